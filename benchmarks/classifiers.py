@@ -1,11 +1,11 @@
-"""What the classifiers cost: each against linear + cross_entropy, and Partial FC against the full ArcFace.
+"""Time and memory of the classifiers: each against linear + cross_entropy, and Partial FC against the full ArcFace.
 
     classifiers.py [--rounds 40] [--threads 2] [--device cpu] [--classes 1000 10000 100000]
 
-First the peak of memory over whole steps with the optimizer (AdamW for the full classifier, SparseAdam for the
-partial one), each in a process of its own. Then forward + backward at 10,000 classes, 128-d: all by turns in one
+First the peak memory over whole steps with the optimizer (AdamW for the full classifier, SparseAdam for the
+partial one), each in its own process. Then forward + backward at 10,000 classes, 128-d: all take turns in one
 process, medians of the times and of their ratios to the plain classifier in the same round. Last the whole steps,
-again by turns.
+again taking turns.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize
 
 from familiar.losses.center import CenterLoss
+from familiar.losses.classifiers import ArcFace, CombinedMargin, CosFace, NormFace, Softmax, SubCenterArcFace
 from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import ArcFace, CombinedMargin, CosFace, NormFace, Softmax, SubCenterArcFace
 
 DIMENSIONS = 128
 BATCHES = (120, 520)
@@ -95,7 +95,7 @@ def ratios(rows: int, classes: int, rounds: int, device: str) -> None:
     plain = next(iter(seconds.values()))
     print(f"{classes:,} classes, {rows} rows, forward + backward")
     for name, times in seconds.items():
-        ratio = median(one / other for one, other in zip(times, plain, strict=True))
+        ratio = median(seconds / reference for seconds, reference in zip(times, plain, strict=True))
         print(f"  {name:24} {median(times) * 1e3:8.2f} ms  {ratio:5.2f} x", flush=True)
 
 
@@ -103,7 +103,7 @@ def partial_against_full(rows: int, classes: int, rounds: int, device: str) -> N
     embeddings, labels = drawn(rows, classes, device)
     steps = {name: whole_step(name, classes, embeddings, labels, device) for name in ("full", "partial")}
     seconds = by_turns(steps, rounds, device)
-    ratio = median(one / other for one, other in zip(seconds["full"], seconds["partial"], strict=True))
+    ratio = median(full / partial for full, partial in zip(seconds["full"], seconds["partial"], strict=True))
     print(
         f"{classes:,} classes, {rows} rows, whole step: full {median(seconds['full']) * 1e3:.2f} ms, "
         f"partial {median(seconds['partial']) * 1e3:.2f} ms, {ratio:.1f} times as fast",

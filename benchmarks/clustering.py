@@ -29,7 +29,7 @@ from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, HDBSCAN
 
 from familiar.core.vectors import normalize
-from familiar.datasets.folders import IdentityTable, by_hash, open_photo, read_identity_list, scan_folders
+from familiar.datasets.folders import IdentityTable, open_photo, read_identity_list, scan_folders, sort_by_hash
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.metrics.clustering import contingency
 from familiar.neighbors.clustering import THRESHOLDS, prepare_linkage
@@ -80,7 +80,7 @@ def main() -> None:
     if options.split:
         chosen = json.loads(options.split.read_text())["validation"]
         roots = {options.data / identity.split("/")[0] for identity in chosen}
-        validation = embed_table(embedder, scan_folders(*sorted(roots)).of_identities(chosen))
+        validation = embed_table(embedder, scan_folders(*sorted(roots)).select_identities(chosen))
         high_precision = embedder.metadata.calibration.high_precision.similarity
         print(f"\n{len(set(validation.identities))} validation identities, {len(validation.identities)} photos")
         fit = {name: best_setting(score_all(method, validation), method.settings) for name, method in METHODS.items()}
@@ -101,7 +101,9 @@ def test_table(data: Path, name: str) -> IdentityTable:
     table = scan_folders(data / SETS[name])
     if name == "lfw":
         trained_on = read_identity_list(data / SETS[name] / "peopleDevTrain.txt")
-        table = table.of_identities(identity for identity in table.names if identity.split("/")[1] not in trained_on)
+        table = table.select_identities(
+            identity for identity in table.names if identity.split("/")[1] not in trained_on
+        )
     return table
 
 
@@ -118,7 +120,7 @@ def pool(sets: Iterable[Labeled]) -> Labeled:
 
 
 def familiar_clusters(embeddings: np.ndarray) -> Partitions:
-    return prepare_linkage(embeddings).groups_at
+    return prepare_linkage(embeddings).clusters_at
 
 
 def familiar_domains(embeddings: np.ndarray) -> Partitions:
@@ -240,7 +242,7 @@ class Score(NamedTuple):
 def score_halves(rows: Labeled, method: Method, splits: int) -> list[Score]:
     scores: list[Score] = []
     for seed in range(splits):
-        names = by_hash(np.unique(rows.identities).tolist(), seed)
+        names = sort_by_hash(np.unique(rows.identities).tolist(), seed)
         first = np.isin(rows.identities, names[: len(names) // 2])
         parts = [Labeled(rows.embeddings[part], rows.identities[part]) for part in (first, ~first)]
         tried = [score_all(method, part) for part in parts]
@@ -327,7 +329,7 @@ def run_at_scale(count: int) -> None:
     started = time.perf_counter()
     rows = prepare_linkage(whiten_to_domain(embeddings))
     searched = time.perf_counter()
-    clusters = rows.groups_at([0.4])[0]
+    clusters = rows.clusters_at([0.4])[0]
     print(
         f"{count:,} x 128: neighbors {searched - started:.0f} s, clusters {time.perf_counter() - searched:.1f} s; "
         f"{clusters.max() + 1:,} clusters of {len(np.unique(identities)):,}; "

@@ -22,7 +22,7 @@ import torch
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export.onnx import onnx_bytes
 from familiar.models.catalog import network_spec
@@ -72,7 +72,7 @@ def make_bundle(side: int, path: Path) -> Path:
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(seal(onnx_bytes(network, side), metadata))
+    path.write_bytes(serialize_bundle(onnx_bytes(network, side), metadata))
     return path
 
 

@@ -1,11 +1,11 @@
-"""Retrieval, verification over every pair and triplets of many embeddings: seconds, and peak memory of the process.
+"""Measure seconds and peak memory of retrieval, verification over all pairs and triplets, on many embeddings.
 
 Usage: evaluation.py [ROWS...] [--peer PML] [--peer scikit-learn] [--repeats N]
 
-128-d, five photos an identity. Every measurement has a process of its own, so that peaks do not mix; its
-embeddings are drawn and imports done before the clock starts. Peers take turns with ours: PyTorch Metric
-Learning's AccuracyCalculator (precision@1, MRR, mAP@R; with its own torch search, for want of faiss) and
-scikit-learn's `roc_auc_score` over all pairs, once, for it needs 80 bytes a pair.
+128-d, five photos per identity. Every measurement runs in a process of its own, so that peaks do not mix; embeddings
+are drawn and modules imported before the clock starts. Peers alternate with ours: PyTorch Metric Learning's
+AccuracyCalculator (precision@1, MRR, mAP@R; with its own torch search, since faiss is not installed) and scikit-learn's
+`roc_auc_score` over all pairs, only once, since it needs 80 bytes per pair.
 """
 
 import argparse
@@ -28,37 +28,37 @@ from familiar.metrics.triplets import all_triplets
 from familiar.metrics.verification import verification
 
 DIMENSIONS = 128
-PHOTOS_EACH = 5
+PHOTOS_PER_IDENTITY = 5
 
 Measurement = dict[str, dict[str, Any]]
 T = TypeVar("T")
 
 
-def drawn(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit rows around one direction per identity, far enough apart that the figures are not trivial."""
+def draw_embeddings(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw unit rows around one direction per identity, with enough noise that the metrics are not trivial."""
     generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(rows // PHOTOS_EACH), PHOTOS_EACH)
-    centers = generator.normal(size=(rows // PHOTOS_EACH, DIMENSIONS)).astype(np.float32)
+    labels = np.repeat(np.arange(rows // PHOTOS_PER_IDENTITY), PHOTOS_PER_IDENTITY)
+    centers = generator.normal(size=(rows // PHOTOS_PER_IDENTITY, DIMENSIONS)).astype(np.float32)
     noise = generator.normal(size=(rows, DIMENSIONS)).astype(np.float32)
     return normalize(centers[labels] + 1.6 * noise), labels
 
 
 def timed(work: Callable[[], T]) -> tuple[T, tuple[float, float]]:
-    """What it returns, and its seconds by the clock and of the processor, all threads together."""
+    """Return the result of `work`, its wall-clock seconds and its CPU seconds of all threads."""
     clock, processor = time.perf_counter(), time.process_time()
-    found = work()
-    return found, (time.perf_counter() - clock, time.process_time() - processor)
+    result = work()
+    return result, (time.perf_counter() - clock, time.process_time() - processor)
 
 
 def ours(embeddings: np.ndarray, labels: np.ndarray) -> Measurement:
     ranked, ranking = timed(lambda: rank_queries(embeddings, labels))
     triplets, comparing = timed(lambda: all_triplets(embeddings, labels, ranked))
     verified, verifying = timed(lambda: verification(roc_counts_all_pairs(embeddings, labels)))
-    found = summarize(ranked)
+    averages = summarize(ranked)
     figures = {
-        "recall@1": found.recall_at_k[1],
-        "MRR": found.mrr,
-        "mAP@R": found.map_at_r,
+        "recall@1": averages.recall_at_k[1],
+        "MRR": averages.mrr,
+        "mAP@R": averages.map_at_r,
         "violations": triplets.violation_rate,
         "margin": triplets.average_margin,
         "AUC": verified.auc,
@@ -79,8 +79,8 @@ def metric_learning(embeddings: np.ndarray, labels: np.ndarray) -> Measurement:
         device=torch.device("cpu"),
         knn_func=CustomKNN(CosineSimilarity(), batch_size=1000),
     )
-    found, calculating = timed(lambda: calculator.get_accuracy(embeddings, labels))
-    figures = {"recall@1": found["precision_at_1"], "mAP@R": found["mean_average_precision_at_r"]}
+    accuracies, calculating = timed(lambda: calculator.get_accuracy(embeddings, labels))
+    figures = {"recall@1": accuracies["precision_at_1"], "mAP@R": accuracies["mean_average_precision_at_r"]}
     return {"times": {"retrieval": calculating}, "figures": figures}
 
 
@@ -100,39 +100,39 @@ def scikit_learn(embeddings: np.ndarray, labels: np.ndarray) -> Measurement:
     return {"times": {"verification": scoring}, "figures": {"AUC": auc}}
 
 
-MEASURED: dict[str, Callable[[np.ndarray, np.ndarray], Measurement]] = {
+MEASUREMENTS: dict[str, Callable[[np.ndarray, np.ndarray], Measurement]] = {
     "ours": ours,
     "PML": metric_learning,
     "scikit-learn": scikit_learn,
 }
 
 
-def in_a_process(name: str, rows: int) -> Measurement:
+def measure_in_process(name: str, rows: int) -> Measurement:
     command = [sys.executable, str(Path(__file__).resolve()), str(rows), "--only", name]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def measure(rows: int, repeats: int, peers: list[str]) -> None:
-    """Ours and the peers by turns, a line each; then how many times as long they take, by clock and processor."""
-    found: dict[str, list[Measurement]] = {}
+    """Measure ours and the peers in turn and print a line each; then the ratios of their times."""
+    by_name: dict[str, list[Measurement]] = {}
     for turn in range(repeats):
         for name in ["ours", *peers]:
             if turn == 0 or name != "scikit-learn":
-                found.setdefault(name, []).append(in_a_process(name, rows))
-    totals = {name: show(name, rows, measurements) for name, measurements in found.items()}
+                by_name.setdefault(name, []).append(measure_in_process(name, rows))
+    totals = {name: show(name, rows, measurements) for name, measurements in by_name.items()}
     for name in peers:
         clock, processor = totals[name] / totals["ours"]
         print(f"{rows:,}: {name} takes {clock:.1f} times as long as all of ours, {processor:.1f} of the processor")
 
 
 def show(name: str, rows: int, measurements: list[Measurement]) -> np.ndarray:
-    """Print the line of the table; (seconds, processor seconds) in all."""
-    parts = {part: np.median([one["times"][part] for one in measurements], axis=0) for part in measurements[0]["times"]}
+    """Print a line of the table and return the total (seconds, CPU seconds)."""
+    parts = {part: np.median([run["times"][part] for run in measurements], axis=0) for part in measurements[0]["times"]}
     total = np.sum(list(parts.values()), axis=0)
-    peak = max(one["peak"]["GB"] for one in measurements)
+    peak = max(run["peak"]["GB"] for run in measurements)
     figures = ", ".join(f"{figure} {value:.9f}" for figure, value in measurements[0]["figures"].items())
     print(
-        f"| {rows:,} | {sum(pair_totals(np.arange(rows) // PHOTOS_EACH)):,} | {name} | "
+        f"| {rows:,} | {sum(pair_totals(np.arange(rows) // PHOTOS_PER_IDENTITY)):,} | {name} | "
         + ", ".join(f"{part} {clock:.2f} s" for part, (clock, _) in parts.items())
         + f" | {total[0]:.2f} s | {total[1]:.2f} s | {peak:.2f} GB | {figures} |",
         flush=True,
@@ -143,17 +143,19 @@ def show(name: str, rows: int, measurements: list[Measurement]) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=int, nargs="*", default=[20_000])
-    parser.add_argument("--peer", choices=[name for name in MEASURED if name != "ours"], action="append", default=[])
+    parser.add_argument(
+        "--peer", choices=[name for name in MEASUREMENTS if name != "ours"], action="append", default=[]
+    )
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--only", choices=MEASURED, help="measure this alone, in this process, and print JSON")
+    parser.add_argument("--only", choices=MEASUREMENTS, help="measure this alone, in this process, and print JSON")
     arguments = parser.parse_args()
     if not arguments.only:
         print("| rows | pairs | | parts | in all | processor | peak | figures |\n|---|---|---|---|---|---|---|---|")
     for rows in arguments.rows:
         if arguments.only:
-            measured = MEASURED[arguments.only](*drawn(rows))
+            measurement = MEASUREMENTS[arguments.only](*draw_embeddings(rows))
             peak = {"GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
-            print(json.dumps(measured | {"peak": peak}))
+            print(json.dumps(measurement | {"peak": peak}))
         else:
             measure(rows, arguments.repeats, arguments.peer)
 

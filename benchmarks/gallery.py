@@ -1,20 +1,20 @@
-"""What a photo collection costs and how well it is put in order: gallery.py WORK [options of the work].
+"""Benchmark the gallery's speed, memory and clustering quality: gallery.py NAME [options].
 
-Each work is a module of `collection`, with a `main` that takes its options; `gallery.py WORK --help` tells them.
+Each benchmark is a module of `collection` with a `main`; `gallery.py NAME --help` lists its options.
 """
 
 import argparse
 from importlib import import_module
 
-WORKS = ("search", "grouping", "enrolling", "answers", "pictures")
+BENCHMARKS = ("search", "grouping", "enrolling", "answers", "pictures")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("name", metavar="NAME", choices=BENCHMARKS)
     parser.add_argument("options", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
-    import_module(f"collection.{given.work}").main(given.options)
+    arguments = parser.parse_args()
+    import_module(f"collection.{arguments.name}").main(arguments.options)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Losses of pairs and triplets against pytorch-metric-learning (PML), forward and backward, by turns in one process.
+"""Time losses of pairs and triplets against pytorch-metric-learning (PML), forward and backward.
 
     losses.py [--sizes 120 520 1800] [--rounds 9] [--memory] [--growth] [--harmonic] [--compile]
 
-40 photos an identity, 128 components. Printed are medians of both, their ratio, and how far the values lie apart; on a
-GPU, where there is one. `--memory`: peak memory of each in a process of its own, less that of a small batch.
-`--growth`: time from 256 to 8,192 rows and the exponent. `--harmonic`: what prefixes add to a training step of
-MobileNetV3-Small.
+40 photos per identity, 128 components; both take turns in one process. Prints medians of both, their ratio, and by how
+much the values differ; on a GPU if there is one. `--memory`: peak memory of each in its own process, minus that of a
+small batch. `--growth`: time from 256 to 8,192 rows and the exponent. `--harmonic`: the time that prefixes add to a
+training step of MobileNetV3-Small.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def batch_of(rows: int) -> tuple[Tensor, Tensor]:
-    """Unit rows around a center for each identity: a network that is half trained."""
+    """Draw unit rows around a center for each identity, like those of a half-trained network."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) // PHOTOS_EACH
     centers = torch.randn(int(labels.max()) + 1, COMPONENTS, generator=generator)
@@ -92,7 +92,7 @@ def batch_of(rows: int) -> tuple[Tensor, Tensor]:
 
 
 def once(loss: Loss, embeddings: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Seconds of forward and backward, and the value."""
+    """Return the seconds of forward and backward pass, and the value of the loss."""
     leaf = embeddings.clone().requires_grad_()
     wait()
     started = time.perf_counter()
@@ -110,18 +110,18 @@ def wait() -> None:
 def against_peer(sizes: list[int], rounds: int, compiled: bool) -> None:
     for rows in sizes:
         batch = batch_of(rows)
-        for name, (ours, theirs) in pairs_of_losses().items():
-            mine: Loss = torch.compile(ours) if compiled else ours
-            once(mine, *batch), once(theirs, *batch)
-            # What takes a millisecond is measured many times, so that one interruption does not decide.
+        for name, (ours, peer) in pairs_of_losses().items():
+            loss: Loss = torch.compile(ours) if compiled else ours
+            once(loss, *batch), once(peer, *batch)
+            # Losses that take a millisecond are timed more often, so that one interruption does not matter.
             repeats = rounds if rows > 1000 else 5 * rounds
-            seconds = [(once(mine, *batch)[0], once(theirs, *batch)[0]) for _ in range(repeats)]
-            our_time, their_time = (1e3 * median(column) for column in zip(*seconds, strict=True))
-            ratio = median(other / one for one, other in seconds)
-            apart = abs(once(mine, *batch)[1] / once(theirs, *batch)[1] - 1)
+            seconds = [(once(loss, *batch)[0], once(peer, *batch)[0]) for _ in range(repeats)]
+            our_time, peer_time = (1e3 * median(column) for column in zip(*seconds, strict=True))
+            ratio = median(peer_seconds / our_seconds for our_seconds, peer_seconds in seconds)
+            difference = abs(once(loss, *batch)[1] / once(peer, *batch)[1] - 1)
             print(
-                f"{rows:5d} rows  {name:14} ours {our_time:8.2f} ms  PML {their_time:8.2f} ms  "
-                f"{ratio:6.1f} times as fast  values apart {apart:.0e}",
+                f"{rows:5d} rows  {name:14} ours {our_time:8.2f} ms  PML {peer_time:8.2f} ms  "
+                f"{ratio:6.1f} times as fast  values differ by {difference:.0e}",
                 flush=True,
             )
 
@@ -148,7 +148,7 @@ def memory(sizes: list[int]) -> None:
 
 
 def peak_bytes(name: str, side: int, rows: int) -> int:
-    """What a loss of this many rows adds to the peak memory, after a small one has loaded all code."""
+    """Measure how much a loss of this many rows raises the peak memory, after a small one has loaded all code."""
     loss = pairs_of_losses()[name][side]
     once(loss, *batch_of(80))
     if DEVICE.type == "cuda":
@@ -170,7 +170,7 @@ def growth(rounds: int) -> None:
             batch = batch_of(rows)
             once(ours, *batch)
             milliseconds.append(1e3 * median(once(ours, *batch)[0] for _ in range(rounds)))
-        # Slope of the logarithms over the upper half, where what a call costs by itself no longer counts.
+        # Slope of the logarithms over the upper half, where the constant cost of a call no longer matters.
         steps = len(sizes) // 2
         exponent = math.log2(milliseconds[-1] / milliseconds[-1 - steps]) / steps
         times = "  ".join(f"{rows}: {ms:.1f}" for rows, ms in zip(sizes, milliseconds, strict=True))
@@ -179,7 +179,7 @@ def growth(rounds: int) -> None:
 
 
 def harmonic(rounds: int) -> None:
-    """The difference of two losses of a millisecond each, over a training step of hundreds."""
+    """Compare the difference of two losses of a millisecond each with a training step of hundreds."""
     rows, side = 120, 112
     network = network_spec("mobilenetv3_small_100").build(side, 256, 0.0).to(DEVICE).train()
     network = network.to(memory_format=torch.channels_last)

@@ -1,10 +1,10 @@
-"""What each choice in `nano` brought: the table of docs/nano.md. Trains every variant alike, from random weights.
+"""Ablation of `nano`, the table of docs/nano.md: trains every variant with the same settings from random weights.
 
     nano.py PHOTOS RUNS [NAME ...]
 
-PHOTOS holds lfw_112, holstein2025_cows, dogs29_stdove, pandas31_faces and cats23_gpriamo. A variant takes about five
-minutes on a core; a run that is there already is not trained again. Times are of one photo on one thread, all
-variants in turns, as shares of `mobilenetv3_small_100`'s at 112 px.
+PHOTOS contains lfw_112, holstein2025_cows, dogs29_stdove, pandas31_faces and cats23_gpriamo. A variant takes about five
+minutes on a core; a run that exists is not trained again. Times are for one photo on one thread, all
+variants taking turns, as shares of `mobilenetv3_small_100`'s at 112 px.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import onnxruntime as ort
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.export.bundle import export_run
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.nano import NanoStage, NanoTable, NanoTrunk
 from familiar.recipes import recipe_named
@@ -42,28 +42,28 @@ REFERENCE = "mobilenetv3_small_100"
 SIZE_PX = 112
 
 
-def table(*stages: tuple[int, ...], top: int) -> NanoTable:
+def make_table(*stages: tuple[int, ...], top: int) -> NanoTable:
     return NanoTable(16, tuple(NanoStage(*stage) for stage in stages), top)
 
 
 def variant(
-    of: NanoTable, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
+    table: NanoTable, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
 ) -> NetworkSpec:
-    return NetworkSpec("a variant", SIZE_PX, dim, 0.0, partial(NanoTrunk, of, activation, squeeze), head)
+    return NetworkSpec("a variant", SIZE_PX, dim, 0.0, partial(NanoTrunk, table, activation, squeeze), head)
 
 
-BASE = table((24, 2, 2, 2), (40, 3, 3, 2), (60, 3, 3, 2), top=192)
-LARGER = table((24, 2, 2, 2), (40, 3, 3, 2), (68, 3, 3, 2), top=208)
+BASE = make_table((24, 2, 2, 2), (40, 3, 3, 2), (60, 3, 3, 2), top=192)
+LARGER = make_table((24, 2, 2, 2), (40, 3, 3, 2), (68, 3, 3, 2), top=208)
 VARIANTS = {
     "base": variant(BASE),
     "base_seed1": variant(BASE),
     "hardswish": variant(BASE, "hardswish"),
     "average": variant(replace(BASE, top=256), head="average"),
     "dim128": variant(replace(BASE, top=136), dim=128),
-    "squeeze": variant(table((24, 2, 2, 2), (40, 3, 2, 2), (48, 3, 3, 2), top=176), squeeze=0.25),
-    "kernel5": variant(table((24, 2, 2, 2, 3), (40, 3, 3, 2, 5), (56, 3, 3, 2, 5), top=184)),
-    "wide": variant(table((24, 2, 1, 2), (52, 3, 2, 2), (80, 3, 2, 2), top=208)),
-    "stride32": variant(table((16, 2, 1, 2), (24, 3, 2, 2), (40, 3, 3, 2), (72, 2, 3, 2), top=256)),
+    "squeeze": variant(make_table((24, 2, 2, 2), (40, 3, 2, 2), (48, 3, 3, 2), top=176), squeeze=0.25),
+    "kernel5": variant(make_table((24, 2, 2, 2, 3), (40, 3, 3, 2, 5), (56, 3, 3, 2, 5), top=184)),
+    "wide": variant(make_table((24, 2, 1, 2), (52, 3, 2, 2), (80, 3, 2, 2), top=208)),
+    "stride32": variant(make_table((16, 2, 1, 2), (24, 3, 2, 2), (40, 3, 3, 2), (72, 2, 3, 2), top=256)),
     "larger": variant(LARGER),
     "larger_hardswish": variant(LARGER, "hardswish"),
     "nano": NETWORKS["nano"],
@@ -87,8 +87,8 @@ def main() -> None:
         NETWORKS["variant"] = VARIANTS[name]
         network = build_network(run.recipe())
         load_weights(run.embedder, network=network)
-        size, half = VARIANTS[name].size(), len(in_float16(onnx_bytes(network, SIZE_PX)))
-        cats, people = (measured(run, photos) for photos in ("cats", "people"))
+        size, half = VARIANTS[name].size(), len(to_float16(onnx_bytes(network, SIZE_PX)))
+        cats, people = (results(run, photos) for photos in ("cats", "people"))
         print(
             f"| {name} | {size.trainable:,} | {size.flops / 1e6:.1f} M | {half:,} | {shares[name]:.2f} "
             f"| {figure(cats['verification'], 'auc')} | {cats['retrieval']['recall_at_1']:.3f} "
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def train(name: str, photos: Path, folder: Path) -> None:
-    """A run with its bundle and both evaluations, unless it is there."""
+    """Train a variant, export and evaluate it, unless that is done already."""
     if (folder / "people").exists():
         return
     spec = NETWORKS["variant"] = VARIANTS[name]
@@ -116,13 +116,13 @@ def train(name: str, photos: Path, folder: Path) -> None:
     subprocess.run([*evaluate, str(people), *pairs, "--output", str(folder / "people")], check=True)
 
 
-def measured(run: RunFolder, photos: str) -> dict:
+def results(run: RunFolder, photos: str) -> dict:
     return json.loads((run.path / photos / "eval_results.json").read_text())
 
 
-def figure(found: dict, name: str) -> str:
-    low, high = found["interval"][name]
-    return f"{found[name]:.3f} [{low:.3f}, {high:.3f}]"
+def figure(metrics: dict, name: str) -> str:
+    low, high = metrics["interval"][name]
+    return f"{metrics[name]:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def times(names: list[str], rounds: int = 300) -> dict[str, float]:
@@ -138,7 +138,9 @@ def times(names: list[str], rounds: int = 300) -> dict[str, float]:
             session.run(None, {INPUT_NAME: black})
             seconds[name].append(time.perf_counter() - began)
     return {
-        name: median(own / reference for own, reference in zip(seconds[name], seconds[""], strict=True))
+        name: median(
+            variant_time / reference for variant_time, reference in zip(seconds[name], seconds[""], strict=True)
+        )
         for name in names
     }
 

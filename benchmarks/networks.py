@@ -1,10 +1,10 @@
-"""The catalog page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
+"""Table of docs/networks.md: every network's input, size, multiply-adds, file, and its speed in use and in training.
 
     networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
 
 A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
-of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, and beside them the
-ratio to the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
+of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, with the ratio to
+the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
 backward, AdamW) on tensors in memory, with as many threads as torch takes.
 """
 
@@ -22,7 +22,7 @@ from torch import nn
 from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.losses import ArcFace
 from familiar.models.catalog import NETWORKS, NetworkSpec
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--training-seconds", type=float, default=6.0)
-    parser.add_argument("--write", type=Path, help="The page whose table is to be replaced.")
+    parser.add_argument("--write", type=Path, help="Page in which to replace the table.")
     options = parser.parse_args()
     names = options.names or list(NETWORKS)
     if REFERENCE not in names:
@@ -61,7 +61,7 @@ def main() -> None:
         torch.manual_seed(0)
         rate = training_rate(spec, options.training_seconds)
         whole = onnx_bytes(with_biases(spec.build()), spec.input_px)
-        half = len(in_float16(whole))
+        half = len(to_float16(whole))
         sessions[name] = open_session(whole)
         rows.append(Row(name, spec, len(whole), half, [], rate))
         print(f"{name}: {len(whole):,} bytes, {half:,} in float16, trains {rate:.1f} photos/s", flush=True)
@@ -117,7 +117,7 @@ def open_session(model: bytes) -> ort.InferenceSession:
 
 
 def milliseconds(session: ort.InferenceSession, size_px: int) -> float:
-    """The median of as many photos as take about a third of a second, at least five."""
+    """Time one photo: the median over about a third of a second, at least five."""
     images = np.zeros((1, 3, size_px, size_px), np.float32)
     times: list[float] = []
     while len(times) < 5 or sum(times) < 0.3:
@@ -132,7 +132,7 @@ def lines(rows: list[Row]) -> list[str]:
     written = []
     for row in rows:
         size = row.spec.size()
-        ratio = median(mine / theirs for mine, theirs in zip(row.milliseconds, reference, strict=True))
+        ratio = median(time / reference_time for time, reference_time in zip(row.milliseconds, reference, strict=True))
         written.append(
             f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} | {size.total:,} "
             f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "

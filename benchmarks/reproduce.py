@@ -1,11 +1,11 @@
-"""The five works, reproduced and measured: each row trains what it needs, judges it, and writes its section.
+"""Reproduce published works: train, evaluate, and write a section of RESULTS.md for each.
 
     reproduce.py PHOTOS RUNS --row NAME [--row NAME ...]
 
-PHOTOS holds lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, orl_faces, mnist and weights;
-RUNS is where trainings go. What is there already is not trained or judged again, and a training that was stopped goes
-on, so a row can be stopped at any moment and asked for again. A row that is done stands in RESULTS.md, with its
-pictures in docs/reproductions, and both are committed (unless --no-commit).
+PHOTOS contains lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, orl_faces, mnist and weights;
+trainings are written to RUNS. Finished trainings and evaluations are not repeated, and interrupted ones are resumed, so
+the command can be stopped at any time and repeated. A finished section is written to RESULTS.md and its pictures to
+docs/reproductions, and both are committed (unless --no-commit).
 """
 
 import argparse
@@ -27,7 +27,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "benchmarks" / "RESULTS.md"
 PICTURES = PROJECT / "docs" / "reproductions"
 VERSIONS = ("torch", "timm", "onnxruntime", "numpy")
-ROWS = {
+SECTIONS = {
     "digits": digits,
     "circle": circle,
     "facenet": facenet,
@@ -41,26 +41,26 @@ ROWS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--row", action="append", required=True, choices=list(ROWS))
-    parser.add_argument("--jobs", type=int, default=available_cores(), help="trainings side by side")
-    parser.add_argument("--no-commit", action="store_true")
+    parser.add_argument("photos", type=Path, help="folder of data sets and weights")
+    parser.add_argument("runs", type=Path, help="folder of trainings")
+    parser.add_argument("--row", action="append", required=True, choices=list(SECTIONS), help="a section to reproduce")
+    parser.add_argument("--jobs", type=int, default=available_cores(), help="trainings in parallel")
+    parser.add_argument("--no-commit", action="store_true", help="do not commit the section and its pictures")
     options = parser.parse_args()
     if not options.no_commit and git("status", "--porcelain", str(RESULTS)):
-        sys.exit(f"{RESULTS.name} has changes that are not committed; commit them first, or take --no-commit")
+        sys.exit(f"{RESULTS.name} has uncommitted changes; commit them first, or use --no-commit")
     for name in options.row:
-        row = ROWS[name]
+        section = SECTIONS[name]
         commit = git("describe", "--always", "--dirty", "--exclude=*")
         bench = Bench(options.photos.resolve(), options.runs.resolve(), PICTURES, options.jobs, commit=commit)
-        body = row.measure(bench)
-        publish(name, row.TITLE, f"{_provenance(name, bench)}\n\n{body}")
+        body = section.measure(bench)
+        publish(name, section.TITLE, f"{_provenance(name, bench)}\n\n{body}")
         if not options.no_commit:
-            commit_row(name, row.TITLE)
+            commit_section(name, section.TITLE)
 
 
 def publish(name: str, title: str, text: str) -> None:
-    """The row's section of RESULTS.md: in place of its last, or at the end."""
+    """Write a section of RESULTS.md, in place of its earlier version or at the end."""
     section = f"<!-- reproduce.py: {name} -->\n## {title}\n\n{text.strip()}\n<!-- end of {name} -->\n"
     page = RESULTS.read_text(encoding="utf-8")
     earlier = re.compile(rf"<!-- reproduce\.py: {name} -->.*?<!-- end of {name} -->\n", re.DOTALL)
@@ -68,7 +68,7 @@ def publish(name: str, title: str, text: str) -> None:
     write_atomically(RESULTS, page.encode())
 
 
-def commit_row(name: str, title: str) -> None:
+def commit_section(name: str, title: str) -> None:
     made = [str(RESULTS), *map(str, PICTURES.glob(f"{name}-*.png"))]
     git("add", *made)
     git("commit", "--message", f"Measured: {title}", "--only", *made)
@@ -83,11 +83,12 @@ def git(*arguments: str) -> str:
 
 def _provenance(name: str, bench: Bench) -> str:
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in VERSIONS)
-    minutes = sum(read_history(bench.run(training)).seconds for training in set(bench.asked)) / 60
+    minutes = sum(read_history(bench.run(training)).seconds for training in set(bench.requested)) / 60
     return (
         f"{date.today().isoformat()}; `python benchmarks/reproduce.py PHOTOS RUNS --row {name}`; "
-        f"{len(set(bench.asked))} "
-        f"trainings of {minutes:.0f} minutes in all, {bench.jobs} side by side on {available_cores()} cores, begun at "
+        f"{len(set(bench.requested))} "
+        f"trainings of {minutes:.0f} minutes in total, {bench.jobs} in parallel on {available_cores()} cores, "
+        "started at "
         f"{', '.join(bench.commits())}; measured at {bench.commit}; {versions}."
     )
 

@@ -1,4 +1,4 @@
-"""How long `familiar --help` and `import familiar` take, beside a bare interpreter: medians, interleaved."""
+"""Measure the startup of `familiar --help`, `import familiar` and a bare interpreter, alternately."""
 
 import subprocess
 import sys
@@ -20,8 +20,8 @@ def main() -> None:
             started = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             seconds[name].append(time.perf_counter() - started)
-    for name, measured in seconds.items():
-        print(f"{name:24} {median(measured):.3f} s (of {ROUNDS}; slowest {max(measured):.3f} s)")
+    for name, times in seconds.items():
+        print(f"{name:24} {median(times):.3f} s (of {ROUNDS}; slowest {max(times):.3f} s)")
 
 
 if __name__ == "__main__":

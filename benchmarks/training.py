@@ -19,7 +19,7 @@ import torch
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.loading.cache import CropCache
-from familiar.losses.softmax import ArcFace
+from familiar.losses.classifiers import ArcFace
 from familiar.photos.decoding import save_photo
 from familiar.recipes import recipe_named
 from familiar.training.fit import fit

@@ -1,4 +1,4 @@
-"""What losses do to points on a circle: the pictures of docs/losses.md. Usage: losses_on_a_circle.py FOLDER
+"""Draw the gradients of losses on a circle, the pictures of docs/losses.md. Usage: losses_on_a_circle.py FOLDER
 
 Embeddings of two components are points on a circle: a photo can go only one way or the other, and an arrow shows its
 whole gradient.
@@ -44,17 +44,17 @@ LOSSES: dict[str, tuple[Loss, str]] = {
     "semi_hard": (SemiHard(MARGIN), "negatives just beyond the positive"),
     "batch_hard": (BatchHard(MARGIN), "each anchor's hardest triplet"),
     "hard_negative": (HardNegative(MARGIN), "each pair's hardest negative"),
-    "contrastive": (Contrastive(margin=1.0), "mates; strangers within 60 degrees"),
-    "circle": (CirclePairs(gamma=32.0), "the farther off, the harder"),
+    "contrastive": (Contrastive(margin=1.0), "positives; negatives within 60 degrees"),
+    "circle": (CirclePairs(gamma=32.0), "the farther away, the harder"),
     "normface": (NormFace(2, 3, scale=8.0), "photos against centers of classes"),
-    "arcface": (ArcFace(2, 3, scale=8.0, margin_rad=MARGIN_RAD), "the same, and a margin between"),
+    "arcface": (ArcFace(2, 3, scale=8.0, margin_rad=MARGIN_RAD), "the same, with a margin between"),
 }
 
 COLORS, MARKERS = ("#2f6fb0", "#d98a00", "#2a9d5c"), ("o", "s", "D")
 BLUE, _, GREEN = COLORS
 INK, FAINT, LINE = "#1a202c", "#6b7280", "#cbd5e0"
 LONGEST_ARROW = 0.5  # of the radius
-STILL = 0.01  # arrows shorter than this share of the longest are not drawn
+MIN_ARROW = 0.01  # arrows shorter than this share of the longest are not drawn
 STEPS, FIRST_MOVE_DEG = 40, 5.0
 DPI = 110
 
@@ -64,7 +64,7 @@ def on_circle(angles: Tensor) -> Tensor:
 
 
 def start() -> tuple[Tensor, Tensor]:
-    """Angles of the photos, and of the classes' centers: each at the mean of its photos."""
+    """Return the angles of the photos, and of the classes' centers, each at the mean of its photos."""
     photos = torch.tensor(ANGLES_DEG, dtype=torch.float64).deg2rad()
     return photos, photos.view(3, 4).mean(dim=1)
 
@@ -76,21 +76,21 @@ def cost(loss: Loss, photos: Tensor, centers: Tensor) -> Tensor:
 
 
 def downhill(loss: Loss, photos: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """Minus the gradient by the angles of photos and centers."""
+    """Compute minus the gradient with respect to the angles of photos and centers."""
     free = photos.clone().requires_grad_(), centers.clone().requires_grad_()
-    of_photos, of_centers = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
-    return -of_photos, -of_centers
+    photo_gradient, center_gradient = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
+    return -photo_gradient, -center_gradient
 
 
 def pulls(loss: Loss, photos: Tensor) -> Tensor:
-    """How hard each photo draws each other one; below zero it drives it away.
+    """Compute how strongly each photo pulls each other one; below zero it pushes it away.
 
-    Every photo gets a tiny component that no other has. What a gradient holds along another photo's component is what
-    that other photo contributes to it.
+    Every photo gets a tiny component that no other has. The gradient of a photo along another photo's component is that
+    other photo's contribution to it.
     """
     tiny = 1e-5
-    own = tiny * torch.eye(len(photos), dtype=photos.dtype)
-    embeddings = torch.cat([on_circle(photos), own], dim=1).requires_grad_()
+    markers = tiny * torch.eye(len(photos), dtype=photos.dtype)
+    embeddings = torch.cat([on_circle(photos), markers], dim=1).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(embeddings, LABELS), embeddings)
     return (-gradient[:, 2:] / tiny).fill_diagonal_(0)
 
@@ -99,9 +99,9 @@ def draw_gradients() -> Figure:
     figure = _figure(
         8.9,
         "Which way each loss moves the same twelve photos",
-        "Three identities with four photos each. Arrow: minus the gradient, along the circle; every panel's longest is "
-        "equally long.\nHollow: not moved. Lines in an identity's color: these two are drawn together. "
-        "Dashed: these two are driven apart.",
+        "Three identities with four photos each. Arrow: minus the gradient, along the circle; the longest has the same "
+        "length in every panel.\nHollow: not moved. Lines in an identity's color: these two are pulled together. "
+        "Dashed: these two are pushed apart.",
     )
     photos, centers = start()
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.83, between=0.2), LOSSES.items(), strict=True):
@@ -123,16 +123,16 @@ def _triplets(loss: Loss, photos: Tensor) -> str:
     if not isinstance(loss, TripletLoss):
         return ""
     rows = on_circle(photos)
-    active = triplet_gaps(*loss.mine(rows, LABELS).of(rows)) + loss.margin > 0
+    active = triplet_gaps(*loss.mine_triplets(rows, LABELS).select_rows(rows)) + loss.margin > 0
     return f"{int(active.sum())} triplets, "
 
 
 def _draw_photos(axes: Axes, photos: Tensor, steps: Tensor) -> int:
-    """Photos with their arrows; how many of them move."""
+    """Draw photos with their arrows; return how many of them move."""
     lengths = steps / steps.abs().max()
-    moved = lengths.abs() > STILL
-    for at, length, moves, label in zip(photos.tolist(), lengths.tolist(), moved, LABELS, strict=True):
-        x, y, color = math.cos(at), math.sin(at), COLORS[label]
+    moved = lengths.abs() > MIN_ARROW
+    for angle, length, moves, label in zip(photos.tolist(), lengths.tolist(), moved, LABELS, strict=True):
+        x, y, color = math.cos(angle), math.sin(angle), COLORS[label]
         if moves:
             edge = math.copysign(0.06, length)  # of the photo's mark
             ends = [(x - along * y, y + along * x) for along in (edge, edge + LONGEST_ARROW * length)]
@@ -146,7 +146,7 @@ def _draw_photos(axes: Axes, photos: Tensor, steps: Tensor) -> int:
 
 
 def _draw_lines(axes: Axes, photos: Tensor, between: Tensor) -> None:
-    """Between every two photos that act on each other, the wider the harder they do."""
+    """Draw a line between every two photos that act on each other, the wider the stronger."""
     widths = 4 * between / between.abs().max()
     ends = on_circle(photos)
     for i, j in (widths.tril() != 0).nonzero().tolist():
@@ -157,7 +157,7 @@ def _draw_lines(axes: Axes, photos: Tensor, between: Tensor) -> None:
 
 
 def _draw_sectors(axes: Axes, centers: Tensor, loss: nn.Module) -> None:
-    """Centers as spokes, and where a photo of their class has the margin to every other one. Centers rise by angle."""
+    """Draw centers as spokes, and sectors of photos with the margin to all other classes; centers rise by angle."""
     gaps = (centers.roll(-1) - centers) % (2 * math.pi)
     half_margin = getattr(loss, "margin_rad", 0.0) / 2
     sides = zip(centers.tolist(), gaps.roll(1).tolist(), gaps.tolist(), COLORS, strict=True)
@@ -171,10 +171,10 @@ def _draw_sectors(axes: Axes, centers: Tensor, loss: nn.Module) -> None:
 def draw_descent() -> Figure:
     figure = _figure(
         8.9,
-        f"{STEPS} steps of gradient descent from there",
-        "The circle unrolled: angles in degrees, step by step. Each loss has the step size with which the photo that "
-        f"it moves most goes {FIRST_MOVE_DEG:g} degrees\n"
-        "in the first step. Dotted: the classes' centers, which learn too.",
+        f"{STEPS} steps of gradient descent",
+        "Angles in degrees, step by step. Each loss has the step size with which the photo that it moves most "
+        f"moves {FIRST_MOVE_DEG:g} degrees\n"
+        "in the first step. Dotted: the classes' centers, which are trained too.",
     )
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.81, between=0.28), LOSSES.items(), strict=True):
         photos, centers = _paths(loss)
@@ -191,30 +191,30 @@ def draw_descent() -> Figure:
 
 
 def _paths(loss: Loss) -> tuple[Tensor, Tensor]:
-    """Angles in degrees of photos and centers, before the first step and after each."""
+    """Return the angles of photos and centers in degrees, before the first step and after each."""
     photos, centers = start()
     rate = math.radians(FIRST_MOVE_DEG) / downhill(loss, photos, centers)[0].abs().max()
-    seen = [(photos, centers)]
+    history = [(photos, centers)]
     for _ in range(STEPS):
-        of_photos, of_centers = downhill(loss, photos, centers)
-        photos, centers = photos + rate * of_photos, centers + rate * of_centers
-        seen.append((photos, centers))
-    of_photos, of_centers = (torch.stack(each).rad2deg() for each in zip(*seen, strict=True))
-    return of_photos, of_centers
+        photo_steps, center_steps = downhill(loss, photos, centers)
+        photos, centers = photos + rate * photo_steps, centers + rate * center_steps
+        history.append((photos, centers))
+    photo_paths, center_paths = (torch.stack(angles).rad2deg() for angles in zip(*history, strict=True))
+    return photo_paths, center_paths
 
 
 def draw_margins() -> Figure:
     figure = _figure(
         6.4,
         "What a margin does",
-        "Left: what stands for the cosine of the own class. Right: how hard a photo is drawn back to its center on its "
-        "way to another one, 120 degrees off\n(gradient by the angle, divided by the scale, which is 16 but for the "
-        "dotted line).",
+        "Left: the cosine of the own class after the margin. Right: how strongly a photo is pulled back to its center\n"
+        "on its way to another one, 120 degrees away (gradient by the angle, divided by the scale, which is 16 except "
+        "for the dotted line).",
     )
-    places = {"left": 0.045, "right": 0.985, "top": 0.79, "bottom": 0.1, "wspace": 0.12}
-    logits, back = figure.subplots(1, 2, gridspec_kw=places)
+    margins = {"left": 0.045, "right": 0.985, "top": 0.79, "bottom": 0.1, "wspace": 0.12}
+    logits, back = figure.subplots(1, 2, gridspec_kw=margins)
     _draw_logits(logits)
-    _draw_back(back)
+    _draw_pulls(back)
     for axes in (logits, back):
         axes.set_xlabel("angle between the photo and its own center, in degrees", fontsize=12, color=FAINT)
         _plain(axes)
@@ -237,12 +237,12 @@ def _draw_logits(axes: Axes) -> None:
     _write(axes, 5, -0.17, f"ArcFace:\ncos(theta + {MARGIN_RAD})", BLUE)
     _write(axes, 79, -1.15, f"CosFace:\ncos(theta) - {COSINE_MARGIN}", GREEN)
     _write(axes, 154, 1.05, f"pi - {MARGIN_RAD}", FAINT)
-    _write(axes, 182, -0.8, "as the formula\nstands: it rises", BLUE)
+    _write(axes, 182, -0.8, "plain formula:\nit rises", BLUE)
     _write(axes, 182, -1.1, "continuous", BLUE)
     _write(axes, 182, -1.24, "penalty", BLUE)
 
 
-def _draw_back(axes: Axes) -> None:
+def _draw_pulls(axes: Axes) -> None:
     angles = torch.linspace(0, 2 * math.pi / 3, 481, dtype=torch.float64)
     for loss, color, style, name in (
         (ArcFace(2, 3, 16.0, MARGIN_RAD), BLUE, "-", "ArcFace"),
@@ -250,18 +250,18 @@ def _draw_back(axes: Axes) -> None:
         (NormFace(2, 3, 16.0), FAINT, "-", "NormFace"),
         (NormFace(2, 3, 1.0), FAINT, ":", "NormFace, scale 1"),
     ):
-        back = _drawn_back(loss, angles) / loss.scale
+        back = _pull_to_center(loss, angles) / loss.scale
         axes.plot(angles.rad2deg(), back, style, color=color, linewidth=2.2, label=name)
     axes.set(xlim=(0, 122), ylim=(-0.03, 2.05), xticks=range(0, 121, 20))
     axes.legend(loc="upper left", frameon=False, fontsize=12.5, labelcolor="linecolor")
 
 
-def _drawn_back(loss: nn.Module, angles: Tensor) -> Tensor:
-    """Gradient by the angle of photos of the class whose center is at 0; two others lie at 120 and 240 degrees."""
+def _pull_to_center(loss: nn.Module, angles: Tensor) -> Tensor:
+    """Compute the gradient by angle of photos with their center at 0; the others are at 120 and 240 degrees."""
     free = angles.clone().requires_grad_()
     centers = {"centers": on_circle(torch.arange(3, dtype=torch.float64) * 2 * math.pi / 3)}
-    own = torch.zeros(len(free), dtype=torch.int64)
-    mean = functional_call(loss, centers, (on_circle(free), own))
+    labels = torch.zeros(len(free), dtype=torch.int64)
+    mean = functional_call(loss, centers, (on_circle(free), labels))
     return torch.autograd.grad(mean * len(free), free)[0]
 
 
@@ -274,8 +274,8 @@ def _figure(height: float, title: str, how_to_read: str) -> Figure:
 
 
 def _panels(figure: Figure, top: float, between: float) -> Iterator[Axes]:
-    places = {"left": 0.035, "right": 0.985, "top": top, "bottom": 0.04, "hspace": between, "wspace": 0.06}
-    yield from figure.subplots(2, 4, gridspec_kw=places).flat
+    margins = {"left": 0.035, "right": 0.985, "top": top, "bottom": 0.04, "hspace": between, "wspace": 0.06}
+    yield from figure.subplots(2, 4, gridspec_kw=margins).flat
 
 
 def _head(axes: Axes, name: str, what: str) -> None:

@@ -81,12 +81,12 @@ def browser() -> "Iterator[Browser]":
     """Chromium; for tests marked `browser`."""
     from playwright.sync_api import expect, sync_playwright
 
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    matches = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if matches is None:
         pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
     expect.set_options(timeout=60_000)  # machines may be busy; what comes at once is not waited for
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found)
+        started = playwright.chromium.launch(executable_path=matches)
         yield started
         started.close()
 

@@ -1,1 +1,1 @@
-"""The works of `gallery.py`, and the vectors they are done on."""
+"""The benchmarks of `gallery.py`, and the synthetic vectors that they use."""

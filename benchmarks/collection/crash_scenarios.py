@@ -1,7 +1,7 @@
-"""Five works on a small gallery that may be killed at any moment, and what must hold afterwards.
+"""Five tasks on a small gallery whose process may be killed at any time, and the invariants that must hold afterwards.
 
-Whatever is done, the gallery is one of those that the same work, left alone, goes through: `rehearse` keeps them all,
-by revision. `killed` does the work in a process of its own, kills it, and looks at what is left.
+After a kill the gallery must equal one of the states that the uninterrupted task goes through: `rehearse` records them
+by revision. `killed` runs the task in its own process, kills it and checks the gallery.
 """
 
 import contextlib
@@ -31,48 +31,54 @@ from familiar.photos.preprocessing import Preprocessing
 
 PHOTOS = 40
 INDIVIDUALS = 24
-EACH = 5  # faces
-PARTS = 6  # in which individuals come
+EACH = 5  # faces per individual
+PARTS = 6  # batches in which individuals are enrolled
 WIDTH, NEXT_WIDTH = 16, 12  # of embeddings, before and after a migration
-_SECONDS = 60.0  # until what hangs is given up
+_TIMEOUT_SECONDS = 60.0
 
 Contents = dict[str, list[tuple[object, ...]]]
 
 
 @dataclass(frozen=True)
-class Walk:
-    """`prepare` makes the gallery that `work` begins with; the latter goes on wherever it was left. `broken` is SQL
-    that finds what must never be seen between two transactions."""
+class Scenario:
+    """A task on a gallery.
+
+    `prepare` creates the initial gallery; the task continues from wherever it was interrupted. The SQL of
+    `violation_queries` selects states that must never be visible between two transactions.
+    """
 
     prepare: Callable[[Path, Path], None]  # the gallery's folder, that of the photos
     work: Callable[[Gallery, Path], None]
-    broken: tuple[str, ...]
+    violation_queries: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """A work left alone: its length, and the gallery as it was at each revision."""
+class UninterruptedRun:
+    """An uninterrupted task: its duration, and the gallery's contents at each revision."""
 
     seconds: float
     contents: dict[int, Contents]
 
 
 @dataclass(frozen=True)
-class Killed:
-    """One kill: within a transaction (or while what was forgotten was leaving the disk), or after the work was
-    done; the last revision that was `acknowledged`, and what was wrong afterwards."""
+class KillResult:
+    """Outcome of one kill.
 
-    inside: bool
-    too_late: bool
+    Whether it hit a transaction (or the purging of deleted data) or came after the task's end; the last revision that
+    was `acknowledged`; and the problems found afterwards.
+    """
+
+    in_transaction: bool
+    after_end: bool
     acknowledged: int
     wrong: tuple[str, ...]
 
 
-# --- the works -----------------------------------------------------------------------------------------------------
+# --- the tasks -----------------------------------------------------------------------------------------------------
 
 
 def embedder(space: str = "old", width: int = WIDTH) -> Embedder:
-    """Of 4 photos a batch; the mean colors of a photo's parts, so that a row never depends on its batch."""
+    """Create an embedder of mean colors of a photo's parts, so that a row never depends on its batch."""
     threshold = Threshold(0.8, 0.001, 0.9)
     metadata = BundleMetadata(
         space_id=space,
@@ -108,7 +114,7 @@ def draw_photos(folder: Path) -> None:
 
 
 def individuals() -> np.ndarray:
-    """Unit rows "individuals each width", those of one alike by .99 and strangers by less than .8."""
+    """Draw unit embeddings "individuals each width": cosine .99 within an individual, less than .8 between two."""
     rng = np.random.default_rng(1)
     centers = normalize(rng.normal(size=(1000, WIDTH)).astype(np.float32))
     chosen: list[np.ndarray] = []
@@ -189,43 +195,45 @@ _ALWAYS = (
     "SELECT 'a decision is half made' FROM gallery WHERE open_decision IS NOT NULL",
     "SELECT 'an embedding of another width: ' || faces.id FROM faces, gallery "
     "WHERE length(embedding) <> 2 * json_extract(space, '$.embedding_dim')",
-    "SELECT 'an identity that is nobody: ' || id FROM identities WHERE id NOT IN (SELECT identity_id FROM assignments)",
+    "SELECT 'an identity without faces: ' || id FROM identities WHERE id NOT IN (SELECT identity_id FROM assignments)",
 )
-_NO_PHOTO_ALONE = "SELECT 'a photo without its face: ' || path FROM photos WHERE id NOT IN (SELECT photo_id FROM faces)"
+_PHOTO_WITHOUT_FACE = (
+    "SELECT 'a photo without its face: ' || path FROM photos WHERE id NOT IN (SELECT photo_id FROM faces)"
+)
 WALKS = {
-    "enroll": Walk(_empty, _enroll, (_NO_PHOTO_ALONE,)),
-    "group": Walk(
+    "enroll": Scenario(_empty, _enroll, (_PHOTO_WITHOUT_FACE,)),
+    "group": Scenario(
         _empty,
         _group,
-        (_NO_PHOTO_ALONE, f"SELECT 'half a group: ' || identity_id FROM ({_SIZES}) WHERE faces <> {EACH}"),
+        (_PHOTO_WITHOUT_FACE, f"SELECT 'half a cluster: ' || identity_id FROM ({_SIZES}) WHERE faces <> {EACH}"),
     ),
-    "merge": Walk(
+    "merge": Scenario(
         _grouped,
         _merge,
         (
-            _NO_PHOTO_ALONE,
+            _PHOTO_WITHOUT_FACE,
             f"SELECT 'half a merge: ' || identity_id FROM ({_SIZES}) WHERE faces NOT IN ({EACH}, {2 * EACH})",
-            f"SELECT 'a merge that is not told' WHERE (SELECT count(*) FROM ({_SIZES}) WHERE faces = {2 * EACH}) "
+            f"SELECT 'a merge without constraint' WHERE (SELECT count(*) FROM ({_SIZES}) WHERE faces = {2 * EACH}) "
             "<> (SELECT count(*) FROM constraints WHERE same = 1)",
             "SELECT 'a name is lost' WHERE (SELECT count(name) FROM identities) <> "
             f"{len(range(1, INDIVIDUALS + 1, 2))}",
         ),
     ),
-    "forget": Walk(
+    "forget": Scenario(
         _grouped,
         _forget,
         (
             "SELECT 'half forgotten: ' || substr(path, 1, 2) FROM photos LEFT JOIN faces ON photo_id = photos.id "
             f"GROUP BY substr(path, 1, 2) HAVING count(faces.id) NOT IN (0, {EACH})",
-            "SELECT 'a face that is nobody''s: ' || id FROM faces WHERE id NOT IN (SELECT face_id FROM assignments)",
-            "SELECT 'what was forgotten may be on the disk still' FROM gallery WHERE erasure_due",
+            "SELECT 'a face without identity: ' || id FROM faces WHERE id NOT IN (SELECT face_id FROM assignments)",
+            "SELECT 'forgotten faces may still be on the disk' FROM gallery WHERE erasure_due",
         ),
     ),
-    "migrate": Walk(
+    "migrate": Scenario(
         _with_photos,
         _migrate,
         (
-            _NO_PHOTO_ALONE,
+            _PHOTO_WITHOUT_FACE,
             "SELECT 'half migrated' FROM gallery WHERE json_extract(space, '$.space_id') = 'new' AND "
             "(EXISTS (SELECT 1 FROM migration) OR EXISTS (SELECT 1 FROM next_embeddings))",
         ),
@@ -233,72 +241,72 @@ WALKS = {
 }
 
 
-# --- a gallery's contents, as they must be -------------------------------------------------------------------------
+# --- invariants of the contents -------------------------------------------------------------------------
 
 
 def contents(gallery: Gallery) -> Contents:
-    """Every row of every table, but when decisions were made."""
-    with gallery.reading() as repository:
+    """Read every row of every table, except when decisions were made."""
+    with gallery.reading() as connection:
         tables = [
             row[0]
             for row in repository.connection.execute(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )
         ]
-        held = {
-            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+        rows_by_table = {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
         }
-        held["decisions"] = repository.connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
-    return held
+        rows_by_table["decisions"] = connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
+    return rows_by_table
 
 
-def in_the_end(held: Contents) -> list[object]:
-    """Who is in which photo, whatever the numbers of photos and decisions: work that is begun again uses up more."""
-    place = {row[0]: row[1:3] for row in held["photos"]}
-    faces = [(*place[row[1]], row[0], *row[2:]) for row in held["faces"]]
-    told = [held[table] for table in ("identities", "assignments", "constraints", "rejections", "migration")]
-    return [sorted(place.values()), sorted(faces), *told, held["gallery"][0][2:5]]
+def in_the_end(rows_by_table: Contents) -> list[object]:
+    """Reduce contents to what repeated runs share: a restarted task uses up more ids of photos and decisions."""
+    photo_by_id = {row[0]: row[1:3] for row in rows_by_table["photos"]}
+    faces = [(*photo_by_id[row[1]], row[0], *row[2:]) for row in rows_by_table["faces"]]
+    tables = [rows_by_table[table] for table in ("identities", "assignments", "constraints", "rejections", "migration")]
+    return [sorted(photo_by_id.values()), sorted(faces), *tables, rows_by_table["gallery"][0][2:5]]
 
 
-def broken(walk: Walk, gallery: Gallery) -> list[str]:
-    """What must never be seen in it; nothing if all is well."""
-    with gallery.reading() as repository:
-        wrong = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        wrong += [f"dangling: {row}" for row in repository.connection.execute("PRAGMA foreign_key_check")]
-        for query in (*_ALWAYS, *walk.broken):
-            wrong += [row[0] for row in repository.connection.execute(query)]
+def broken(walk: Scenario, gallery: Gallery) -> list[str]:
+    """List violated invariants; empty if there are none."""
+    with gallery.reading() as connection:
+        wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong += [f"dangling: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+        for query in (*_ALWAYS, *walk.violation_queries):
+            wrong += [row[0] for row in connection.execute(query)]
     return wrong
 
 
-def what_is_wrong(walk: Walk, gallery: Gallery, rehearsed: Rehearsed, acknowledged: int) -> list[str]:
-    """With a gallery whose work was cut short; nothing if all is well."""
+def problems_after_kill(walk: Scenario, gallery: Gallery, rehearsed: UninterruptedRun, acknowledged: int) -> list[str]:
+    """List the problems of a gallery whose task was killed; empty if there are none."""
     wrong = broken(walk, gallery)
-    revision, held = gallery.revision, contents(gallery)
+    revision, current = gallery.revision, contents(gallery)
     if revision < acknowledged:
         wrong.append(f"revision {acknowledged} was acknowledged, {revision} is there")
     if revision not in rehearsed.contents:
-        wrong.append(f"there is no revision {revision} in this work")
+        wrong.append(f"revision {revision} does not occur in the uninterrupted task")
     else:
         expected = rehearsed.contents[revision]
-        other = [table for table in held if held[table] != expected[table]]
-        wrong += [f"{table} is not as it was at revision {revision}" for table in other]
-    return wrong + _still_on_the_disk(gallery, rehearsed)
+        changed = [table for table in current if current[table] != expected[table]]
+        wrong += [f"{table} differs from revision {revision}" for table in changed]
+    return wrong + _deleted_faces_on_disk(gallery, rehearsed)
 
 
-def _still_on_the_disk(gallery: Gallery, rehearsed: Rehearsed) -> list[str]:
-    """Embeddings of faces that the gallery once held and holds no more."""
+def _deleted_faces_on_disk(gallery: Gallery, rehearsed: UninterruptedRun) -> list[str]:
+    """List deleted faces whose embeddings are still in the files."""
     first = rehearsed.contents[min(rehearsed.contents)]["faces"]
-    held = {row[0] for row in contents(gallery)["faces"]}
+    present = {row[0] for row in contents(gallery)["faces"]}
     files = [gallery.folder / DATABASE, gallery.folder / f"{DATABASE}-wal"]
     on_disk = b"".join(file.read_bytes() for file in files if file.exists())
-    return [f"face {row[0]} is still on the disk" for row in first if row[0] not in held and row[-1] in on_disk]
+    return [f"face {row[0]} is still on the disk" for row in first if row[0] not in present and row[-1] in on_disk]
 
 
 # --- killing -------------------------------------------------------------------------------------------------------
 
 
-class _Watched(Gallery):
-    """Tells of each transaction when it begins and when it is on the disk."""
+class _ReportingGallery(Gallery):
+    """A gallery that reports when each transaction begins and when it is durable."""
 
     def __init__(self, opened: Gallery, tell: Callable[[str], None]) -> None:
         super().__init__(opened.folder, opened._connection, opened._file)
@@ -311,69 +319,73 @@ class _Watched(Gallery):
             yield repository
         self._tell(str(self.revision))
 
-    def try_to_erase(self) -> bool:
+    def purge_deleted(self) -> bool:
         self._tell("begun")
         erased = super().purge_deleted()
         self._tell(str(self.revision))
         return erased
 
 
-def rehearse(walk: str, start: Path, photos: Path, scratch: Path) -> Rehearsed:
-    """Makes the gallery that the work begins with in `start`, and does the work once in a copy of it."""
+def rehearse(walk: str, start: Path, photos: Path, scratch: Path) -> UninterruptedRun:
+    """Create the initial gallery in `start`, and run the task uninterrupted in copies of it."""
     WALKS[walk].prepare(start, photos)
     seen: dict[int, Contents] = {}
     shutil.copytree(start, scratch)
     with Gallery.open(scratch) as opened:
         seen[opened.revision] = contents(opened)
-        watched = _Watched(
-            opened, lambda told: seen.update({int(told): contents(opened)}) if told.isdecimal() else None
+        watched = _ReportingGallery(
+            opened, lambda word: seen.update({int(word): contents(opened)}) if word.isdecimal() else None
         )
         WALKS[walk].work(watched, photos)
     shutil.rmtree(scratch)
     seconds = min(_timed(walk, start, photos, scratch) for _ in range(4))
-    return Rehearsed(seconds, seen)
+    return UninterruptedRun(seconds, seen)
 
 
 def _timed(walk: str, start: Path, photos: Path, scratch: Path) -> float:
     shutil.copytree(start, scratch)
-    with _at_work(walk, scratch, photos) as (_, heard):
+    with _process_at_work(walk, scratch, photos) as (_, heard):
         started = time.perf_counter()
-        while (told := _next(heard)) not in ("", "done"):
+        while (word := _next(heard)) not in ("", "done"):
             pass
         seconds = time.perf_counter() - started
-    assert told == "done", f"{walk}: ended before it was done"
+    assert word == "done", f"{walk}: ended before it was done"
     shutil.rmtree(scratch)
     return seconds
 
 
-def killed(walk: str, rehearsed: Rehearsed, start: Path, photos: Path, scratch: Path, after: float) -> Killed:
-    """Kills the work `after` so many seconds, looks at the gallery, and does the work again to its end."""
+def killed(
+    walk: str, rehearsed: UninterruptedRun, start: Path, photos: Path, scratch: Path, after: float
+) -> KillResult:
+    """Kill the task `after` seconds, check the gallery, and run the task again to its end."""
     shutil.copytree(start, scratch)
-    with _at_work(walk, scratch, photos) as (kill, heard):
+    with _process_at_work(walk, scratch, photos) as (kill, heard):
         time.sleep(after)
         kill()
-        told: list[str] = []
+        words: list[str] = []
         while word := _next(heard):
-            told.append(word)
-    acknowledged = max([int(word) for word in told if word.isdecimal()], default=0)
+            words.append(word)
+    acknowledged = max([int(word) for word in words if word.isdecimal()], default=0)
     wrong: list[str] = []
     try:
         with Gallery.open(scratch) as gallery:
-            wrong += what_is_wrong(WALKS[walk], gallery, rehearsed, acknowledged)
+            wrong += problems_after_kill(WALKS[walk], gallery, rehearsed, acknowledged)
             WALKS[walk].work(gallery, photos)
             last = rehearsed.contents[max(rehearsed.contents)]
             if in_the_end(contents(gallery)) != in_the_end(last):
-                wrong.append("begun again, the work came to another end")
-    except Exception as error:  # whatever it is, it is what the table is about
+                wrong.append("the restarted task ended in a different state")
+    except Exception as error:  # any error is a result of the benchmark
         wrong.append(f"{type(error).__name__}: {error}")
     shutil.rmtree(scratch)
-    return Killed(told[-1:] == ["begun"], "done" in told, acknowledged, tuple(wrong))
+    return KillResult(words[-1:] == ["begun"], "done" in words, acknowledged, tuple(wrong))
 
 
 @contextlib.contextmanager
-def _at_work(walk: str, folder: Path, photos: Path) -> Generator[tuple[Callable[[], None], Connection], None, None]:
-    """A process that has just begun the work: how to kill it, and where it is heard."""
-    context = get_context("forkserver")  # a fork of a process that has imported all this already
+def _process_at_work(
+    walk: str, folder: Path, photos: Path
+) -> Generator[tuple[Callable[[], None], Connection], None, None]:
+    """Start the task in a process; yield a function that kills it, and the pipe with its reports."""
+    context = get_context("forkserver")  # forks a process that has already imported the modules
     context.set_forkserver_preload(
         ["familiar.gallery.editing.corrections", "familiar.gallery.transfer.migrate", "PIL.Image"]
     )
@@ -382,11 +394,11 @@ def _at_work(walk: str, folder: Path, photos: Path) -> Generator[tuple[Callable[
     process.start()
     tells.close()
     try:
-        assert _next(heard) == "ready", f"{walk}: did not begin"
+        assert _next(heard) == "ready", f"{walk}: did not start"
         yield process.kill, heard
     finally:
         process.kill()
-        process.join(_SECONDS)
+        process.join(_TIMEOUT_SECONDS)
         process.close()
         heard.close()
 
@@ -395,16 +407,16 @@ def _work(walk: str, folder: Path, photos: Path, tells: Connection) -> None:
     def tell(word: str) -> None:
         tells.send_bytes(word.encode())
 
-    embedder()  # what it needs is loaded before the time begins
+    embedder()  # loads what the task needs before the time is measured
     tell("ready")
     with Gallery.open(folder) as opened:
-        WALKS[walk].work(_Watched(opened, tell), photos)
+        WALKS[walk].work(_ReportingGallery(opened, tell), photos)
     tell("done")
 
 
 def _next(heard: Connection) -> str:
-    """What the process says next; nothing where it has died."""
-    assert heard.poll(_SECONDS), "it hangs"
+    """Return the process's next report; empty if it has died."""
+    assert heard.poll(_TIMEOUT_SECONDS), "the process hangs"
     try:
         return heard.recv_bytes().decode()
     except EOFError:

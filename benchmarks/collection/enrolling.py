@@ -1,11 +1,11 @@
-"""Vectors into a gallery, and the gallery opened again, as it grows.
+"""Measure how fast a growing gallery enrolls vectors and opens.
 
     gallery.py enrolling [--counts 100000,1000000] [--folder DIR]
 
-Enrolling takes turns, part by part, with a bare `executemany` of the same rows into one table of a name and a vector,
-as durable (WAL, synchronous = FULL) and committed as often: the least that SQLite asks for. The gallery is opened in a
-process of its own, every page of its file checked; the first search, which reads all vectors, comes after. Peak memory
-is of that process (Linux).
+Enrolling alternates, part by part, with a bare `executemany` of the same rows into one table of names and vectors, with
+the same durability (WAL, synchronous = FULL) and number of commits: the minimum that SQLite needs. The gallery is
+opened in its own process, with every page of its file checked, then searched, which reads all vectors. Peak memory is
+of that process (Linux).
 """
 
 import argparse
@@ -23,10 +23,10 @@ from familiar.gallery.database.connection import DATABASE, Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import search_photos
 
-PART = 50_000  # vectors of one turn
+PART = 50_000  # vectors enrolled before the turn changes
 COMMIT = 20_000
-_AT = Threshold(0.4, None, None)
-SPACE = Space("synthetic", DIM, (DIM,), Calibration(_AT, _AT, _AT, None, None, None, 0, 0))
+_THRESHOLD = Threshold(0.4, None, None)
+SPACE = Space("synthetic", DIM, (DIM,), Calibration(_THRESHOLD, _THRESHOLD, _THRESHOLD, None, None, None, 0, 0))
 
 
 def main(options: list[str]) -> None:
@@ -35,13 +35,13 @@ def main(options: list[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--counts", default="100000,1000000")
-    parser.add_argument("--folder", type=Path, help="to work in (default: the system's for temporary files)")
-    given = parser.parse_args(options)
+    parser.add_argument("--counts", default="100000,1000000", help="numbers of vectors")
+    parser.add_argument("--folder", type=Path, help="working folder (default: the system's temporary folder)")
+    arguments = parser.parse_args(options)
     print("| vectors | enrolled a second | bare SQLite | x bare | file MB | open s | first search s | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
-    for count in [int(count) for count in given.counts.split(",")]:
-        with tempfile.TemporaryDirectory(dir=given.folder) as root, get_context("spawn").Pool(1) as pool:
+    for count in [int(count) for count in arguments.counts.split(",")]:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as root, get_context("spawn").Pool(1) as pool:
             ours, bare = pool.apply(_enroll, (Path(root), count))
             megabytes = (Path(root) / "gallery" / DATABASE).stat().st_size / 1e6
             with get_context("spawn").Pool(1) as another:
@@ -54,9 +54,9 @@ def main(options: list[str]) -> None:
 
 
 def _enroll(root: Path, count: int) -> tuple[float, float]:
-    """Seconds of ours and of the bare database."""
+    """Measure the seconds of the gallery and of the bare database."""
     embeddings, _ = synthetic(count)
-    names = [f"photo {place:07}.jpg" for place in range(count)]
+    names = [f"photo {index:07}.jpg" for index in range(count)]
     bare = sqlite3.connect(root / "bare.sqlite", isolation_level=None)
     bare.execute("PRAGMA journal_mode = WAL")
     bare.execute("PRAGMA synchronous = FULL")
@@ -88,7 +88,7 @@ def _bare(connection: sqlite3.Connection, embeddings: np.ndarray, names: list[st
 
 
 def _open(folder: Path) -> tuple[float, float, float]:
-    """Seconds to open and to search first, and peak megabytes."""
+    """Measure the seconds to open and to search for the first time, and peak megabytes."""
     query = synthetic(1, seed=1)[0][0]
     started = time.perf_counter()
     with Gallery.open(folder) as gallery:

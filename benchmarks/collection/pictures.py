@@ -1,6 +1,6 @@
-"""The pictures of docs/gallery.md: drawn pets, grouped, asked about and corrected.
+"""Draw the pictures of docs/gallery.md: synthetic pets, clustered, reviewed and corrected.
 
-gallery.py pictures FOLDER
+gallery.py pictures MODEL FOLDER
 """
 
 import argparse
@@ -26,24 +26,24 @@ from familiar.photos.decoding import find_photos, load_photo, save_photo
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"
 QUESTIONS = 4
-WIDEST = 8  # faces of a group that are shown
+WIDEST = 8  # faces shown of a cluster
 FACE_IN = 0.75
 DPI = 120
 
 
-def main(given: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     out, embedder = options.folder, Embedder(options.model)
     with tempfile.TemporaryDirectory() as folder:
-        album = drawn(Path(folder, "album"))
+        album = draw_album(Path(folder, "album"))
         with Gallery.create(Path(folder, "gallery"), Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([album]))
             print(cluster(gallery))
-            save(groups(gallery), out / "gallery-groups.png")
-            save(questions(gallery), out / "gallery-questions.png")
+            save_png(groups(gallery), out / "gallery-groups.png")
+            save_png(questions(gallery), out / "gallery-questions.png")
             for _ in range(6):
                 for question in propose_questions(gallery, QUESTIONS):
                     answer_question(
@@ -51,16 +51,16 @@ def main(given: Sequence[str]) -> None:
                         question,
                         cat(gallery, question.first_face) == cat(gallery, question.second_face),
                     )
-            save(groups(gallery), out / "gallery-corrected.png")
+            save_png(groups(gallery), out / "gallery-corrected.png")
 
 
-def drawn(folder: Path) -> Path:
-    """The album as files, CAT/PHOTO.png."""
+def draw_album(folder: Path) -> Path:
+    """Write the album as files, CAT/PHOTO.png."""
     source = SyntheticSource.parse(ALBUM)
     for cat in range(source.identities):
         (folder / f"cat-{cat + 1}").mkdir(parents=True)
-        for place, photo in enumerate(source.photos(cat)):
-            save_photo(photo.draw(), folder / f"cat-{cat + 1}" / f"{place + 1}.png")
+        for index, photo in enumerate(source.photos(cat)):
+            save_photo(photo.draw(), folder / f"cat-{cat + 1}" / f"{index + 1}.png")
     return folder
 
 
@@ -75,33 +75,35 @@ def cat(gallery: Gallery, face: int) -> str:
 
 
 def groups(gallery: Gallery) -> Figure:
-    """A row of faces for each group, largest first; those alone in the last rows."""
-    who = load_assignments(gallery)
-    numbers, sizes = np.unique(who.identity[who.identity != UNASSIGNED], return_counts=True)
-    rows = [(f"#{number}", who.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]]
-    alone = np.flatnonzero(who.identity == UNASSIGNED)
-    rows += [("alone", alone[start : start + WIDEST]) for start in range(0, len(alone), WIDEST)]
+    """Draw a row of faces for each cluster, largest first; unassigned faces in the last rows."""
+    assignments = load_assignments(gallery)
+    numbers, sizes = np.unique(assignments.identity[assignments.identity != UNASSIGNED], return_counts=True)
+    rows = [
+        (f"#{number}", assignments.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]
+    ]
+    unassigned = np.flatnonzero(assignments.identity == UNASSIGNED)
+    rows += [("single", unassigned[start : start + WIDEST]) for start in range(0, len(unassigned), WIDEST)]
     figure = Figure(figsize=(FACE_IN * (WIDEST + 1), FACE_IN * len(rows)), facecolor=LIGHT.paper)
-    for place, (title, faces) in enumerate(rows):
-        y = 1 - (place + 1) / len(rows)
+    for index, (title, faces) in enumerate(rows):
+        y = 1 - (index + 1) / len(rows)
         for column, row in enumerate(faces[:WIDEST]):
             box = ((column + 1) / (WIDEST + 1), y, 0.94 / (WIDEST + 1), 0.94 / len(rows))
-            _show(figure, box, path_of(gallery, int(who.faces.ids[row])))
+            _show(figure, box, path_of(gallery, int(assignments.faces.ids[row])))
         figure.text(0.01, y + 0.45 / len(rows), title, color=LIGHT.ink, fontsize=TEXT_PT)
     return figure
 
 
 def questions(gallery: Gallery) -> Figure:
-    """The first questions, side by side."""
-    asked = propose_questions(gallery, QUESTIONS)
-    figure = Figure(figsize=(2 * len(asked), 1.35), facecolor=LIGHT.paper)
-    for place, question in enumerate(asked):
+    """Draw the first questions side by side."""
+    proposed = propose_questions(gallery, QUESTIONS)
+    figure = Figure(figsize=(2 * len(proposed), 1.35), facecolor=LIGHT.paper)
+    for index, question in enumerate(proposed):
         for side, face in enumerate((question.first_face, question.second_face)):
-            box = ((place + 0.04 + 0.46 * side) / len(asked), 0.02, 0.44 / len(asked), 0.72)
+            box = ((index + 0.04 + 0.46 * side) / len(proposed), 0.02, 0.44 / len(proposed), 0.72)
             _show(figure, box, path_of(gallery, face))
-        said = "rightly there?" if question.kind == "outlier" else "the same?"
-        title = f"{said} {question.probability:.0%}"
-        figure.text((place + 0.04) / len(asked), 0.82, title, color=LIGHT.ink, fontsize=TEXT_PT)
+        prompt = "assigned correctly?" if question.kind == "outlier" else "the same?"
+        title = f"{prompt} {question.probability:.0%}"
+        figure.text((index + 0.04) / len(proposed), 0.82, title, color=LIGHT.ink, fontsize=TEXT_PT)
     return figure
 
 
@@ -111,8 +113,8 @@ def _show(figure: Figure, box: tuple[float, float, float, float], photo: Path) -
     axes.axis("off")
 
 
-def save(figure: Figure, path: Path) -> None:
-    """In 256 colors: a third of the bytes, and nobody sees it at this size."""
+def save_png(figure: Figure, path: Path) -> None:
+    """Save a PNG of 256 colors: a third of the bytes, with no visible difference at this size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(io.BytesIO(png(figure, DPI))) as drawn, io.BytesIO() as content:
         drawn.convert("RGB").quantize(256).save(content, "PNG", optimize=True)

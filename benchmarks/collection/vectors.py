@@ -1,4 +1,4 @@
-"""Vectors of individuals that do not exist: as many, and as unequally many of each, as a large album holds."""
+"""Synthetic embeddings of individuals, with the number and unequal frequencies of a large album."""
 
 import math
 
@@ -8,17 +8,25 @@ from familiar.core.vectors import normalize
 
 DIM = 128
 LARGEST = 1000  # photos of one individual
-NOISE = 0.9  # two photos of one individual are alike by 1 / (1 + .9^2) = .55, strangers by 0
-LFW_DECAY = 6.5  # fitted to the spectrum of pet-mobile's embeddings of LFW photos: 16 of 128 directions count
+NOISE = 0.9  # expected cosine: 1 / (1 + .9^2) = .55 for one individual, 0 for two
+LFW_DECAY = 6.5  # fitted to the spectrum of pet-mobile's embeddings of LFW photos: effective dimension 16 of 128
 
 
 def synthetic(count: int, seed: int = 0, decay: float = math.inf) -> tuple[np.ndarray, np.ndarray]:
-    """Unit rows (float32 "count 128") and the individual of each (int64 "count"), in no order.
+    """Draw unit embeddings of individuals, in random order.
 
-    Photos per individual follow a power law: a third have one, most have one to five, few a thousand. The variance of
-    component i is as (1 + i / decay)^-2: `LFW_DECAY` is how real embeddings lie, though with the first components
-    saying most, as harmonic ones do. With an infinite `decay` all components count alike, as an ideal embedder's:
-    nothing is harder to search, nothing easier to group.
+    Photos per individual follow a power law: a third have one, most have one to five, few a thousand.
+
+    Args:
+        count: number of rows.
+        seed: of the random generator.
+        decay: the variance of component i is proportional to (1 + i / decay)^-2. `LFW_DECAY` matches real embeddings,
+            except that the first components have the largest variance, as in harmonic embeddings. With an infinite
+            `decay` all components have the same variance, as an ideal embedder's: the hardest to search and the
+            easiest to cluster.
+
+    Returns:
+        Rows (float32 "count 128") and the individual of each (int64 "count").
     """
     rng = np.random.default_rng(seed)
     sizes = np.minimum(LARGEST, np.ceil(rng.pareto(1.0, count) * 2)).astype(np.int64)

@@ -1,1 +1,1 @@
-"""The five works put to the question: a file for each row of `reproduce.py`, and what they share."""
+"""Reproductions of published works, one module for each name that `reproduce.py` takes, and shared helpers."""

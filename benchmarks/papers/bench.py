@@ -1,4 +1,4 @@
-"""Trainings and evaluations by the command line, as a user would run them; what is done already is not done again."""
+"""Run trainings and evaluations with the command line, as a user would; finished ones are not repeated."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from familiar.core.files import write_atomically
 from familiar.evaluation.results import read_results
 from familiar.training.run import RunFolder
 
-ASKED = "asked.json"  # beside what a command left: the command, and the commit it was given at
-FAILED = "failed.txt"  # in a run whose training failed: why, which is a result, so that it is not tried again
-LAST_LINES = 20  # of what a failed command said
+REQUEST_FILE = "asked.json"  # next to a command's output: the command and the commit it was run at
+FAILED = "failed.txt"  # the reason, in the folder of a failed training: a result, so it is not tried again
+LAST_LINES = 20  # of a failed command's output
 
 
 @dataclass(frozen=True)
 class Training:
-    """One `familiar train`: `name` is its folder below RUNS, `data` are sets of PHOTOS or drawn ones."""
+    """One `familiar train`: `name` is its folder in RUNS, `data` are folders of PHOTOS or synthetic sources."""
 
     name: str
     recipe: str
@@ -35,8 +35,8 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a model is asked: `label` is the folder of its results in the run."""
+class Evaluation:
+    """One `familiar evaluate`: `label` is the folder of its results in the run."""
 
     label: str
     data: tuple[str, ...]
@@ -45,26 +45,34 @@ class Judged:
 
 @dataclass
 class Bench:
-    """Where photos and runs are, and how many trainings run side by side, sharing the cores."""
+    """Folders of photos, runs and pictures, and the number of trainings that run in parallel and share the cores."""
 
     photos: Path
     runs: Path
     pictures: Path
     jobs: int = 1
     commit: str = "?"
-    asked: list[Training] = field(default_factory=list)  # whatever was to be trained, in this call or before
+    requested: list[Training] = field(default_factory=list)  # all trainings requested, finished earlier or not
     _printing: threading.Lock = field(default_factory=threading.Lock)
 
-    def train(self, trainings: Iterable[Training], judged: Sequence[Judged] = (), *, may_fail: bool = False) -> None:
-        """Train and judge each, `jobs` at a time.
+    def train(
+        self, trainings: Iterable[Training], evaluations: Sequence[Evaluation] = (), *, may_fail: bool = False
+    ) -> None:
+        """Train and evaluate, `jobs` trainings at a time.
 
-        RuntimeError where a command fails, or what is there was made by another command than is asked for now; unless
-        `may_fail`, also where a training itself failed, which is a result, and is found again as `failure`.
+        Args:
+            trainings: what to train.
+            evaluations: run for every model.
+            may_fail: a training that fails by itself (non-finite loss, collapse) is a result, not an error; `failure`
+                returns its reason.
+
+        Raises:
+            RuntimeError: if a command fails, or an existing output was made by a different command.
         """
         trainings = list(trainings)
-        self.asked += trainings
+        self.requested += trainings
         with ThreadPoolExecutor(self.jobs) as pool:
-            futures = [pool.submit(self._train_and_judge, training, judged) for training in trainings]
+            futures = [pool.submit(self._train_and_evaluate, training, evaluations) for training in trainings]
             try:
                 for future in futures:
                     future.result()
@@ -78,38 +86,40 @@ class Bench:
         return RunFolder(self.runs / training.name)
 
     def failure(self, training: Training) -> str | None:
-        """Why a training failed: a loss that is not finite, or embeddings that collapsed."""
+        """Return why a training failed (non-finite loss or collapsed embeddings), or None."""
         reason = self.runs / training.name / FAILED
         return reason.read_text().strip() if reason.exists() else None
 
     def require(self, trainings: Iterable[Training]) -> None:
-        """RuntimeError where one of them failed, and the row says nothing without it."""
+        """Raise RuntimeError if one of the trainings failed."""
         for training in trainings:
             if reason := self.failure(training):
-                raise RuntimeError(f"{self.runs / training.name}: this row needs it, and it ended early ({reason})")
+                raise RuntimeError(
+                    f"{self.runs / training.name}: this section needs it, but the training ended early ({reason})"
+                )
 
     def results(self, training: Training, label: str) -> dict[str, Any]:
         return read_results(self.runs / training.name / label / "eval_results.json")
 
     def commits(self) -> list[str]:
-        """At which the trainings were begun."""
-        found = (self.run(training).path / ASKED for training in self.asked)
-        return sorted({json.loads(path.read_text())["commit"] for path in found if path.exists()})
+        """List the commits at which the trainings were started."""
+        request_files = (self.run(training).path / REQUEST_FILE for training in self.requested)
+        return sorted({json.loads(path.read_text())["commit"] for path in request_files if path.exists()})
 
-    def _train_and_judge(self, training: Training, judged: Sequence[Judged]) -> None:
+    def _train_and_evaluate(self, training: Training, evaluations: Sequence[Evaluation]) -> None:
         run = self.run(training)
         if self.failure(training) is None:
             self._train(training, run)
         if run.bundle.exists():
-            for one in judged:
-                self._judge(run.bundle, one, run.path / one.label)
+            for evaluation in evaluations:
+                self._evaluate(run.bundle, evaluation, run.path / evaluation.label)
 
     def _train(self, training: Training, run: RunFolder) -> None:
         arguments = ["train", *self._sources(training.data), "--recipe", training.recipe]
-        for setting in self._placed(training.settings):
+        for setting in self._with_photo_paths(training.settings):
             arguments += ["--set", setting]
-        arguments += self._placed(training.options)
-        self._ask(run.path, arguments)
+        arguments += self._with_photo_paths(training.options)
+        self._record_request(run.path, arguments)
         if run.bundle.exists():
             return
         resume = ["--resume"] if run.recipe_json.exists() else []
@@ -119,29 +129,34 @@ class Bench:
         else:
             require_success(done)
 
-    def _judge(self, model: Path, judged: Judged, output: Path) -> None:
-        arguments = ["evaluate", str(model), *self._sources(judged.data), *self._placed(judged.options)]
-        self._ask(output, arguments)
+    def _evaluate(self, model: Path, evaluation: Evaluation, output: Path) -> None:
+        arguments = [
+            "evaluate",
+            str(model),
+            *self._sources(evaluation.data),
+            *self._with_photo_paths(evaluation.options),
+        ]
+        self._record_request(output, arguments)
         if not (output / "eval_results.json").exists():
             require_success(self.familiar(*arguments, "--output", str(output)))
 
-    def _ask(self, folder: Path, arguments: list[str]) -> None:
-        """Write down what is asked for there, or see that it is what was asked before."""
-        # Where photos and runs lie may change, and the same be asked.
-        said = [word.replace(str(self.photos), "PHOTOS").replace(str(self.runs), "RUNS") for word in arguments]
-        kept = folder / ASKED
-        if not kept.exists():
+    def _record_request(self, folder: Path, arguments: list[str]) -> None:
+        """Store the command in its output folder, or check that the stored one is the same."""
+        # The folders of photos and runs may move without changing the command.
+        command = [word.replace(str(self.photos), "PHOTOS").replace(str(self.runs), "RUNS") for word in arguments]
+        request_file = folder / REQUEST_FILE
+        if not request_file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(kept, json.dumps({"command": said, "commit": self.commit}, indent=1).encode())
-        elif (before := json.loads(kept.read_text())["command"]) != said:
-            changed = sorted(set(before) ^ set(said))
+            write_atomically(request_file, json.dumps({"command": command, "commit": self.commit}, indent=1).encode())
+        elif (before := json.loads(request_file.read_text())["command"]) != command:
+            changed = sorted(set(before) ^ set(command))
             raise RuntimeError(
                 f"{folder}: was made by another command (differs in {', '.join(changed) or 'order'}); "
-                "remove the folder to make it anew"
+                "remove the folder to run it again"
             )
 
     def familiar(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One command, on its share of the cores."""
+        """Run one command with its share of the cores."""
         threads = str(max(1, available_cores() // self.jobs))
         began = time.perf_counter()
         done = subprocess.run(
@@ -154,8 +169,8 @@ class Bench:
             check=False,
         )
         with self._printing:
-            said = done.stdout.strip().splitlines()[-1:] or [""]
-            print(f"{time.perf_counter() - began:6.0f} s  {Path(arguments[-1])}: {said[0][:150]}", flush=True)
+            last_line = done.stdout.strip().splitlines()[-1:] or [""]
+            print(f"{time.perf_counter() - began:6.0f} s  {Path(arguments[-1])}: {last_line[0][:150]}", flush=True)
         return done
 
     def _sources(self, data: Iterable[str]) -> list[str]:
@@ -168,12 +183,12 @@ class Bench:
             return f"mnist:{self.photos / source}"  # mnist:PHOTOS/mnist:test
         return str(self.photos / source)
 
-    def _placed(self, options: Iterable[str]) -> list[str]:
+    def _with_photo_paths(self, options: Iterable[str]) -> list[str]:
         return [option.replace("PHOTOS", str(self.photos)) for option in options]
 
 
-def kept(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
-    """What stands in the file, or the work's result, which is then put there."""
+def cached(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
+    """Return the content of a JSON file, which is computed and written if it does not exist."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(work()).encode())
@@ -182,5 +197,5 @@ def kept(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
 
 def require_success(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode:
-        said = "\n".join(done.stdout.strip().splitlines()[-LAST_LINES:])
-        raise RuntimeError(f"{' '.join(done.args)}\nended with {done.returncode}:\n{said}")
+        last_lines = "\n".join(done.stdout.strip().splitlines()[-LAST_LINES:])
+        raise RuntimeError(f"{' '.join(done.args)}\nended with {done.returncode}:\n{last_lines}")

@@ -1,4 +1,4 @@
-"""Softmax, NormFace and ArcFace on MNIST in the plane (seed 003): trained on 0 to 4, judged on 5 to 9 as well."""
+"""Softmax, NormFace and ArcFace on MNIST with two components: trained on digits 0 to 4, tested on all ten."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,13 +15,24 @@ from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.objective import Objective
 from familiar.training.validation import embed_dataset
-from papers.bench import Bench, Training, kept
+from papers.bench import Bench, Training, cached
 from papers.digits_pictures import draw_outlier, draw_planes
 from papers.figures import number, signed, table
-from papers.planes import DUNNS, KNOWN, SPACES, Figures, Plane, apart, aucs, outlier, plane_figures, unit_rows
+from papers.planes import (
+    DUNNS,
+    KNOWN,
+    SPACES,
+    Figures,
+    Plane,
+    aucs,
+    describe_distance,
+    outlier,
+    plane_figures,
+    unit_rows,
+)
 from papers.plots import save
 
-TITLE = "Digits in the plane (seed 003)"
+TITLE = "Digits in the plane"
 SEEDS = range(5)
 LOSSES = {
     "softmax": ("digits-softmax", ()),
@@ -50,11 +61,11 @@ TRAININGS = {
     ]
     for loss, (recipe, settings) in LOSSES.items()
 }
-JUDGED = ("accuracy", "auc known", "auc unseen")
-NEARER = {"nearer than nearest": "than its nearest mate", "nearer than farthest": "than its farthest"}
+COMPARED_FIGURES = ("accuracy", "auc known", "auc unseen")
+NEARER = {"nearer than nearest": "than the nearest positive", "nearer than farthest": "than the farthest positive"}
 MARGIN, COMPARED = "ArcFace, s = 16, m = .5", ("NormFace, s = 16", "softmax")
-# Of the vectors that the essay's networks end in: all but softmax's are normalized.
-LADDER = {loss: "raw" if loss == "softmax" else "unit" for loss in LOSSES}
+# The output of the essay's networks: normalized for all losses but softmax.
+OUTPUT_SPACE = {loss: "raw" if loss == "softmax" else "unit" for loss in LOSSES}
 CLAIMED = {"softmax": 5.31, "NormFace, s = 1": 29.11}  # the essay's Dunn indices
 Runs = dict[str, list[Figures]]  # by loss
 
@@ -65,23 +76,23 @@ def measure(bench: Bench) -> str:
     first = {loss: _plane(bench, runs[0], digits) for loss, runs in TRAININGS.items()}
     save(draw_planes(first, known=True), bench.pictures / "digits-planes.png")
     save(draw_planes(first, known=False), bench.pictures / "digits-unseen.png")
-    softmax = first["softmax"].right
-    if (found := outlier(softmax.raw, softmax.digits)) is not None:
-        save(draw_outlier(softmax, found), bench.pictures / "digits-outlier.png")
-    runs = {loss: [_figures(bench, run, digits) for run in of] for loss, of in TRAININGS.items()}
+    softmax = first["softmax"].correctly_classified
+    if (outlier_rows := outlier(softmax.raw, softmax.digits)) is not None:
+        save(draw_outlier(softmax, outlier_rows), bench.pictures / "digits-outlier.png")
+    runs = {loss: [_figures(bench, run, digits) for run in trainings] for loss, trainings in TRAININGS.items()}
     return "\n\n".join(
         [
             _introduction(digits),
             _verification(runs, _pixels(digits)),
             _dunn(runs),
             _neighbors(runs),
-            _outlier(softmax, found),
+            _outlier(softmax, outlier_rows),
         ]
     )
 
 
 def mean_over_trainings(values: Sequence[float], show: Callable[[float], str] = number) -> tuple[str, bool]:
-    """Mean of two runs or more with Student's 95 % interval, and whether that leaves out zero."""
+    """Format the mean of two runs or more with Student's 95 % interval, and tell whether it excludes zero."""
     mean = float(np.mean(values))
     width = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
     low, high = mean - width, mean + width
@@ -92,52 +103,59 @@ def _introduction(digits: FaceDataset) -> str:
     known = int((digits.table.labels < KNOWN).sum())
     return (
         f"{MAX_PHOTOS:,} images of each digit 0 to 4, {EPOCHS} epochs, two components, {len(SEEDS)} seeds; the last "
-        f"epoch's weights, so nothing is chosen by digits 5 to 9. Judged on MNIST's test part: {known:,} images of 0 "
-        f"to 4, {len(digits) - known:,} of 5 to 9. Means, with Student's 95 % interval **over the seeds**: how "
-        "another training would do, not another test set."
+        f"epoch's weights, so nothing is selected on digits 5 to 9. Tested on MNIST's test part: {known:,} images of 0 "
+        f"to 4, {len(digits) - known:,} of 5 to 9. Means, with Student's 95 % interval **over the seeds**: the "
+        "variation over trainings, not over test sets."
     )
 
 
 def _verification(runs: Runs, pixels: Figures) -> str:
     head = ("loss", "accuracy, 0 to 4", "AUC, 0 to 4", "AUC, 5 to 9, never trained on")
-    rows = _rows(runs, JUDGED)
-    rows.append(["cosines of the pixels, nothing trained", "-", *(number(pixels[name]) for name in JUDGED[1:])])
-    differences = [[f"{MARGIN} less {other}", *(_paired(runs, other, name) for name in JUDGED)] for other in COMPARED]
+    rows = _rows(runs, COMPARED_FIGURES)
+    rows.append(["cosines of the pixels, no training", "-", *(number(pixels[name]) for name in COMPARED_FIGURES[1:])])
+    differences = [
+        [f"{MARGIN} less {other}", *(_paired(runs, other, name) for name in COMPARED_FIGURES)] for other in COMPARED
+    ]
     return (
-        f"ROC AUC of the cosine over all pairs.\n\n{table(head, rows)}\n\nThe margin's worth: differences paired by "
-        f"seed, bold where the interval leaves out zero.\n\n{table(('', *head[1:]), differences)}"
+        f"ROC AUC of the cosine over all pairs.\n\n{table(head, rows)}\n\nEffect of the margin: differences paired by "
+        f"seed, bold if the interval excludes zero.\n\n{table(('', *head[1:]), differences)}"
     )
 
 
 def _paired(runs: Runs, other: str, name: str) -> str:
-    values = [one[name] - two[name] for one, two in zip(runs[MARGIN], runs[other], strict=True)]
+    values = [
+        margin_run[name] - other_run[name] for margin_run, other_run in zip(runs[MARGIN], runs[other], strict=True)
+    ]
     text, certain = mean_over_trainings(values, signed)
     return f"**{text}**" if certain else text
 
 
 def _dunn(runs: Runs) -> str:
-    """Both tables: all readings, and the essay's ladder."""
+    """Format the Dunn indices: all definitions and losses, and the essay's comparison."""
     names = [f"{space} {reading}" for space in SPACES for reading in DUNNS]
     head = ["loss", *(f"{DUNNS[reading]}, {space}" for space in SPACES for reading in DUNNS)]
-    ladder: list[list[str]] = []
-    off: dict[str, float] = {}
+    comparison: list[list[str]] = []
+    errors: dict[str, float] = {}
     for reading, words in DUNNS.items():
         steps = {
-            loss: float(np.mean([one[f"{space} {reading}"] for one in runs[loss]])) for loss, space in LADDER.items()
+            loss: float(np.mean([figures[f"{space} {reading}"] for figures in runs[loss]]))
+            for loss, space in OUTPUT_SPACE.items()
         }
-        off[words] = float(np.exp(np.mean([abs(np.log(steps[loss] / told)) for loss, told in CLAIMED.items()])))
-        ladder.append([words, *(number(step, 2) for step in steps.values()), f"{off[words]:,.1f} times"])
-    ladder.append(["**the essay**", *(number(CLAIMED.get(loss), 2) for loss in LADDER), ""])
+        errors[words] = float(
+            np.exp(np.mean([abs(np.log(steps[loss] / claimed)) for loss, claimed in CLAIMED.items()]))
+        )
+        comparison.append([words, *(number(step, 2) for step in steps.values()), f"{errors[words]:,.1f} times"])
+    comparison.append(["**the essay**", *(number(CLAIMED.get(loss), 2) for loss in OUTPUT_SPACE), ""])
     return (
-        "Dunn indices, after dropping of each class the members beyond the 95th percentile of distance to its "
+        "Dunn indices, without the members of each class beyond the 95th percentile of distance to its "
         "centroid. *Members*: nearest members of two classes / largest diameter (Dunn's own). *Centroids*: nearest "
         "centroids / largest diameter. *Centroids to mean*: nearest centroids / mean distance of two members of a "
-        "class. *Raw*: as the head gives the vectors; *unit*: at unit length.\n\n"
+        "class. *Raw*: the output of the head; *unit*: normalized.\n\n"
         f"{table(head, _rows(runs, names, lambda value: number(value, 2)))}\n\n"
-        "The essay's ladder, on the vectors that its networks give: softmax's raw, the others' unit. Its NormFace "
-        "has no scale, so it is s = 1. Last column: how far off its two figures, geometric mean.\n\n"
-        f"{table(('reading', *LADDER, 'off by'), ladder)}\n\n"
-        f"The reading nearest to the essay's figures is *{min(off, key=off.__getitem__)}*."
+        "The essay's comparison, on the output of its networks: raw for softmax, unit for the others. Its NormFace "
+        "has no scale, so s = 1. Last column: ratio to its two values, geometric mean.\n\n"
+        f"{table(('definition', *OUTPUT_SPACE, 'ratio'), comparison)}\n\n"
+        f"The definition closest to the essay's values is *{min(errors, key=errors.__getitem__)}*."
     )
 
 
@@ -145,40 +163,45 @@ def _neighbors(runs: Runs) -> str:
     names = [f"{space} {which}" for which in NEARER for space in SPACES]
     head = ["loss", *(f"{NEARER[which]}, {space}" for which in NEARER for space in SPACES)]
     return (
-        "Images of 0 to 4 that the classifier gets right: how many have a stranger (of another digit, got right as "
-        "well) nearer than their nearest mate, and nearer than their farthest.\n\n"
+        "Correctly classified images of 0 to 4: the share with a negative (a correctly classified image of another "
+        "digit) "
+        "nearer than their nearest positive, and nearer than their farthest positive.\n\n"
         + table(head, _rows(runs, names, lambda value: f"{100 * value:.1f} %"))
     )
 
 
 def _rows(runs: Runs, names: Sequence[str], show: Callable[[float], str] = number) -> list[list[str]]:
     return [
-        [loss, *(mean_over_trainings([one[name] for one in of], show)[0] for name in names)]
-        for loss, of in runs.items()
+        [loss, *(mean_over_trainings([figures[name] for figures in runs_of_loss], show)[0] for name in names)]
+        for loss, runs_of_loss in runs.items()
     ]
 
 
-def _outlier(plane: Plane, found: tuple[int, int, int] | None) -> str:
-    if found is None:
-        return "No image in softmax's plane of seed 0 has a stranger nearer than a mate by distance and angle alike."
-    one, stranger, mate = (f"test image {plane.place[row]} (a {plane.digits[row]})" for row in found)
-    near, far = (apart(plane, found[0], other) for other in found[1:])
+def _outlier(plane: Plane, outlier_rows: tuple[int, int, int] | None) -> str:
+    if outlier_rows is None:
+        return "No image in softmax's plane of seed 0 has a negative nearer than a positive by both distance and angle."
+    sample, negative, positive = (
+        f"test image {plane.image_index[row]} (a {plane.digits[row]})" for row in outlier_rows
+    )
+    near, far = (describe_distance(plane, outlier_rows[0], other) for other in outlier_rows[1:])
     return (
-        f"The essay's sample, found by search in softmax's plane of seed 0: {one} is nearer to {stranger}, {near}, "
-        f"than to {mate}, {far}. All three are classified right. Of all such images it has the largest gap between "
-        "the cosines to its nearest stranger and to its farthest mate."
+        f"An example of the essay's case, found by search in softmax's plane of seed 0: {sample} is nearer to "
+        f"{negative}, {near}, "
+        f"than to {positive}, {far}. All three are classified correctly. Of all such images it has the largest "
+        "difference "
+        "between the cosines to its nearest negative and to its farthest positive."
     )
 
 
 def _figures(bench: Bench, training: Training, digits: FaceDataset) -> Figures:
-    """Computed once, and kept beside the run."""
+    """Compute the metrics of a run, cached in its folder."""
     file = bench.run(training).path / "plane.json"
-    return kept(file, lambda: plane_figures(_plane(bench, training, digits)))
+    return cached(file, lambda: plane_figures(_plane(bench, training, digits)))
 
 
 def _test_digits(bench: Bench) -> FaceDataset:
-    found = DataSpec((f"mnist:{bench.photos / 'mnist'}:test",)).read()
-    read = read_table(found, RECIPES["digits-softmax"]().input.preprocessing())
+    table = DataSpec((f"mnist:{bench.photos / 'mnist'}:test",)).read()
+    read = read_table(table, RECIPES["digits-softmax"]().input.preprocessing())
     return FaceDataset(read.table, read.crops)
 
 
@@ -190,11 +213,13 @@ def _plane(bench: Bench, training: Training, digits: FaceDataset) -> Plane:
     load_weights(run.best, network=network, objective=objective)
     raw = embed_dataset(nn.Sequential(network.trunk, network.head), digits)
     centers = objective.loss.centers.detach().numpy()
-    place = np.array([photo.index for photo in digits.table.photos if isinstance(photo, IdxPhoto)])
-    return Plane(raw, digits.table.labels, place, centers if recipe.loss.name == "softmax" else unit_rows(centers))
+    image_index = np.array([photo.index for photo in digits.table.photos if isinstance(photo, IdxPhoto)])
+    return Plane(
+        raw, digits.table.labels, image_index, centers if recipe.loss.name == "softmax" else unit_rows(centers)
+    )
 
 
 def _pixels(digits: FaceDataset) -> Figures:
-    """AUC where a digit's vector is its pixels."""
+    """Compute the AUC with pixels as embeddings."""
     crops = np.stack([digits.crops[row][..., 0].reshape(-1) for row in range(len(digits))])
     return aucs(unit_rows(crops.astype(np.float32)), digits.table.labels)

@@ -1,4 +1,4 @@
-"""Figures as a table shows them: with intervals over identities, over seeds, and paired between models."""
+"""Format results for tables: with intervals over identities, means over seeds, paired differences."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ import numpy as np
 from familiar.evaluation.results import at_path
 
 Results = dict[str, Any]
-Estimate = tuple[float, float, float]  # a figure, and the ends of its 95 % interval
+Estimate = tuple[float, float, float]  # value, lower and upper end of its 95 % interval
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """As `.912`; a dash where there is none."""
+    """Format as `.912`; None becomes a dash."""
     if value is None:
         return "-"
     return _without_zero(f"{value:.{digits}f}")
@@ -23,11 +23,11 @@ def span(low: float, high: float, digits: int = 3) -> str:
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
-def figure(found: Results, path: str, digits: int = 3) -> str:
-    """A figure such as "verification.auc" or "tta.flip.auc_gain" with its 95 % interval, where it has one."""
-    value, keys = number(at_path(found, path), digits), path.split(".")
-    for depth in range(1, len(keys)):  # intervals stand beside the figure, or above it
-        intervals = at_path(found, ".".join(keys[:depth])).get("interval", {})
+def figure(results: Results, path: str, digits: int = 3) -> str:
+    """Format a metric such as "verification.auc" or "tta.flip.auc_gain", with its 95 % interval if it has one."""
+    value, keys = number(at_path(results, path), digits), path.split(".")
+    for depth in range(1, len(keys)):  # intervals are stored next to the metric, or above it
+        intervals = at_path(results, ".".join(keys[:depth])).get("interval", {})
         if interval := intervals.get(".".join(keys[depth:])):
             low, high = interval
             return f"{value} {span(low, high, digits)}"
@@ -35,26 +35,26 @@ def figure(found: Results, path: str, digits: int = 3) -> str:
 
 
 def over_seeds(results: Sequence[Results], path: str) -> str:
-    """The mean over runs of different seeds, and its 95 % interval over the identities they are judged on."""
+    """Format the mean over runs of different seeds, with its 95 % interval over the test identities."""
     mean, low, high = mean_of(results, path)
     return f"{number(mean)} {span(low, high)}"
 
 
 def mean_of(results: Sequence[Results], path: str) -> Estimate:
-    """As `over_seeds`, for a picture."""
+    """Compute what `over_seeds` formats."""
     return _mean(results, path), *_interval(_mean_replicates(results, path))
 
 
 def spread(results: Sequence[Results], path: str) -> str:
-    """Least and largest of the runs."""
-    values = [float(at_path(found, path)) for found in results]
+    """Format the minimum and maximum over the runs."""
+    values = [float(at_path(run, path)) for run in results]
     return f"{number(min(values))} to {number(max(values))}"
 
 
 def paired(first: Sequence[Results], second: Sequence[Results], path: str) -> str:
-    """Mean of `second` less mean of `first`, with a 95 % interval; both were judged on the same draws of identities.
+    """Format the mean of `second` minus the mean of `first`, with a 95 % interval, bold if it excludes zero.
 
-    Bold where it leaves out zero.
+    Both must have been evaluated on the same bootstrap draws of identities.
     """
     difference, low, high = difference_of(first, second, path)
     text = f"{signed(difference)} [{signed(low)}, {signed(high)}]"
@@ -62,18 +62,18 @@ def paired(first: Sequence[Results], second: Sequence[Results], path: str) -> st
 
 
 def difference_of(first: Sequence[Results], second: Sequence[Results], path: str) -> Estimate:
-    """As `paired`, for a picture or a sentence."""
+    """Compute what `paired` formats."""
     between = _mean_replicates(second, path) - _mean_replicates(first, path)
     return _mean(second, path) - _mean(first, path), *_interval(between)
 
 
 def signed(value: float) -> str:
-    """As `+.012`."""
+    """Format as `+.012`."""
     return _without_zero(f"{value:+.3f}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
+    """Format a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
@@ -83,11 +83,11 @@ def _without_zero(text: str) -> str:
 
 
 def _mean(results: Sequence[Results], path: str) -> float:
-    return float(np.mean([at_path(found, path) for found in results]))
+    return float(np.mean([at_path(run, path) for run in results]))
 
 
 def _mean_replicates(results: Sequence[Results], path: str) -> np.ndarray:
-    return np.mean([found["replicates"][path] for found in results], axis=0)
+    return np.mean([run["replicates"][path] for run in results], axis=0)
 
 
 def _interval(replicates: np.ndarray) -> tuple[float, float]:

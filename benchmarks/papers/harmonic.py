@@ -1,4 +1,4 @@
-"""Harmonic embeddings (seed 000): prefixes against dedicated models, and a new model beside an old one's gallery."""
+"""Harmonic embeddings: prefixes against dedicated models, and a new model with an old model's gallery."""
 
 from functools import partial
 from pathlib import Path
@@ -8,18 +8,18 @@ import numpy as np
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
 from papers import losses
-from papers.bench import Bench, Training, kept
+from papers.bench import Bench, Training, cached
 from papers.figures import Results, mean_of, over_seeds, paired, table
-from papers.plots import key_above, panels, save, whiskers
+from papers.plots import legend_above, panels, save, whiskers
 from papers.shared import ANIMALS, CATS, DEV_TEST, DEV_TRAIN, PEOPLE, SEEDS, SMALL
 from papers.vectors import OLD_OLD, across, cut_short
 
-TITLE = "Harmonic embeddings: prefixes, and across models (seed 000)"
+TITLE = "Harmonic embeddings: prefixes, and across models"
 PREFIXES = (64, 128, 256)
 
 
 def semi_hard(name: str, seed: int, *settings: str) -> Training:
-    """As the bake-off's triplets, but for the embedding's length and what is in it."""
+    """Define the loss comparison's triplet training with other embedding settings."""
     return Training(
         f"harmonic/{name}/{seed}",
         "pet-mobile",
@@ -43,7 +43,7 @@ DEDICATED = {
     dim: [semi_hard(f"dedicated-{dim}", seed, f"model.embedding_dim={dim}") for seed in SEEDS] for dim in (64, 256)
 } | {128: losses.TRAININGS["triplet"]}
 
-# The old model knows a third of the photos of each identity; the new ones all, from the same weights or not.
+# The old model is trained on a third of the photos of each identity, the new ones on all.
 OLD = Training(
     "harmonic/old",
     "pet-mobile",
@@ -51,11 +51,11 @@ OLD = Training(
     (*SMALL, *losses.LOSSES["ArcFace"], "seed=10"),
     (*DEV_TRAIN, "--max-photos", "4"),
 )
-ALONE = losses.TRAININGS["ArcFace"]
+NEW_ALONE = losses.TRAININGS["ArcFace"]
 
 
 def compatible(bench: Bench, seed: int) -> Training:
-    """The bake-off's ArcFace, made to compare with the old bundle."""
+    """Define the loss comparison's ArcFace training, compatible with the old bundle."""
     settings = (*SMALL, *losses.LOSSES["ArcFace"], f"loss.compatible_with={bench.run(OLD).bundle}")
     return Training(
         f"harmonic/compatible/{seed}",
@@ -74,7 +74,7 @@ Ways = dict[str, dict[str, list[Results]]]  # by set and way
 
 
 def measure(bench: Bench) -> str:
-    bench.train([OLD, *NESTED, *(one for runs in DEDICATED.values() for one in runs), *ALONE], (DEV_TEST, CATS))
+    bench.train([OLD, *NESTED, *(run for runs in DEDICATED.values() for run in runs), *NEW_ALONE], (DEV_TEST, CATS))
     bench.train([compatible(bench, seed) for seed in SEEDS], (DEV_TEST, CATS))
     cuts: Cuts = {
         CUT: _cuts(bench, NESTED),
@@ -84,53 +84,56 @@ def measure(bench: Bench) -> str:
             for length, runs in DEDICATED.items()
         },
     }
-    found = [_ways(bench, seed) for seed in SEEDS]
+    ways_by_seed = [_ways(bench, seed) for seed in SEEDS]
     ways: Ways = {
-        name: {way: [of_seed[name][way] for of_seed in found] for way in found[0][name]} for name in GALLERIES
+        name: {way: [seed_ways[name][way] for seed_ways in ways_by_seed] for way in ways_by_seed[0][name]}
+        for name in GALLERIES
     }
     _draw_prefixes(bench, cuts)
     whiskers(
         bench.pictures / "harmonic-across.png",
         {
-            f"{name}: recall@1": {way: mean_of(results, "across.recall_at_1") for way, results in of.items()}
-            for name, of in ways.items()
+            f"{name}: recall@1": {
+                way: mean_of(results, "across.recall_at_1") for way, results in results_by_way.items()
+            }
+            for name, results_by_way in ways.items()
         },
     )
     return "\n\n".join([*_on_prefixes(cuts), *_on_ways(ways)])
 
 
 def _cuts(bench: Bench, runs: list[Training]) -> dict[int, dict[str, list[Results]]]:
-    """Of runs with 256 components, and of what is left of them; kept under RUNS."""
+    """Evaluate runs of 256 components at all prefix lengths; cached in RUNS."""
     cuts = {length: {"devtest": [], "cats": []} for length in PREFIXES}
     people, cats = bench.photos / "lfw_112", bench.photos / "cats23_gpriamo"
     for run in runs:
         model = bench.run(run).bundle
         for label, photos, pairs in (("devtest", people, people / "pairsDevTest.txt"), ("cats", cats, None)):
-            found = kept(
+            cut = cached(
                 bench.run(run).path / label / "cut.json",
                 partial(cut_short, model, photos, PREFIXES[:-1], pairs),
             )
             for length in PREFIXES[:-1]:
-                cuts[length][label].append(found[str(length)])
+                cuts[length][label].append(cut[str(length)])
             cuts[PREFIXES[-1]][label].append(bench.results(run, label))
     return cuts
 
 
 def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
-    """New queries in an old gallery, on both sets; kept under RUNS."""
-    old, alone, made = (bench.run(run) for run in (OLD, ALONE[seed], compatible(bench, seed)))
+    """Evaluate new queries in an old gallery, on both sets; cached in RUNS."""
+    old, new_alone, new_compatible = (bench.run(run) for run in (OLD, NEW_ALONE[seed], compatible(bench, seed)))
 
-    def ask(root: Path, listed: str | None) -> dict[str, Results]:
+    def search_across(root: Path, listed: str | None) -> dict[str, Results]:
         identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
-        judged = DataSpec((str(root),), identities).read().with_at_least(2)
-        shown = alone.data_spec().read().of_identities(alone.split().train)
-        known = shown.with_at_least(alone.recipe().split.min_photos)
-        return across(old.bundle, alone.bundle, made.bundle, known, judged)
+        queries = DataSpec((str(root),), identities).read().with_min_photos(2)
+        shown = new_alone.data_spec().read().select_identities(new_alone.split().train)
+        known = shown.with_min_photos(new_alone.recipe().split.min_photos)
+        return across(old.bundle, new_alone.bundle, new_compatible.bundle, known, queries)
 
     return {
-        name: kept(
+        name: cached(
             bench.runs / "harmonic" / f"across-{name}-{seed}.json",
-            partial(ask, bench.photos / folder, listed),
+            partial(search_across, bench.photos / folder, listed),
         )
         for name, (folder, listed) in GALLERIES.items()
     }
@@ -138,10 +141,10 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
 
 def _on_prefixes(cuts: Cuts) -> list[str]:
     rows = [
-        [f"{length}, {kind}", *(over_seeds(of[length][label], path) for label, path in PATHS.values())]
+        [f"{length}, {kind}", *(over_seeds(results[length][label], path) for label, path in PATHS.values())]
         for length in reversed(PREFIXES)
-        for kind, of in cuts.items()
-        if not (kind == NAIVE and length == PREFIXES[-1])  # that is the dedicated one
+        for kind, results in cuts.items()
+        if not (kind == NAIVE and length == PREFIXES[-1])  # the same as the dedicated network
     ]
     differences = [
         [
@@ -157,47 +160,52 @@ def _on_prefixes(cuts: Cuts) -> list[str]:
     ]
     return [
         "### Prefixes",
-        f"Semi-hard triplets; components; means of {len(SEEDS)} seeds, 95 % intervals over the identities judged.",
+        f"Semi-hard triplets; components; means of {len(SEEDS)} seeds, 95 % intervals over the test identities.",
         table(["", *PATHS], rows),
-        "Less the network trained at this length, on the same draws of identities; bold where the interval leaves out "
-        "zero. The seed's work loses .001 at 128 of 256, and names no network beside its 64.",
+        "Difference to the network trained at this length, paired by bootstrap draw; bold if the interval excludes "
+        "zero. "
+        "The appendix reports a loss of .001 at 128 of 256, and no network of 64 for comparison.",
         table(["", *PATHS], differences),
     ]
 
 
 def _on_ways(ways: Ways) -> list[str]:
-    head = [f"{name}: {figure}" for name in ways for figure in ("recall@1", "AUC", f"recall@1 less {OLD_OLD}")]
+    head = [
+        f"{name}: {figure}" for name in ways for figure in ("recall@1", "AUC", f"recall@1, difference to {OLD_OLD}")
+    ]
     rows = []
     for way in next(iter(ways.values())):
         cells = [way]
-        for of in ways.values():
-            cells += [over_seeds(of[way], f"across.{name}") for name in ("recall_at_1", "auc")]
-            cells.append("-" if way == OLD_OLD else paired(of[OLD_OLD], of[way], "across.recall_at_1"))
+        for results in ways.values():
+            cells += [over_seeds(results[way], f"across.{name}") for name in ("recall_at_1", "auc")]
+            cells.append("-" if way == OLD_OLD else paired(results[OLD_OLD], results[way], "across.recall_at_1"))
         rows.append(cells)
     return [
         "### Across models",
-        "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle knows at most 4 photos of each "
-        "identity, the new ones 12. People: those outside DevTrain who have two photos or more; cats23. Bridges are "
-        "learned from the new run's training photos, embedded by both. "
-        f"Means of {len(SEEDS)} new networks beside one old, 95 % intervals over the identities judged.",
+        "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle was trained on at most 4 "
+        "photos of each "
+        "identity, the new ones on 12. People: those outside DevTrain who have two photos or more; cats23. Maps "
+        "between the spaces "
+        "are fitted on the new run's training photos, embedded by both. "
+        f"Means of {len(SEEDS)} new networks and one old, 95 % intervals over the test identities.",
         table(["", *head], rows),
     ]
 
 
 def _draw_prefixes(bench: Bench, cuts: Cuts) -> None:
-    """AUC over the length, the three kinds a little apart so that their intervals can be seen."""
+    """Draw the AUC over the length, the three kinds slightly apart so that their intervals are visible."""
     shown = {name: PATHS[name] for name in ("people: AUC", "cats: AUC")}
-    figure, every = panels(len(shown), 3.8)
-    for axes, (title, (label, path)) in zip(every, shown.items(), strict=True):
-        for place, (kind, of) in enumerate(cuts.items()):
-            estimates = np.array([mean_of(of[length][label], path) for length in PREFIXES])
-            at = np.array(PREFIXES) * 1.05 ** (place - 1)
+    figure, panel_axes = panels(len(shown), 3.8)
+    for axes, (title, (label, path)) in zip(panel_axes, shown.items(), strict=True):
+        for index, (kind, results) in enumerate(cuts.items()):
+            estimates = np.array([mean_of(results[length][label], path) for length in PREFIXES])
+            lengths = np.array(PREFIXES) * 1.05 ** (index - 1)
             axes.errorbar(
-                at,
+                lengths,
                 estimates[:, 0],
                 yerr=np.abs(estimates[:, 1:] - estimates[:, :1]).T,
-                color=LIGHT.series[(0, 5, 2)[place]],
-                marker="os^"[place],
+                color=LIGHT.series[(0, 5, 2)[index]],
+                marker="os^"[index],
                 linewidth=1.8,
                 elinewidth=1.1,
                 capsize=3,
@@ -207,5 +215,5 @@ def _draw_prefixes(bench: Bench, cuts: Cuts) -> None:
         axes.set_xticks(PREFIXES, [str(length) for length in PREFIXES])
         axes.set_title(title, color=LIGHT.ink, fontsize=TEXT_PT)
         axes.set_xlabel("components", color=LIGHT.ink, fontsize=TEXT_PT)
-    key_above(figure, every[0], 3)
+    legend_above(figure, panel_axes[0], 3)
     save(figure, bench.pictures / "harmonic-prefixes.png")

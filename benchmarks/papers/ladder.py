@@ -1,4 +1,4 @@
-"""The same embedder in fewer and fewer bytes: what each step costs in accuracy, time and memory."""
+"""Compare precisions and networks of decreasing size: accuracy, time and memory."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,17 +11,16 @@ from jaxtyping import Float, Int
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome
-from familiar.evaluation.context import build_context as embedded
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.suites.verification import verification
-from familiar.export.gate import STANDARD, Figures
+from familiar.export.gate import DEFAULT_GATE, GateMetrics
 from familiar.export.precision import PRECISIONS, Precision
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 from papers import best
-from papers.bench import Bench, Training, kept, require_success
+from papers.bench import Bench, Training, cached, require_success
 from papers.figures import Results, number, over_seeds, paired, table
 from papers.shared import DEV_TRAIN, PEOPLE, PRETRAINED, at_px, for_epochs
 from papers.speed import speeds
@@ -31,7 +30,7 @@ TITLE = "The size ladder"
 CATS, FOLDS = "cats23_gpriamo", 5
 MOST_BYTES = 308_000
 AUC, ACCURACY, RECALL = "verification.auc", "verification.best_accuracy", "retrieval.recall_at_1"
-ANY_LOSS = ("--max-auc-drop", "1", "--max-recall-drop", "1")  # what the gate would refuse is measured too
+ANY_LOSS = ("--max-auc-drop", "1", "--max-recall-drop", "1")  # measure even what the accuracy check would refuse
 NAMES = {
     "teacher": "`mobilenetv3_small_100`",
     "aware": "the same, trained on in 8 bits",
@@ -45,7 +44,7 @@ STEPS: tuple[Step, ...] = (
 )
 
 NANO = ("model.name=nano_mobile", "model.dropout=0")
-# A run gone on with for a little while, rounding as it will be rounded.
+# Quantization-aware fine-tuning of a finished run, for a few epochs.
 AWARE = (
     "quantize.aware=true",
     "model.dropout=0",
@@ -54,7 +53,7 @@ AWARE = (
     "optimizer.warmup_epochs=0",
 )
 PEOPLE_SETTINGS = (*best.SETTINGS, *at_px(112), "split.test=0")
-# A cat has sixteen photos: all of the pet embedder's augmentation, and a milder margin.
+# A cat has only sixteen photos: the pet embedder's whole augmentation, and a smaller margin.
 PETS_SETTINGS = (
     *PRETRAINED,
     *at_px(112),
@@ -70,57 +69,62 @@ PETS_SETTINGS = (
 
 
 def people(bench: Bench, kind: str) -> Training:
-    """DevTrain's people; the small network learns from the large one besides the labels."""
+    """Define a training on DevTrain's people; "nano" is also distilled from "teacher"."""
     settings, options = (*PEOPLE_SETTINGS, *for_epochs(40, 4)), (*DEV_TRAIN, *best.COMPILED)
     teacher = Training("ladder/people-teacher", "pet-mobile", PEOPLE, settings, options)
     run = bench.run(teacher)
     match kind:
         case "nano":
-            taught = (*settings, *NANO, f"distill.teacher={run.bundle}")
-            return replace(teacher, name="ladder/people-nano", settings=taught)
+            distilled = (*settings, *NANO, f"distill.teacher={run.bundle}")
+            return replace(teacher, name="ladder/people-nano", settings=distilled)
         case "aware":
-            on = (*AWARE, *for_epochs(3), "loss.margin_rad=0.3", f"model.initial_weights={run.path}")
+            finetuned = (*AWARE, *for_epochs(3), "loss.margin_rad=0.3", f"model.initial_weights={run.path}")
             uncompiled = (*DEV_TRAIN, *best.COMPILED[1:])
-            return replace(teacher, name="ladder/people-aware", settings=(*settings, *on), options=uncompiled)
+            return replace(teacher, name="ladder/people-aware", settings=(*settings, *finetuned), options=uncompiled)
         case _:
             return teacher
 
 
 def pets(bench: Bench, kind: str, fold: int) -> Training:
-    """The other folds' cats; validated once, at the end, on the fold's own, so that these choose no epoch."""
+    """Define a training on the other folds' cats, validated on its own fold once, at the end.
+
+    So the fold's cats choose no epoch.
+    """
     held_out = ",".join(cats_of(bench.photos / CATS, fold))
     settings = (*PETS_SETTINGS, *for_epochs(40), f"split.validate={held_out}")
     teacher = Training(f"ladder/pets-teacher-{fold}", "pet-mobile", (CATS,), settings)
     run = bench.run(teacher)
     match kind:
         case "nano":
-            taught = (*settings, *NANO, *for_epochs(60), f"distill.teacher={run.bundle}")
-            return replace(teacher, name=f"ladder/pets-nano-{fold}", settings=taught)
+            distilled = (*settings, *NANO, *for_epochs(60), f"distill.teacher={run.bundle}")
+            return replace(teacher, name=f"ladder/pets-nano-{fold}", settings=distilled)
         case "aware":
-            on = (*AWARE, *for_epochs(20), "loss.margin_rad=0.2", f"model.initial_weights={run.path}")
-            return replace(teacher, name=f"ladder/pets-aware-{fold}", settings=(*settings, *on))
+            finetuned = (*AWARE, *for_epochs(20), "loss.margin_rad=0.2", f"model.initial_weights={run.path}")
+            return replace(teacher, name=f"ladder/pets-aware-{fold}", settings=(*settings, *finetuned))
         case _:
             return teacher
 
 
 def cats_of(photos: Path, fold: int) -> list[str]:
-    """Every fifth cat, by name."""
+    """List the cats of a fold: every fifth by name."""
     return sorted(folder.name for folder in photos.iterdir() if folder.is_dir())[fold::FOLDS]
 
 
 def measure(bench: Bench) -> str:
-    for kind in NAMES:  # teachers first
+    for kind in NAMES:  # teachers are trained first
         bench.train([people(bench, kind), *(pets(bench, kind, fold) for fold in range(FOLDS))])
     return "\n\n".join(
         [
-            "Zeros at 112 px in ONNX Runtime, all in turns, medians; in brackets as a share of the first row's. Bold: "
-            "at most 308,000 bytes. Memory is what a process holds more after its first photo. `int8-weights` computes "
-            "in float32, `mixed` and `int8` in 8 bits.",
+            "Images of zeros at 112 px in ONNX Runtime, measured alternately, medians; in brackets the share of the "
+            "first "
+            "row's. Bold: at most 308,000 bytes. Memory is the increase in a process after its first photo. "
+            "`int8-weights` computes in float32, `mixed` and `int8` in 8 bits.",
             size_table(bench),
             "Accuracy: people on LFW's `pairsDevTest`; pets in five folds of cats by identity, pairs within a fold, "
-            "their similarities pooled, each fold's networks trained on the other folds' cats. Accuracies weigh both "
-            "kinds of pairs alike, at the threshold that is best on the very pairs. What differs to the first row is "
-            "bold where the interval leaves out zero.",
+            "their similarities pooled, each fold's networks trained on the other folds' cats. Accuracies are "
+            "balanced, "
+            "at the threshold that is best on the same pairs. Differences to the first row are bold if the interval "
+            "excludes zero.",
             accuracy_table(bench),
         ]
     )
@@ -128,14 +132,14 @@ def measure(bench: Bench) -> str:
 
 def size_table(bench: Bench) -> str:
     models = {step: exported(bench, people(bench, step[0]), step[1]) for step in STEPS}
-    found = speeds({said(step): model for step, model in models.items()})
-    first = found[said(STEPS[0])]
+    speed_by_step = speeds({step_name(step): model for step, model in models.items()})
+    first = speed_by_step[step_name(STEPS[0])]
     rows: list[list[str]] = []
     for step, model in models.items():
-        content, speed = model.read_bytes(), found[said(step)]
+        content, speed = model.read_bytes(), speed_by_step[step_name(step)]
         rows.append(
             [
-                said(step) if len(content) > MOST_BYTES else f"**{said(step)}**",
+                step_name(step) if len(content) > MOST_BYTES else f"**{step_name(step)}**",
                 f"{len(content):,}",
                 f"{len(zlib.compress(content, 9)):,}",
                 f"{speed.load_ms:.0f}",
@@ -143,32 +147,32 @@ def size_table(bench: Bench) -> str:
                 f"{speed.two_threads_ms:.2f}",
                 f"{speed.photos_per_second:.0f} ({speed.photos_per_second / first.photos_per_second:.2f})",
                 f"{speed.memory_mb:.0f}",
-                judged_by_gate(model),
+                accuracy_check(model),
             ]
         )
     head = [
         "",
         "bytes",
-        "zipped",
-        "opens, ms",
+        "compressed (zlib)",
+        "load, ms",
         "one photo, one thread, ms",
         "two threads",
         "photos/s, 32 at once",
     ]
-    return table([*head, "memory, MB", "the gate, on its people"], rows)
+    return table([*head, "memory, MB", "export's accuracy check, on its people"], rows)
 
 
 def accuracy_table(bench: Bench) -> str:
-    on = {step: (on_people(bench, *step), on_pets(bench, *step)) for step in STEPS}
+    results = {step: (on_people(bench, *step), on_pets(bench, *step)) for step in STEPS}
     rows = [
-        [said(step), *_cells(people_found, on[STEPS[0]][0]), *_cells(cats_found, on[STEPS[0]][1])]
-        for step, (people_found, cats_found) in on.items()
+        [step_name(step), *_cells(people_results, results[STEPS[0]][0]), *_cells(cats_results, results[STEPS[0]][1])]
+        for step, (people_results, cats_results) in results.items()
     ]
     head = ["ROC AUC", "accuracy", "accuracy, difference"]
     return table(["", *(f"people: {name}" for name in head), *(f"cats: {name}" for name in head), "recall@1"], rows)
 
 
-def said(step: Step) -> str:
+def step_name(step: Step) -> str:
     return f"{NAMES[step[0]]}, {step[1]}"
 
 
@@ -176,85 +180,88 @@ def exported(bench: Bench, training: Training, precision: Precision) -> Path:
     run = bench.run(training)
     output = run.path / f"{precision}.onnx"
     if not output.exists():
-        asked = ("export", str(run.path), "--precision", precision, *ANY_LOSS, "--output", str(output))
-        require_success(bench.familiar(*asked))
+        command = ("export", str(run.path), "--precision", precision, *ANY_LOSS, "--output", str(output))
+        require_success(bench.familiar(*command))
     return output
 
 
-def judged_by_gate(model: Path) -> str:
+def accuracy_check(model: Path) -> str:
     metadata = load_bundle(model).metadata
-    before = Figures(**metadata.parity["source"])
-    after = Figures(**{name: metadata.results[name] for name in Figures.__dataclass_fields__})
-    verdict = "passes" if STANDARD.passes(before, after) else "refuses it"
+    before = GateMetrics(**metadata.parity["source"])
+    after = GateMetrics(**{name: metadata.results[name] for name in GateMetrics.__dataclass_fields__})
+    verdict = "passes" if DEFAULT_GATE.passes(before, after) else "refuses it"
     return f"{verdict} (cosine {number(metadata.parity['mean_cosine'])})"
 
 
 def on_people(bench: Bench, kind: str, precision: Precision) -> Results:
-    """The 1,000 pairs of LFW's View 1."""
+    """Evaluate on the 1,000 pairs of LFW's View 1."""
     training = people(bench, kind)
 
     def work() -> Results:
         photos = DataSpec((str(bench.photos / PEOPLE[0]),)).read()
-        asked = EvaluationOptions(pairs_file=bench.photos / PEOPLE[0] / "pairsDevTest.txt")
-        found = embedded(Embedder(exported(bench, training, precision)), photos, asked)
-        return results_of({"verification": verification(found)})
+        options = EvaluationOptions(pairs_file=bench.photos / PEOPLE[0] / "pairsDevTest.txt")
+        context = build_context(Embedder(exported(bench, training, precision)), photos, options)
+        return results_of({"verification": verification(context)})
 
-    return kept(bench.run(training).path / f"devtest-{precision}.json", work)
+    return cached(bench.run(training).path / f"devtest-{precision}.json", work)
 
 
 def on_pets(bench: Bench, kind: str, precision: Precision) -> Results:
-    """Every fold's cats, by the network that did not see them."""
+    """Evaluate every fold's cats with the network that was not trained on them."""
 
     def work() -> Results:
         table = DataSpec((str(bench.photos / CATS),)).read()
-        folds: list[Held] = []
+        folds: list[FoldScores] = []
         for fold in range(FOLDS):
             model = exported(bench, pets(bench, kind, fold), precision)
-            held_out = table.of_identities(f"{CATS}/{cat}" for cat in cats_of(bench.photos / CATS, fold))
-            found = embed_photos(Embedder(model), held_out.photos, open_photo=open_photo)
+            fold_photos = table.select_identities(f"{CATS}/{cat}" for cat in cats_of(bench.photos / CATS, fold))
+            embedded_photos = embed_photos(Embedder(model), fold_photos.photos, open_photo=open_photo)
             names = np.array(table.names)
-            labels = np.searchsorted(names, np.array(held_out.names)[held_out.labels])
-            folds.append(held(found.embeddings, labels))
+            labels = np.searchsorted(names, np.array(fold_photos.names)[fold_photos.labels])
+            folds.append(score_fold(embedded_photos.embeddings, labels))
         return results_of(pooled(folds))
 
-    return kept(bench.run(pets(bench, kind, 0)).path / f"folds-{precision}.json", work)
+    return cached(bench.run(pets(bench, kind, 0)).path / f"folds-{precision}.json", work)
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """Of one fold: the similarity of each pair with the cats it shows, and of each photo whether it found its cat."""
+class FoldScores:
+    """Scores of one fold.
+
+    The similarity of each pair with its two cats; for each photo its cat, and whether the nearest other photo shows it.
+    """
 
     scores: Float[np.ndarray, " p"]
     left: Int[np.ndarray, " p"]
     right: Int[np.ndarray, " p"]
-    found: Float[np.ndarray, " q"]
+    hits: Float[np.ndarray, " q"]
     identity: Int[np.ndarray, " q"]
 
 
-def held(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Held:
+def score_fold(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> FoldScores:
     left, right = np.triu_indices(len(labels), 1)
-    ranked = rank_queries(embeddings, labels)
+    ranking = rank_queries(embeddings, labels)
     scores = np.einsum("ij,ij->i", embeddings[left], embeddings[right])
-    return Held(scores, labels[left], labels[right], ranked.figures((1,))["recall_at_1"], ranked.identity)
+    return FoldScores(scores, labels[left], labels[right], ranking.figures((1,))["recall_at_1"], ranking.identity)
 
 
-def pooled(folds: Sequence[Held]) -> dict[str, Outcome]:
-    """The figures of all folds as one, and their replicates over all of their identities."""
-    scores, left, right, found, identity = (
-        np.concatenate([getattr(fold, name) for fold in folds]) for name in Held.__dataclass_fields__
+def pooled(folds: Sequence[FoldScores]) -> dict[str, SuiteResult]:
+    """Compute the metrics of all folds together, with bootstrap replicates over all their identities."""
+    scores, left, right, hits, identity = (
+        np.concatenate([getattr(fold, name) for fold in folds]) for name in FoldScores.__dataclass_fields__
     )
     counts = roc_counts(scores[left == right], scores[left != right])
-    drawn = verification_replicates(scores, left, right, replicates=REPLICATES, seed=SEED)
-    ranked = mean_replicates({"recall_at_1": found}, identity, replicates=REPLICATES, seed=SEED)
+    drawn_replicates = verification_replicates(scores, left, right, replicates=REPLICATES, seed=SEED)
+    ranked = mean_replicates({"recall_at_1": hits}, identity, replicates=REPLICATES, seed=SEED)
     figures = {"auc": roc_auc(counts), "best_accuracy": best_accuracy(counts, balanced=True)[0]}
-    replicates = {"auc": drawn["auc"], "best_accuracy": drawn["best_balanced_accuracy"]}
+    replicates = {"auc": drawn_replicates["auc"], "best_accuracy": drawn_replicates["best_balanced_accuracy"]}
     return {
-        "verification": Outcome(figures, replicates),
-        "retrieval": Outcome({"recall_at_1": float(found.mean())}, ranked),
+        "verification": SuiteResult(figures, replicates),
+        "retrieval": SuiteResult({"recall_at_1": float(hits.mean())}, ranked),
     }
 
 
-def _cells(found: Results, first: Results) -> list[str]:
-    figures = [over_seeds([found], path) for path in (AUC, ACCURACY)]
-    recall = [over_seeds([found], RECALL)] if "retrieval" in found else []
-    return [*figures, "" if found is first else paired([first], [found], ACCURACY), *recall]
+def _cells(results: Results, first: Results) -> list[str]:
+    figures = [over_seeds([results], path) for path in (AUC, ACCURACY)]
+    recall = [over_seeds([results], RECALL)] if "retrieval" in results else []
+    return [*figures, "" if results is first else paired([first], [results], ACCURACY), *recall]

@@ -1,4 +1,4 @@
-"""One network, one budget, eight losses, three seeds: people and animals trained together, judged apart."""
+"""Compare eight losses on one network and budget, three seeds: trained on people and animals, tested separately."""
 
 from statistics import mean
 
@@ -10,7 +10,7 @@ from papers.plots import whiskers
 from papers.shared import ANIMALS, CATS, DEV_TEST, DEV_TRAIN, PEOPLE, SEEDS, SMALL
 
 TITLE = "Eight losses on one network and one budget"
-# Nearly as many photos shown either way: 6 epochs of all photos, or 8 of four photos of each identity.
+# Nearly the same number of photos shown: 6 epochs of all photos, or 8 of four photos of each identity.
 CLASSIFIED = ("budget.epochs=6", "validation.every_epochs=6", "loss.label_smoothing=0")
 COMPARED = ("budget.epochs=8", "validation.every_epochs=8", "sampler.identities=24", "sampler.photos=4")
 LOSSES = {
@@ -44,89 +44,96 @@ PATHS = {
     "cats: recall@1": ("cats", "retrieval.recall_at_1"),
 }
 REFERENCE = "ArcFace"
-Found = dict[str, dict[str, list[Results]]]  # of each loss and set, one of each seed
+ResultsByLoss = dict[str, dict[str, list[Results]]]  # by loss and test set, one for each seed
 
 
 def measure(bench: Bench) -> str:
-    bench.train((one for runs in TRAININGS.values() for one in runs), (DEV_TEST, CATS), may_fail=True)
+    bench.train((run for runs in TRAININGS.values() for run in runs), (DEV_TEST, CATS), may_fail=True)
     bench.require(TRAININGS[REFERENCE])
     ended = {loss: [run for run in runs if bench.failure(run) is None] for loss, runs in TRAININGS.items()}
-    found: Found = {
+    results_by_loss: ResultsByLoss = {
         loss: {label: [bench.results(run, label) for run in runs] for label in ("devtest", "cats")}
         for loss, runs in ended.items()
         if runs
     }
-    _draw(bench, found)
+    _draw(bench, results_by_loss)
     return "\n\n".join(
         [
             f"Means of {len(SEEDS)} seeds, each with a split of its own; in brackets 95 % intervals over the "
-            "identities judged.",
-            _means(found),
-            "Least and largest of the seeds; the similarity of equal error; photos shown in a run:",
-            _spreads(bench, found, ended),
+            "test identities.",
+            _means(results_by_loss),
+            "Minimum and maximum over the seeds; the threshold of equal error; photos shown in a run:",
+            _spreads(bench, results_by_loss, ended),
             *(
-                f"Less {reference}, on the same draws of identities; bold where the interval leaves out zero:\n\n"
-                f"{_differences(found, reference)}"
+                f"Difference to {reference}, paired by bootstrap draw; bold if the interval excludes zero:\n\n"
+                f"{_differences(results_by_loss, reference)}"
                 for reference in (REFERENCE, "softmax")
-                if reference in found
+                if reference in results_by_loss
             ),
-            _sentence(found),
+            _sentence(results_by_loss),
             *_failures(bench),
         ]
     )
 
 
-def _means(found: Found) -> str:
+def _means(results_by_loss: ResultsByLoss) -> str:
     return table(
         ["", *PATHS],
-        [[loss, *(over_seeds(of[label], path) for label, path in PATHS.values())] for loss, of in found.items()],
+        [
+            [loss, *(over_seeds(runs[label], path) for label, path in PATHS.values())]
+            for loss, runs in results_by_loss.items()
+        ],
     )
 
 
-def _spreads(bench: Bench, found: Found, ended: dict[str, list[Training]]) -> str:
+def _spreads(bench: Bench, results_by_loss: ResultsByLoss, ended: dict[str, list[Training]]) -> str:
     rows = []
-    for loss, of in found.items():
+    for loss, results in results_by_loss.items():
         shown = mean(read_history(bench.run(run)).photos for run in ended[loss])
-        spreads = [spread(of[label], path) for label, path in PATHS.values()]
-        thresholds = [_mean_threshold(of[label]) for label in ("devtest", "cats")]
+        spreads = [spread(results[label], path) for label, path in PATHS.values()]
+        thresholds = [_mean_threshold(results[label]) for label in ("devtest", "cats")]
         rows.append([loss, *spreads, *thresholds, f"{shown:,.0f}"])
     return table(["", *PATHS, "EER at, people", "cats", "photos"], rows)
 
 
 def _mean_threshold(results: list[Results]) -> str:
-    return number(mean(at_path(found, "verification.eer_threshold") for found in results), 2)
+    return number(mean(at_path(run, "verification.eer_threshold") for run in results), 2)
 
 
-def _differences(found: Found, reference: str) -> str:
+def _differences(results_by_loss: ResultsByLoss, reference: str) -> str:
     return table(
         ["", *PATHS],
         [
-            [loss, *(paired(found[reference][label], of[label], path) for label, path in PATHS.values())]
-            for loss, of in found.items()
+            [loss, *(paired(results_by_loss[reference][label], runs[label], path) for label, path in PATHS.values())]
+            for loss, runs in results_by_loss.items()
             if loss != reference
         ],
     )
 
 
-def _sentence(found: Found) -> str:
-    """Which differences exceed both what the draw of identities and what the seed makes of them."""
-    others = [loss for loss in found if loss != REFERENCE]
-    real: list[str] = []
+def _sentence(results_by_loss: ResultsByLoss) -> str:
+    """List the differences that exceed both the variation over identities and over seeds."""
+    others = [loss for loss in results_by_loss if loss != REFERENCE]
+    certain: list[str] = []
     for loss in others:
-        asked = {name: (found[REFERENCE][label], found[loss][label], path) for name, (label, path) in PATHS.items()}
+        comparisons = {
+            name: (results_by_loss[REFERENCE][label], results_by_loss[loss][label], path)
+            for name, (label, path) in PATHS.items()
+        }
         differ = [
             f"{name} {signed(difference_of(*results)[0])}"
-            for name, results in asked.items()
-            if _beyond_noise(*results) and _apart(*results)
+            for name, results in comparisons.items()
+            if _beyond_noise(*results) and _separated(*results)
         ]
-        real += [f"{loss} ({', '.join(differ)})"] if differ else []
+        certain += [f"{loss} ({', '.join(differ)})"] if differ else []
     count = len(others) * len(PATHS)
     return (
-        f"Of {count} differences to {REFERENCE}, {count * 0.05:.1f} would leave out zero by chance alone. Those that "
-        f"do, and whose seeds all lie on one side of all of {REFERENCE}'s: {'; '.join(real) or 'none'}. Every loss had "
-        f"the same learning rates, which are {REFERENCE}'s of the walk, and its published hyper-parameters (but scale "
-        "32 for every classifier that has one); none was tuned. So this compares losses as they come, on one small "
-        "network and some 5,700 photos, not what each can be brought to."
+        f"Of {count} differences to {REFERENCE}, {count * 0.05:.1f} would exclude zero by chance alone. Those that "
+        f"do, with all seeds on one side of all of {REFERENCE}'s: {'; '.join(certain) or 'none'}. Every loss had "
+        f"the same learning rates, which are {REFERENCE}'s in end_to_end.sh, and its published hyper-parameters (but "
+        "scale "
+        "32 for every classifier that has one); none was tuned. So this compares losses untuned, on one small "
+        "network and some 5,700 photos, not the best that each can reach."
     )
 
 
@@ -135,10 +142,10 @@ def _beyond_noise(first: list[Results], second: list[Results], path: str) -> boo
     return not low <= 0 <= high
 
 
-def _apart(first: list[Results], second: list[Results], path: str) -> bool:
-    """Whether all runs of the one lie below all of the other."""
-    one, other = ([float(at_path(found, path)) for found in results] for results in (first, second))
-    return max(one) < min(other) or max(other) < min(one)
+def _separated(first: list[Results], second: list[Results], path: str) -> bool:
+    """Tell whether all runs of one loss lie below all runs of the other."""
+    first_values, second_values = ([float(at_path(run, path)) for run in results] for results in (first, second))
+    return max(first_values) < min(second_values) or max(second_values) < min(first_values)
 
 
 def _failures(bench: Bench) -> list[str]:
@@ -150,14 +157,17 @@ def _failures(bench: Bench) -> list[str]:
     ]
 
 
-def _draw(bench: Bench, found: Found) -> None:
+def _draw(bench: Bench, results_by_loss: ResultsByLoss) -> None:
     shown = {name: PATHS[name] for name in ("people: AUC", "cats: AUC", "cats: recall@1")}
     whiskers(
         bench.pictures / "losses-bakeoff.png",
-        {name: {loss: mean_of(of[label], path) for loss, of in found.items()} for name, (label, path) in shown.items()},
-        of={
-            f"{name}/{loss}": [float(at_path(one, path)) for one in of[label]]
+        {
+            name: {loss: mean_of(runs[label], path) for loss, runs in results_by_loss.items()}
             for name, (label, path) in shown.items()
-            for loss, of in found.items()
+        },
+        of={
+            f"{name}/{loss}": [float(at_path(run, path)) for run in runs[label]]
+            for name, (label, path) in shown.items()
+            for loss, runs in results_by_loss.items()
         },
     )

@@ -1,6 +1,6 @@
-"""The mobile pet embedder (seed 004): its backbones, heads and augmentation, one model or one a species, TTA."""
+"""The mobile pet embedder: backbones, heads, augmentation, one model or one per species, test-time augmentation."""
 
-from papers.bench import Bench, Judged, Training
+from papers.bench import Bench, Evaluation, Training
 from papers.pets_tables import (
     augmentation_table,
     backbone_table,
@@ -14,7 +14,7 @@ from papers.pets_tables import (
 )
 from papers.shared import ANIMALS, CATS, GENTLE, HEADLINES, NO_LEAKS, PRETRAINED, at_px, for_epochs
 
-TITLE = "The mobile pet embedder (seed 004)"
+TITLE = "The mobile pet embedder"
 DRAWN = ("synthetic:cats:200x5", "synthetic:dogs:200x5")
 PETS = (*ANIMALS, *DRAWN)
 FEW = ("--max-photos", "25")
@@ -25,8 +25,8 @@ BUDGET = (
     "loss.label_smoothing=0",
     *for_epochs(4),
 )
-# ArcFace learns next to nothing from random weights in so short a time; NormFace with a low scale does.
-FROM_NOTHING = (
+# In so few epochs ArcFace learns next to nothing from random weights; NormFace with a low scale does.
+FROM_RANDOM = (
     "model.initial_weights=none",
     "model.dropout=0",
     "loss.name=normface",
@@ -49,7 +49,7 @@ def pets(name: str, *settings: str, data: tuple[str, ...] = PETS) -> Training:
 
 
 BACKBONES = {
-    name: pets(f"backbone-{name}", *FROM_NOTHING, *GENTLE, *AT_64, f"model.name={name}")
+    name: pets(f"backbone-{name}", *FROM_RANDOM, *GENTLE, *AT_64, f"model.name={name}")
     for name in (
         "mobilenetv3_small_100",
         "mobilenetv3_large_100",
@@ -58,9 +58,9 @@ BACKBONES = {
         "shufflenet_v2",
     )
 }
-PRETRAINED_BACKBONE = pets("backbone-pretrained", *FROM_NOTHING, *PRETRAINED, *FINE_TUNED, *GENTLE, *AT_64)
+PRETRAINED_BACKBONE = pets("backbone-pretrained", *FROM_RANDOM, *PRETRAINED, *FINE_TUNED, *GENTLE, *AT_64)
 HEADS = {
-    head: pets(f"head-{head}", *FROM_NOTHING, *GENTLE, *AT_112, f"model.head={head}")
+    head: pets(f"head-{head}", *FROM_RANDOM, *GENTLE, *AT_112, f"model.head={head}")
     for head in ("gdconv", "average", "flatten")
 }
 OPERATIONS = (
@@ -90,19 +90,19 @@ AUGMENTATIONS = {
         for operation in OPERATIONS
     },
 }
-DRAWN_TEST = Judged(
+DRAWN_TEST = Evaluation(
     "drawn",
     ("synthetic:cats:200x5:seed=99",),
     (*HEADLINES, *NO_LEAKS),
 )
-# One model for both species, or one each: as many photos shown either way.
+# One model for both species, or one each; the same number of photos shown.
 DRAWN_EACH = {"cats": "synthetic:cats:600x6", "dogs": "synthetic:dogs:600x6"}
 SPECIES = {
-    "joint": pets("species-joint", *FROM_NOTHING, *GENTLE, *AT_64, data=tuple(DRAWN_EACH.values())),
+    "joint": pets("species-joint", *FROM_RANDOM, *GENTLE, *AT_64, data=tuple(DRAWN_EACH.values())),
     **{
         species: pets(
             f"species-{species}",
-            *FROM_NOTHING,
+            *FROM_RANDOM,
             *GENTLE,
             *AT_64,
             *for_epochs(8),
@@ -120,7 +120,7 @@ FULL = pets(
     data=(*ANIMALS, *DRAWN_EACH.values()),
 )
 UNSEEN_DRAWN = [
-    Judged(
+    Evaluation(
         f"drawn-{species}",
         (f"synthetic:{species}:200x5:seed=99",),
         (*HEADLINES, *NO_LEAKS),
@@ -128,9 +128,10 @@ UNSEEN_DRAWN = [
     for species in DRAWN_EACH
 ]
 FULL_DRAWN = [
-    Judged(f"full-{species}", (f"synthetic:{species}:5000x2:seed=98",), ("--leaks", "skip")) for species in DRAWN_EACH
+    Evaluation(f"full-{species}", (f"synthetic:{species}:5000x2:seed=98",), ("--leaks", "skip"))
+    for species in DRAWN_EACH
 ]
-ROBUST_CATS = Judged(
+ROBUST_CATS = Evaluation(
     "cats",
     CATS.data,
     (*CATS.options, "--suite", "robustness", "--suite", "tta"),
@@ -147,8 +148,9 @@ def measure(bench: Bench) -> str:
     draw_robustness(bench, AUGMENTATIONS)
     return "\n\n".join(
         [
-            "One seed each; 95 % intervals over the identities judged: the cats of cats23 and drawn "
-            "pets, of which no individual was trained on.",
+            "One seed each; 95 % intervals over the test identities: the cats of cats23 and drawn pets, none of "
+            "which was "
+            "trained on.",
             backbone_table(bench, BACKBONES, PRETRAINED_BACKBONE),
             head_table(bench, HEADS),
             augmentation_table(bench, AUGMENTATIONS),

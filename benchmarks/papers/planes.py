@@ -1,4 +1,4 @@
-"""A plane of embedded digits: its figures, and who is nearer than they should be."""
+"""Metrics of digits embedded in the plane, and photos nearer to another class than to their own."""
 
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -11,7 +11,7 @@ from familiar.metrics.separation import dunn
 from familiar.metrics.verification import roc_auc
 from papers.figures import number
 
-KNOWN = 5  # digits below it are trained on
+KNOWN = 5  # digits below this are trained on
 DUNNS = {"members": "members", "centroids": "centroids", "centroids_to_mean": "centroids to mean"}
 SPACES = ("raw", "unit")
 Figures = dict[str, float]  # of one run
@@ -19,14 +19,14 @@ Figures = dict[str, float]  # of one run
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """MNIST's test digits in a run's plane. The largest of `raw @ centers.T` is the classifier's answer.
+    """MNIST's test digits embedded by one run; the classifier's prediction is the largest of `raw @ centers.T`.
 
-    `centers` are at unit length where the loss takes no notice of it; `place`: which image of the test file.
+    `centers` have unit length if the loss ignores their length; `image_index` is the position in MNIST's test file.
     """
 
     raw: Float32[np.ndarray, "n 2"]
     digits: Int64[np.ndarray, " n"]
-    place: Int64[np.ndarray, " n"]
+    image_index: Int64[np.ndarray, " n"]
     centers: Float32[np.ndarray, "5 2"]
 
     @property
@@ -34,70 +34,77 @@ class Plane:
         return unit_rows(self.raw)
 
     @property
-    def right(self) -> "Plane":
-        """What the classifier answers right: known digits alone."""
+    def correctly_classified(self) -> "Plane":
+        """Rows that are classified correctly, which are digits trained on."""
         return self.rows((self.raw @ self.centers.T).argmax(1) == self.digits)
 
     def rows(self, rows: np.ndarray) -> "Plane":
-        return Plane(self.raw[rows], self.digits[rows], self.place[rows], self.centers)
+        return Plane(self.raw[rows], self.digits[rows], self.image_index[rows], self.centers)
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
-    """By row: which one of another class is nearest, and which of its own class are nearest and farthest."""
+class Neighbors:
+    """For each row, the nearest row of another class, and the nearest and farthest of its own class."""
 
-    stranger: Int64[np.ndarray, " n"]
-    mate: Int64[np.ndarray, " n"]
-    farthest: Int64[np.ndarray, " n"]
+    nearest_negative: Int64[np.ndarray, " n"]
+    nearest_positive: Int64[np.ndarray, " n"]
+    farthest_positive: Int64[np.ndarray, " n"]
 
 
 def plane_figures(plane: Plane) -> Figures:
-    """Accuracy on known digits, AUC on both halves, Dunn indices and what is nearer than it should be."""
+    """Compute accuracy on known digits, AUC on both halves, Dunn indices, and shares nearer to another class."""
     known = plane.rows(plane.digits < KNOWN)
-    right = plane.right
-    figures = {"accuracy": len(right.digits) / len(known.digits), **aucs(plane.unit, plane.digits)}
+    correct = plane.correctly_classified
+    figures = {"accuracy": len(correct.digits) / len(known.digits), **aucs(plane.unit, plane.digits)}
     for space in SPACES:
         indices = asdict(dunn(getattr(known, space), known.digits))
         figures |= {f"{space} {name}": indices[name] for name in DUNNS}
-        points: np.ndarray = getattr(right, space)
-        found = around(points, right.digits)
-        stranger = lengths(points, found.stranger)
-        figures[f"{space} nearer than nearest"] = float(np.mean(stranger < lengths(points, found.mate)))
-        figures[f"{space} nearer than farthest"] = float(np.mean(stranger < lengths(points, found.farthest)))
+        points: np.ndarray = getattr(correct, space)
+        nearest = neighbors(points, correct.digits)
+        nearest_negative = lengths(points, nearest.nearest_negative)
+        figures[f"{space} nearer than nearest"] = float(
+            np.mean(nearest_negative < lengths(points, nearest.nearest_positive))
+        )
+        figures[f"{space} nearer than farthest"] = float(
+            np.mean(nearest_negative < lengths(points, nearest.farthest_positive))
+        )
     return figures
 
 
-def around(points: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Around:
-    """By Euclidean distance, the first of several equally far. Every class has two rows or more."""
+def neighbors(points: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Neighbors:
+    """Find nearest and farthest rows by Euclidean distance; ties go to the first. A class needs two rows or more."""
     points = points.astype(np.float64)
-    found = np.empty((3, len(points)), np.int64)
+    rows = np.empty((3, len(points)), np.int64)
     for row, point in enumerate(points):
         squared = np.square(points - point).sum(axis=1)
-        own = labels == labels[row]
-        found[0, row] = np.where(own, np.inf, squared).argmin()
-        found[2, row] = np.where(own, squared, -1.0).argmax()
+        same = labels == labels[row]
+        rows[0, row] = np.where(same, np.inf, squared).argmin()
+        rows[2, row] = np.where(same, squared, -1.0).argmax()
         squared[row] = np.inf
-        found[1, row] = np.where(own, squared, np.inf).argmin()
-    return Around(*found)
+        rows[1, row] = np.where(same, squared, np.inf).argmin()
+    return Neighbors(*rows)
 
 
 def outlier(raw: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> tuple[int, int, int] | None:
-    """Rows A, B, C: A is nearer to B of another class than to C of its own, by length and by angle alike.
+    """Find a row nearer to another class than to its own, both by distance and by angle.
 
-    Of each A, B is the nearest stranger and C the farthest mate by angle; the A whose two cosines are farthest
-    apart is taken. None where there is no such row.
+    Returns:
+        Rows A, B, C: by angle, B is A's nearest negative and C its farthest positive; among all such A the one with the
+        largest difference of the two cosines. None if there is no such row.
     """
     unit = unit_rows(raw)
-    found = around(unit, labels)
-    by_angle = lengths(unit, found.farthest) ** 2 - lengths(unit, found.stranger) ** 2  # twice the cosines' gap
-    by_length = lengths(raw, found.farthest) - lengths(raw, found.stranger)
+    nearest = neighbors(unit, labels)
+    by_angle = (
+        lengths(unit, nearest.farthest_positive) ** 2 - lengths(unit, nearest.nearest_negative) ** 2
+    )  # twice the difference of cosines
+    by_length = lengths(raw, nearest.farthest_positive) - lengths(raw, nearest.nearest_negative)
     gap = np.where((by_angle > 0) & (by_length > 0), by_angle, 0.0)
     row = int(gap.argmax())
-    return (row, int(found.stranger[row]), int(found.farthest[row])) if gap[row] > 0 else None
+    return (row, int(nearest.nearest_negative[row]), int(nearest.farthest_positive[row])) if gap[row] > 0 else None
 
 
 def lengths(points: Float[np.ndarray, "n d"], other: Int64[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Distance of each row to the one named, in float64."""
+    """Compute the distance from each row to the row given for it, in float64."""
     points = points.astype(np.float64)
     return np.linalg.norm(points - points[other], axis=1)
 
@@ -107,23 +114,23 @@ def unit_rows(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 
 def boundaries(centers: Float[np.ndarray, "c 2"]) -> list[float]:
-    """Where the largest of `x @ centers.T` changes hands: rays from the origin, as angles in (-pi, pi], ascending."""
+    """Compute the decision boundaries of `x @ centers.T`: rays from the origin, as ascending angles in (-pi, pi]."""
     angles: list[float] = []
-    for one, other in combinations(range(len(centers)), 2):
-        x, y = (centers[one] - centers[other]).tolist()
+    for first, second in combinations(range(len(centers)), 2):
+        x, y = (centers[first] - centers[second]).tolist()
         for ray in ((-y, x), (y, -x)):
             logits = centers @ np.array(ray)
-            if np.delete(logits, [one, other]).max(initial=-np.inf) < logits[one]:
+            if np.delete(logits, [first, second]).max(initial=-np.inf) < logits[first]:
                 angles.append(float(np.arctan2(ray[1], ray[0])))
     return sorted(angles)
 
 
 def aucs(unit: Float32[np.ndarray, "n d"], digits: Int64[np.ndarray, " n"]) -> Figures:
-    """Of the cosines of all pairs, within either half."""
+    """Compute the AUC of the cosines of all pairs, within the known and within the unseen digits."""
     halves = {"auc known": digits < KNOWN, "auc unseen": digits >= KNOWN}
     return {name: roc_auc(roc_counts_all_pairs(unit[half], digits[half])) for name, half in halves.items()}
 
 
-def apart(plane: Plane, one: int, other: int) -> str:
-    length = float(np.linalg.norm(plane.raw[one] - plane.raw[other]))
-    return f"distance {length:.1f}, cosine {number(float(plane.unit[one] @ plane.unit[other]))}"
+def describe_distance(plane: Plane, first: int, second: int) -> str:
+    length = float(np.linalg.norm(plane.raw[first] - plane.raw[second]))
+    return f"distance {length:.1f}, cosine {number(float(plane.unit[first] @ plane.unit[second]))}"

@@ -1,4 +1,4 @@
-"""Pictures of a row: figures with their intervals, in the light dress of the evaluation's charts."""
+"""Plots of results with intervals, in the light theme of the evaluation report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,17 +15,17 @@ _ROW_IN, _AXIS_IN = 0.3, 1.1
 
 
 def panels(columns: int, height_in: float, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure of panels side by side. Drawn without pyplot: no window, no global state."""
+    """Create a figure with panels side by side, without pyplot: no window, no global state."""
     figure = Figure(figsize=(WIDTH_IN, height_in), facecolor=LIGHT.paper, layout="constrained")
-    every = list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
-    for axes in every:
+    panel_axes = list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
+    for axes in panel_axes:
         axes.set_facecolor(LIGHT.paper)
         axes.tick_params(colors=LIGHT.ink, labelsize=TEXT_PT - 1, length=3)
         axes.grid(color=LIGHT.grid, linewidth=0.7)
         axes.set_axisbelow(True)
         for side, spine in axes.spines.items():
             spine.set(color=LIGHT.muted, visible=side in ("left", "bottom"))
-    return figure, every
+    return figure, panel_axes
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -37,34 +37,38 @@ def whiskers(
     path: Path,
     columns: Mapping[str, Mapping[str, Estimate]],
     *,
-    of: Mapping[str, Sequence[float]] | None = None,
+    single_runs: Mapping[str, Sequence[float]] | None = None,
     zero: bool = False,
 ) -> None:
-    """A panel for each of `columns`, in which every row is a figure with its interval, the first on top.
+    """Draw one panel per column, with a point and its interval for each row, the first row on top.
 
-    `of`: a row's single runs, small, by "column/row". `zero`: a line at zero, for differences.
+    Args:
+        path: the PNG file to write.
+        columns: estimates by column title and row name; all columns have the same rows.
+        single_runs: values of single runs by "column/row", drawn as small points.
+        zero: draw a line at zero, for differences.
     """
     rows = list(next(iter(columns.values())))
-    figure, every = panels(len(columns), _AXIS_IN + _ROW_IN * len(rows), share_y=True)
-    for axes, (title, found) in zip(every, columns.items(), strict=True):
-        for place, row in enumerate(rows):
-            value, low, high = found[row]
-            axes.plot([low, high], [place, place], color=LIGHT.muted, linewidth=1.6, marker="|", markersize=7)
-            axes.plot(value, place, "o", color=LIGHT.accent, markersize=6.5)
-            single = (of or {}).get(f"{title}/{row}", ())
-            axes.plot(single, [place + 0.28] * len(single), "o", color=LIGHT.series[1], markersize=3)
+    figure, panel_axes = panels(len(columns), _AXIS_IN + _ROW_IN * len(rows), share_y=True)
+    for axes, (title, estimates) in zip(panel_axes, columns.items(), strict=True):
+        for index, row in enumerate(rows):
+            value, low, high = estimates[row]
+            axes.plot([low, high], [index, index], color=LIGHT.muted, linewidth=1.6, marker="|", markersize=7)
+            axes.plot(value, index, "o", color=LIGHT.accent, markersize=6.5)
+            single = (single_runs or {}).get(f"{title}/{row}", ())
+            axes.plot(single, [index + 0.28] * len(single), "o", color=LIGHT.series[1], markersize=3)
         if zero:
             axes.axvline(0, color=LIGHT.ink, linewidth=1)
         axes.set_title(title, color=LIGHT.ink, fontsize=TEXT_PT)
         axes.grid(axis="y", visible=False)
         axes.locator_params(axis="x", nbins=5)
-    every[0].set_yticks(range(len(rows)), rows)
-    every[0].invert_yaxis()
+    panel_axes[0].set_yticks(range(len(rows)), rows)
+    panel_axes[0].invert_yaxis()
     save(figure, path)
 
 
-def key_above(figure: Figure, axes: Axes, columns: int) -> None:
-    """One key for all panels, which share their series."""
+def legend_above(figure: Figure, axes: Axes, columns: int) -> None:
+    """Add one legend above all panels, which share their series."""
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="outside upper center",

@@ -1,6 +1,6 @@
-"""What several rows train and judge on, and the settings they share."""
+"""Data sets, evaluations and settings that several reproductions share."""
 
-from papers.bench import Judged
+from papers.bench import Evaluation
 
 SEEDS = (0, 1, 2)
 WEIGHTS = "PHOTOS/weights/mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz"
@@ -10,16 +10,16 @@ ANIMALS = ("holstein2025_cows", "dogs29_stdove", "pandas31_faces")
 DEV_TRAIN = ("--identities", "PHOTOS/lfw_112/peopleDevTrain.txt")
 
 HEADLINES = ("--suite", "verification", "--suite", "retrieval")
-# Looked for once, with all suites: these sets share no individual with what is trained on.
+# Leaks were searched for once, with all suites: these sets share no individual with the training sets.
 NO_LEAKS = ("--leaks", "skip")
 
 # People outside DevTrain; the 1,000 pairs of LFW's View 1.
-DEV_TEST = Judged(
+DEV_TEST = Evaluation(
     "devtest",
     PEOPLE,
     ("--pairs", "PHOTOS/lfw_112/pairsDevTest.txt", "--suite", "verification", *NO_LEAKS),
 )
-CATS = Judged("cats", ("cats23_gpriamo",), (*HEADLINES, *NO_LEAKS))
+CATS = Evaluation("cats", ("cats23_gpriamo",), (*HEADLINES, *NO_LEAKS))
 
 
 def at_px(size: int) -> tuple[str, str]:
@@ -30,7 +30,7 @@ def for_epochs(count: int, validations: int = 1) -> tuple[str, str]:
     return f"budget.epochs={count}", f"validation.every_epochs={count // validations}"
 
 
-# Moved, mirrored and relit, as end_to_end.sh does it: aligned crops need no more, and their colors tell little.
+# Translation, flip and jitter as in end_to_end.sh: aligned crops need no more, and their colors say little.
 GENTLE = (
     "augmentation=none",
     "augmentation.flip_p=0.5",
@@ -42,7 +42,7 @@ GENTLE = (
     "augmentation.jitter_p=0.5",
     "augmentation.hue=0.03",
 )
-# A network from ImageNet's weights at 64 px: some two minutes on a core.
+# A network with ImageNet's weights at 64 px: about two minutes on one core.
 SMALL = (
     *PRETRAINED,
     *GENTLE,

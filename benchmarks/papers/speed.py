@@ -1,4 +1,4 @@
-"""How fast bundles open and embed, and in how much memory: in turns, so that a busy moment hits all of them."""
+"""Measure how fast bundles load and embed, and their memory; alternately, so that other load affects all alike."""
 
 import subprocess
 import sys
@@ -16,25 +16,28 @@ from familiar.embedding.embedder import Embedder
 
 OPENED, SINGLE, BATCHES = 15, 300, 30  # rounds
 BATCH = 32
-# Of a process of its own: what it holds after a photo, less what it held with everything imported and nothing opened.
+# Runs in its own process: memory after one photo, less memory with everything imported and no bundle opened.
 MEMORY = """
 import os, sys
 import numpy as np
 import onnxruntime as ort
 from familiar.embedding.embedder import Embedder
-def held():
+def resident_bytes():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-before = held()
+before = resident_bytes()
 embedder = Embedder(sys.argv[1], threads=1)
 side = embedder.metadata.preprocessing.size_px
 embedder.run(np.zeros((1, 3, side, side), np.float32))
-print(held() - before)
+print(resident_bytes() - before)
 """
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Medians. `load_ms`: from the file to an open embedder, seals checked; `photos_per_second`: 32 at once."""
+    """Medians of one bundle.
+
+    `load_ms` is from the file to an open embedder, checksums verified; `photos_per_second` is in batches of 32.
+    """
 
     load_ms: float
     one_thread_ms: float
@@ -44,19 +47,19 @@ class Speed:
 
 
 def speeds(models: Mapping[str, Path]) -> dict[str, Speed]:
-    """Of each bundle, by its name; its own crop size, standardized crops of zeros."""
+    """Measure each bundle, by name, on standardized crops of zeros of the bundle's own crop size."""
     bundles = {name: load_bundle(path) for name, path in models.items()}
     opened = _in_turns({name: lambda path=path: Embedder(path, threads=1) for name, path in models.items()}, OPENED)
-    one, two = (
+    single_thread, two_threads = (
         _in_turns({name: _runner(bundle, 1, threads) for name, bundle in bundles.items()}, SINGLE) for threads in (1, 2)
     )
-    many = _in_turns({name: _runner(bundle, BATCH, 1) for name, bundle in bundles.items()}, BATCHES)
+    batches = _in_turns({name: _runner(bundle, BATCH, 1) for name, bundle in bundles.items()}, BATCHES)
     return {
         name: Speed(
             load_ms=1e3 * opened[name],
-            one_thread_ms=1e3 * one[name],
-            two_threads_ms=1e3 * two[name],
-            photos_per_second=BATCH / many[name],
+            one_thread_ms=1e3 * single_thread[name],
+            two_threads_ms=1e3 * two_threads[name],
+            photos_per_second=BATCH / batches[name],
             memory_mb=memory_mb(path),
         )
         for name, path in models.items()
@@ -74,12 +77,12 @@ def _runner(bundle: Bundle, count: int, threads: int) -> Callable[[], object]:
     session = ort.InferenceSession(bundle.onnx, options, providers=["CPUExecutionProvider"])
     side = bundle.metadata.preprocessing.size_px
     photos = {session.get_inputs()[0].name: np.zeros((count, 3, side, side), np.float32)}
-    session.run(None, photos)  # the first one sets up its memory
+    session.run(None, photos)  # the first run allocates its memory
     return lambda: session.run(None, photos)
 
 
 def _in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each."""
+    """Time the calls alternately and return the median seconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():

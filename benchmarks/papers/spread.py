@@ -1,4 +1,4 @@
-"""How a network's embeddings lie: how long they are before they are unit vectors, and over how many directions."""
+"""Measure the distribution of a network's embeddings: norms before normalization, and effective dimension."""
 
 import json
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from familiar.training.network import build_network
 from papers.bench import Bench, Training
 from papers.shared import PEOPLE
 
-KEPT = "spread.json"  # in the run
+SPREAD_FILE = "spread.json"  # in the run folder
 _BATCH = 128
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of photos of many identities.
+    """Distribution of the embeddings of many identities' photos.
 
-    `norm_mean`, `norm_std`: of the embeddings' lengths before they are brought to 1. The rest is of unit rows:
-    `stranger_similarity`, the mean cosine over pairs of two identities; `variances`, the eigenvalues of their
+    `norm_mean` and `norm_std` are of the norms before normalization. The others are of unit vectors:
+    `stranger_similarity` is the mean cosine over pairs of different identities; `variances` are the eigenvalues of the
     covariance as shares of its trace, the largest first.
     """
 
@@ -39,20 +39,21 @@ class Spread:
 
     @property
     def effective_dimension(self) -> float:
-        """Participation ratio: n where n directions vary alike and no other does."""
+        """Participation ratio: n if n directions vary equally and no other does."""
         shares = np.array(self.variances)
         return float(shares.sum() ** 2 / (shares**2).sum())
 
 
 def spread_of(bench: Bench, training: Training) -> Spread | None:
-    """By the newest epoch's weights, over the photos of LFW's `pairsDevTest`; kept in the run.
+    """Measure the last epoch's weights on the photos of LFW's `pairsDevTest`; the result is cached in the run folder.
 
-    None where there are no weights, or none that give finite embeddings.
+    Returns:
+        None without weights, or if their embeddings are not finite.
     """
     run = bench.run(training)
-    kept = run.path / KEPT
-    if kept.exists():
-        stored = json.loads(kept.read_text())
+    file = run.path / SPREAD_FILE
+    if file.exists():
+        stored = json.loads(file.read_text())
         return Spread(**{**stored, "variances": tuple(stored["variances"])})
     if not run.last.exists():
         return None
@@ -64,20 +65,20 @@ def spread_of(bench: Bench, training: Training) -> Spread | None:
         raw = torch.cat([network.raw(torch.from_numpy(images)) for images in batches]).numpy()
     if not np.isfinite(raw).all():
         return None
-    found = spread(raw, labels)
-    write_atomically(kept, json.dumps(asdict(found), indent=1).encode())
-    return found
+    result = spread(raw, labels)
+    write_atomically(file, json.dumps(asdict(result), indent=1).encode())
+    return result
 
 
 def spread(raw: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Spread:
     norms = np.linalg.norm(raw.astype(np.float64), axis=1)
     rows = normalize(raw).astype(np.float64)
-    strangers = labels[:, None] != labels
+    negatives = labels[:, None] != labels
     eigenvalues = np.linalg.eigvalsh(np.cov(rows, rowvar=False))[::-1].clip(min=0)
     return Spread(
         norm_mean=float(norms.mean()),
         norm_std=float(norms.std()),
-        stranger_similarity=float((rows @ rows.T)[strangers].mean()),
+        stranger_similarity=float((rows @ rows.T)[negatives].mean()),
         variances=tuple((eigenvalues / eigenvalues.sum()).tolist()),
     )
 
@@ -85,15 +86,15 @@ def spread(raw: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> 
 def devtest_photos(
     bench: Bench, preprocessing: Preprocessing
 ) -> tuple[Int64[np.ndarray, " n"], Iterator[Float32[np.ndarray, "b 3 s s"]]]:
-    """Whose photos the pairs of `pairsDevTest` are made of, and the photos as a network takes them."""
+    """Read the photos of `pairsDevTest`: identity labels, and batches as the network takes them."""
     people = DataSpec(tuple(str(bench.photos / name) for name in PEOPLE)).read()
     pairs = read_lfw_pairs(bench.photos / "lfw_112" / "pairsDevTest.txt", people)
-    photos = people.rows(np.unique(np.concatenate([pairs.left, pairs.right])))
+    photos = people.select_rows(np.unique(np.concatenate([pairs.left, pairs.right])))
 
     def batches() -> Iterator[Float32[np.ndarray, "b 3 s s"]]:
         for start in range(0, len(photos), _BATCH):
-            some = photos.photos[start : start + _BATCH]
-            crops = [crop_photo(photo, preprocessing, open_photo=open_photo) for photo in some]
+            batch = photos.photos[start : start + _BATCH]
+            crops = [crop_photo(photo, preprocessing, open_photo=open_photo) for photo in batch]
             yield to_tensor(crops, preprocessing)
 
     return photos.labels, batches()

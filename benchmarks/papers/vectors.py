@@ -1,6 +1,6 @@
-"""What `familiar evaluate` does not ask: embeddings cut short, and queries in another bundle's gallery.
+"""Evaluate truncated embeddings, and queries in the gallery of another bundle, which `familiar evaluate` does not do.
 
-Answers have the shape of eval_results.json, as far as figures.py reads it.
+Results have the structure of eval_results.json, as far as figures.py reads it.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import numpy as np
 from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome, build_context
-from familiar.evaluation.perturbation import PerturbationResult, answer, probe
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
+from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.bootstrap import mean_replicates
@@ -22,7 +22,7 @@ from papers.figures import Results
 OLD_OLD = "old / old"
 NEITHER = "new alone / old"
 COMPATIBLE = "new compatible / old"
-BRIDGED = {  # learned from photos embedded by both
+BRIDGED = {  # by maps fitted on photos embedded with both bundles
     "rotated": "new alone, rotated / old",
     "ridge": "new alone, ridge / old",
     "gallery": "new alone / old, ridge",
@@ -31,64 +31,74 @@ BRIDGED = {  # learned from photos embedded by both
 
 
 def cut_short(model: Path, photos: Path, lengths: Sequence[int], pairs_file: Path | None = None) -> dict[int, Results]:
-    """Verification and retrieval of the first components alone, on the pairs and draws of `familiar evaluate`."""
+    """Evaluate verification and retrieval with the first components only, as `familiar evaluate` would.
+
+    The pairs and the bootstrap draws are those of `familiar evaluate`.
+    """
     whole = build_context(Embedder(model), DataSpec((str(photos),)).read(), EvaluationOptions(pairs_file=pairs_file))
-    found: dict[int, Results] = {}
+    results: dict[int, Results] = {}
     for length in lengths:
         cut = dataclasses.replace(whole, embeddings=prefix(whole.embeddings, length))
-        found[length] = results_of({"verification": verification(cut), "retrieval": retrieval(cut)})
-    return found
+        results[length] = results_of({"verification": verification(cut), "retrieval": retrieval(cut)})
+    return results
 
 
-def across(old: Path, alone: Path, compatible: Path, known: IdentityTable, judged: IdentityTable) -> dict[str, Results]:
-    """Queries and gallery of the photos of `judged`, as "query / gallery"; bridges are learned from those of `known`.
+def across(
+    old: Path, new_alone: Path, new_compatible: Path, known: IdentityTable, queries: IdentityTable
+) -> dict[str, Results]:
+    """Evaluate queries and gallery embedded by different bundles, by "query bundle / gallery bundle".
 
-    recall@1 leaves the query's own photo out of the gallery; the AUC's pairs are of a query and a photo of the
-    gallery. Every way has the same pairs and draws of identities.
+    recall@1 leaves the query's own photo out of the gallery; the AUC's pairs consist of a query and a gallery photo.
+    All combinations use the same pairs and bootstrap draws.
+
+    Args:
+        old, new_alone, new_compatible: bundle files.
+        known: photos on which the maps between the spaces are fitted.
+        queries: photos that serve as queries and as the gallery.
     """
-    models = [Embedder(model) for model in (old, alone, compatible)]
-    of_old, of_alone, of_compatible = (_embed(model, known) for model in models)
-    rotated = orthogonal_bridge(of_alone, of_old)
-    to_old, to_new = ridge_bridge(of_alone, of_old), ridge_bridge(of_old, of_alone)
-    compatible_to_old = ridge_bridge(of_compatible, of_old)
-    stored, asked, made = (_embed(model, judged) for model in models)
+    models = [Embedder(model) for model in (old, new_alone, new_compatible)]
+    old_known, new_alone_known, new_compatible_known = (_embed(model, known) for model in models)
+    rotated = orthogonal_bridge(new_alone_known, old_known)
+    to_old, to_new = ridge_bridge(new_alone_known, old_known), ridge_bridge(old_known, new_alone_known)
+    compatible_to_old = ridge_bridge(new_compatible_known, old_known)
+    old_gallery, new_alone_queries, new_compatible_queries = (_embed(model, queries) for model in models)
     queries_and_galleries = {
-        OLD_OLD: (stored, stored),
-        "new alone / new alone": (asked, asked),
-        "new compatible / new compatible": (made, made),
-        NEITHER: (asked, stored),
-        COMPATIBLE: (made, stored),
-        BRIDGED["rotated"]: (rotated(asked), stored),
-        BRIDGED["ridge"]: (to_old(asked), stored),
-        BRIDGED["gallery"]: (asked, to_new(stored)),
-        BRIDGED["both"]: (compatible_to_old(made), stored),
+        OLD_OLD: (old_gallery, old_gallery),
+        "new alone / new alone": (new_alone_queries, new_alone_queries),
+        "new compatible / new compatible": (new_compatible_queries, new_compatible_queries),
+        NEITHER: (new_alone_queries, old_gallery),
+        COMPATIBLE: (new_compatible_queries, old_gallery),
+        BRIDGED["rotated"]: (rotated(new_alone_queries), old_gallery),
+        BRIDGED["ridge"]: (to_old(new_alone_queries), old_gallery),
+        BRIDGED["gallery"]: (new_alone_queries, to_new(old_gallery)),
+        BRIDGED["both"]: (compatible_to_old(new_compatible_queries), old_gallery),
     }
-    every = probe(judged.labels, np.arange(len(judged)))
+    probed = make_setup(queries.labels, np.arange(len(queries)))
     return {
-        way: results_of({"across": _outcome(answer(every, queries, gallery))})
-        for way, (queries, gallery) in queries_and_galleries.items()
+        way: results_of({"across": _outcome(run_setup(probed, query_rows, gallery_rows))})
+        for way, (query_rows, gallery_rows) in queries_and_galleries.items()
     }
 
 
 def _embed(embedder: Embedder, table: IdentityTable) -> np.ndarray:
-    found = embed_photos(embedder, table.photos, open_photo=open_photo)
-    assert not found.skipped, found.skipped[0]
-    return found.embeddings
+    embedded = embed_photos(embedder, table.photos, open_photo=open_photo)
+    assert not embedded.skipped, embedded.skipped[0]
+    return embedded.embeddings
 
 
-def _outcome(answers: PerturbationResult) -> Outcome:
-    found = mean_replicates(
-        {"recall_at_1": answers.found},
-        answers.probe.identity[answers.probe.queries],
+def _outcome(answers: PerturbationResult) -> SuiteResult:
+    replicates = mean_replicates(
+        {"recall_at_1": answers.hits},
+        answers.setup.identity[answers.setup.queries],
         replicates=REPLICATES,
         seed=SEED,
     )
     figures = {"recall_at_1": answers.recall_at_1, "auc": answers.auc}
-    return Outcome(figures, found | {"auc": answers.auc_replicates})
+    return SuiteResult(figures, replicates | {"auc": answers.auc_replicates})
 
 
-def results_of(outcomes: dict[str, Outcome]) -> Results:
-    """Outcomes of suites, by their names, as `familiar evaluate` writes them down."""
+def results_of(outcomes: dict[str, SuiteResult]) -> Results:
+    """Convert outcomes by suite name to the structure of eval_results.json."""
     replicates = {
         f"{suite}.{name}": values.tolist()
         for suite, outcome in outcomes.items()

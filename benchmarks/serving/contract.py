@@ -1,9 +1,9 @@
-"""What the API promises, and what it answers to whatever it is asked.
+"""Contract test of the API: responses to valid and invalid requests against the OpenAPI document.
 
     serve.py contract MODEL [--cases 5000] [--seed 0]
 
-Requests of all kinds, right and wrong, are made of the OpenAPI document; the answers must hold to it. For each that
-does not, a command is printed that asks the same. Exit 1 where there is one.
+Valid and invalid requests are generated from the OpenAPI document, and the responses must conform to it. For each one
+that does not, a command is printed that repeats the request. Exit 1 if there is one.
 """
 
 import argparse
@@ -33,11 +33,11 @@ DOCUMENT = "/api/v1/openapi.json"
 _TOKEN = "the token of the contract"
 _OPERATIONS = 38
 
-# What these are sent has rules beyond a schema: a photo is one by its content, a cursor is what was answered, a vector
-# is of unit length, a box is not empty.
+# The requests of these operations have rules beyond a schema: a photo must be one by its content, a cursor must come
+# from a response, a vector must have unit length, a box must not be empty.
 _PHOTOS = ("enroll_photos", "detect", "embed", "search_photo", "verify", "verify_identity")
-_CURSORS = ("list_photos", "list_identities", "list_faces_of_identity", "list_unknown_faces")
-_BOXES = ("add_face", "move_face")
+_CURSORS = ("list_photos", "list_identities", "list_faces_of_identity", "list_unassigned_faces")
+_BOXES = ("add_face", "set_face_box")
 _MAY_REFUSE = (*_PHOTOS, *_CURSORS, *_BOXES, "search")
 
 
@@ -50,45 +50,47 @@ def main(options: list[str]) -> None:
         "--cases",
         type=int,
         default=5000,
-        help="that are drawn; the edge cases come on top, and some are drawn twice",
+        help="number of random cases; the edge cases are added, and some cases are drawn twice",
     )
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(options)
+    arguments = parser.parse_args(options)
     with tempfile.TemporaryDirectory() as root:
-        settings = Settings(_drawn_gallery(Path(root), given.model), given.model)
-        said = contract(settings, max(1, given.cases // _OPERATIONS), seed=given.seed)
-    print("| cases | broken promises |")
+        settings = Settings(_drawn_gallery(Path(root), arguments.model), arguments.model)
+        report = contract(settings, max(1, arguments.cases // _OPERATIONS), seed=arguments.seed)
+    print("| cases | failures |")
     print("|---|---|")
-    print(f"| {said.cases:,} | {len(said.broke)} |")
-    for broken in said.broke:
-        print(f"\n{broken}")
-    sys.exit(1 if said.broke else None)
+    print(f"| {report.cases:,} | {len(report.failures)} |")
+    for failure in report.failures:
+        print(f"\n{failure}")
+    sys.exit(1 if report.failures else None)
 
 
 @dataclass(frozen=True)
 class Contract:
-    """How many `cases` were asked, and what the answers to some of them `broke`, with a command that asks so."""
+    """Number of requests, and the `failures`, each with a command that repeats the request."""
 
     cases: int
-    broke: tuple[str, ...]
+    failures: tuple[str, ...]
 
 
 def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Sequence[str] = ()) -> Contract:
-    """Asks for the edge cases of every operation over a gallery, and for so many drawn ones of each.
+    """Send the edge cases and random cases of every operation to a gallery's server.
 
-    Given ids of `operations`, only for those.
+    Every check of schemathesis applies: no server error, no undocumented status, media type or header, responses that
+    conform to their schema, valid requests accepted and invalid ones refused, nothing without the token.
 
-    Every check of schemathesis: no server error, no undocumented status, media type or header, answers as their schema
-    says, right requests accepted and wrong ones refused, nothing without the token.
+    Args:
+        examples: number of random cases per operation.
+        operations: ids of the only operations to test; empty: all.
     """
-    unlimited = dataclasses.replace(Limits(), wrong_tokens_a_minute=10**9)
+    unlimited = dataclasses.replace(Limits(), wrong_tokens_per_minute=10**9)
     app = make_app(Service(dataclasses.replace(settings, token=_TOKEN, hosts=(asgi.HOST,), limits=unlimited)))
-    told = {"Authorization": f"Bearer {_TOKEN}"}
+    headers = {"Authorization": f"Bearer {_TOKEN}"}
     accepted = {"expected-statuses": ["2xx", "3xx", "401", "403", "404", "409", "413", "415", "422"]}
     config = SchemathesisConfig.from_dict(
         {
             "seed": seed,
-            "headers": told,
+            "headers": headers,
             "generation": {
                 "deterministic": True,
                 "max-examples": examples,
@@ -99,7 +101,7 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
             "operations": [
                 *([{"exclude-operation-id": list(operations), "enabled": False}] if operations else []),
                 {"include-operation-id": list(_MAY_REFUSE), "checks": {"positive_data_acceptance": accepted}},
-                # Any bytes are a file; one that is no photo is told beside the others.
+                # Any bytes are a file; one that is no photo is reported in the response.
                 {
                     "include-operation-id": ["detect", "embed"],
                     "checks": {"negative_data_rejection": {"enabled": False}},
@@ -107,27 +109,27 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
             ],
         }
     )
-    schema = schemathesis.openapi.from_asgi(DOCUMENT, app, config=config, headers=told)
-    cases, broke = 0, []
+    schema = schemathesis.openapi.from_asgi(DOCUMENT, app, config=config, headers=headers)
+    cases, failures = 0, []
     for event in from_schema(schema).execute():
         if isinstance(event, events.ScenarioFinished):
             cases += len(event.recorder.interactions)
-            broke += [
+            failures += [
                 f"{event.recorder.label}: {check.failure_info.failure.message}\n{check.failure_info.code_sample}"
                 for checks in event.recorder.checks.values()
                 for check in checks
                 if check.status is Status.FAILURE and check.failure_info is not None
             ]
         elif isinstance(event, events.NonFatalError):
-            broke.append(f"{event.label}: {event.value}")
+            failures.append(f"{event.label}: {event.value}")
         elif isinstance(event, events.FatalError):
-            broke.append(str(event.exception))
+            failures.append(str(event.exception))
     asgi.shutdown_lifespans()
-    return Contract(cases, tuple(broke))
+    return Contract(cases, tuple(failures))
 
 
 def _drawn_gallery(root: Path, model: Path) -> Path:
-    """Eight drawn cats, three photos each, grouped."""
+    """Make a clustered gallery of eight drawn cats with three photos each."""
     photos = [
         save_photo(SyntheticPhoto("cats", identity, number, size_px=64).draw(), root / f"{identity}-{number}.png")
         for identity in range(8)

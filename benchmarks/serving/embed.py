@@ -1,9 +1,9 @@
-"""Embedding through HTTP against the same bundle in one's own process, at the same batch.
+"""Embedding through HTTP compared with the same bundle in this process, at the same batch size.
 
     serve.py embed MODEL PHOTOS [--batch 16] [--clients 4] [--rounds 9]
 
-PHOTOS is a folder of crops. Both embed all of them in each round, taking turns; a request brings one batch, and
-`clients` ask at once. Figures are medians over rounds.
+PHOTOS is a folder of crops. Both embed all of them in each round, in turns; a request has one batch, and `clients` send
+requests in parallel. The figures are medians over the rounds.
 """
 
 import argparse
@@ -31,46 +31,47 @@ def main(options: list[str]) -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--most", type=int, default=512, help="so many photos at most")
-    given = parser.parse_args(options)
-    photos = find_photos([given.photos])[: given.most]
-    batches = [photos[start : start + given.batch] for start in range(0, len(photos), given.batch)]
-    forms = [Form.of(batch) for batch in batches]
-    embedder = Embedder(given.model)
+    parser.add_argument("--most", type=int, default=512, help="maximum number of photos")
+    arguments = parser.parse_args(options)
+    photos = find_photos([arguments.photos])[: arguments.most]
+    batches = [photos[start : start + arguments.batch] for start in range(0, len(photos), arguments.batch)]
+    forms = [Form.from_photos(batch) for batch in batches]
+    embedder = Embedder(arguments.model)
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder) / "album", "--model", given.model) as server,
+        serving(Path(folder) / "album", "--model", arguments.model) as server,
     ):
-        own = embed_photos(embedder, photos, batch_size=given.batch).embeddings
-        away = np.array(_embedded(server, forms, given.clients), np.float32)
-        print(f"largest difference of an embedding: {np.abs(own - away).max():.1e}")
-        here: list[float] = []
-        there: list[float] = []
-        for _ in range(given.rounds):
+        expected = embed_photos(embedder, photos, batch_size=arguments.batch).embeddings
+        received = np.array(_embedded(server, forms, arguments.clients), np.float32)
+        print(f"largest difference of an embedding: {np.abs(expected - received).max():.1e}")
+        in_process_seconds: list[float] = []
+        http_seconds: list[float] = []
+        for _ in range(arguments.rounds):
             started = time.perf_counter()
-            embed_photos(embedder, photos, batch_size=given.batch)
-            here.append(time.perf_counter() - started)
+            embed_photos(embedder, photos, batch_size=arguments.batch)
+            in_process_seconds.append(time.perf_counter() - started)
             started = time.perf_counter()
-            _post(server, forms, given.clients)
-            there.append(time.perf_counter() - started)
-    in_process, over_http = (len(photos) / statistics.median(times) for times in (here, there))
+            _post(server, forms, arguments.clients)
+            http_seconds.append(time.perf_counter() - started)
+    in_process, over_http = (len(photos) / statistics.median(times) for times in (in_process_seconds, http_seconds))
     print("| photos a request | clients | in process /s | HTTP /s | ratio |")
     print("|---|---|---|---|---|")
-    print(f"| {given.batch} | {given.clients} | {in_process:.0f} | {over_http:.0f} | {over_http / in_process:.2f} |")
+    speeds = f"{in_process:.0f} | {over_http:.0f} | {over_http / in_process:.2f}"
+    print(f"| {arguments.batch} | {arguments.clients} | {speeds} |")
 
 
 def _post(server: Server, forms: Sequence[Form], clients: int) -> list[bytes]:
-    """Every form posted, by so many clients at once; the answers in order."""
+    """Post every form, with several clients in parallel; return the responses in order."""
 
-    def some(place: int) -> list[bytes]:
+    def post_share(index: int) -> list[bytes]:
         connection = server.connection()
-        answers = [form.posted(connection, "/api/v1/embed") for form in forms[place::clients]]
+        answers = [form.post(connection, "/api/v1/embed") for form in forms[index::clients]]
         assert all(status == 200 for status, _ in answers), answers[0]
         return [body for _, body in answers]
 
     with ThreadPoolExecutor(clients) as pool:
-        parts = list(pool.map(some, range(clients)))
-    return [parts[place % clients][place // clients] for place in range(len(forms))]
+        parts = list(pool.map(post_share, range(clients)))
+    return [parts[index % clients][index // clients] for index in range(len(forms))]
 
 
 def _embedded(server: Server, forms: Sequence[Form], clients: int) -> list[list[float]]:

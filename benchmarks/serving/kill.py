@@ -1,10 +1,10 @@
-"""SIGKILL while photos are uploaded: whatever was acknowledged must be in the gallery when the server is back.
+"""SIGKILL during uploads: every acknowledged photo must be in the gallery after a restart.
 
     serve.py kill [--kills 50] [--seed 0]
 
-Clients upload drawn photos, one or a few at once, until the process is killed at a random moment; it is started again
-on the same gallery, and when its jobs are done every photo that a 202 was given for must be known by its content.
-Some clients hang up half-way; only whole photos may be taken in.
+Clients upload drawn photos, one or a few at a time, until the process is killed at a random moment. It is started again
+on the same gallery, and when its jobs are done, every photo that was answered with 202 must be in the gallery, by its
+content. Some clients hang up half-way; only whole photos may be enrolled.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.integrity.check import check
 from familiar.photos.decoding import save_photo
-from serving.server import Form, Server, asked, serving
+from serving.server import Form, Server, request_json, serving
 
 CLIENTS = 4
 
@@ -37,33 +37,33 @@ def main(options: list[str]) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(options)
-    rng = random.Random(given.seed)
+    arguments = parser.parse_args(options)
+    rng = random.Random(arguments.seed)
     drawn: set[str] = set()
     acknowledged: set[str] = set()
     lost: set[str] = set()
     begun = 0
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
-        for kill in range(given.kills):
-            with serving(folder, "--model", given.model) as server:
-                known = _settled(server, folder)
-                assert known <= drawn, "half a photo was taken in"
+        for kill in range(arguments.kills):
+            with serving(folder, "--model", arguments.model) as server:
+                known = _wait_for_jobs(server, folder)
+                assert known <= drawn, "half a photo was enrolled"
                 lost |= acknowledged - known
                 begun += _upload_until_killed(server, Path(root), kill, rng, drawn, acknowledged)
-        with serving(folder, "--model", given.model) as server:
-            lost |= acknowledged - _settled(server, folder)
+        with serving(folder, "--model", arguments.model) as server:
+            lost |= acknowledged - _wait_for_jobs(server, folder)
     print("| kills | uploads begun | photos acknowledged | lost |")
     print("|---|---|---|---|")
-    print(f"| {given.kills} | {begun} | {len(acknowledged)} | {len(lost)} |")
+    print(f"| {arguments.kills} | {begun} | {len(acknowledged)} | {len(lost)} |")
     sys.exit(1 if lost else None)
 
 
-def _settled(server: Server, folder: Path) -> set[str]:
-    """Content of every photo the gallery knows when its jobs are done; it must be whole, too."""
+def _wait_for_jobs(server: Server, folder: Path) -> set[str]:
+    """Wait until all jobs are done; check the gallery, and return the SHA-256 of each of its photos."""
     connection = server.connection()
     while True:
-        status, body = asked(connection, "GET", "/api/v1/jobs")
+        status, body = request_json(connection, "GET", "/api/v1/jobs")
         assert status == 200, body
         if all(job["state"] in ("done", "stopped", "failed") for job in json.loads(body)):
             break
@@ -79,8 +79,8 @@ def _upload_until_killed(
 ) -> int:
     counts = [0] * CLIENTS
     clients = [
-        threading.Thread(target=_client, args=(server, root, kill, place, counts, drawn, acknowledged))
-        for place in range(CLIENTS)
+        threading.Thread(target=_client, args=(server, root, kill, client, counts, drawn, acknowledged))
+        for client in range(CLIENTS)
     ]
     for client in clients:
         client.start()
@@ -95,29 +95,29 @@ def _client(
     server: Server,
     root: Path,
     kill: int,
-    place: int,
+    client: int,
     counts: list[int],
     drawn: set[str],
     acknowledged: set[str],
 ) -> None:
-    """Uploads until nobody answers. Each photo is drawn anew, so none is known already."""
-    rng = random.Random(f"{kill} {place}")
+    """Upload until the server does not answer. Each photo is new, so none is in the gallery already."""
+    rng = random.Random(f"{kill} {client}")
     while True:
         photos = [
             save_photo(
-                SyntheticPhoto("cats", place, rng.randrange(2**30), seed=kill, size_px=64).draw(),
-                root / f"{place}-{at}.jpg",
+                SyntheticPhoto("cats", client, rng.randrange(2**30), seed=kill, size_px=64).draw(),
+                root / f"{client}-{number}.jpg",
             )
-            for at in range(rng.randint(1, 4))
+            for number in range(rng.randint(1, 4))
         ]
-        form, sent = Form.of(photos), {hashlib.sha256(photo.read_bytes()).hexdigest() for photo in photos}
+        form, sent = Form.from_photos(photos), {hashlib.sha256(photo.read_bytes()).hexdigest() for photo in photos}
         drawn |= sent
-        counts[place] += 1
+        counts[client] += 1
         try:
             if rng.random() < 0.2:
                 _hang_up(server, form, rng)
                 continue
-            status, _ = form.posted(server.connection(), "/api/v1/photos")
+            status, _ = form.post(server.connection(), "/api/v1/photos")
         except (OSError, HTTPException):
             return
         if status == 202:

@@ -1,4 +1,4 @@
-"""The pictures of docs/serve.md: drawn pets in the pages, on a desktop and on a phone, in the light and in the dark.
+"""Screenshots of docs/serve.md: drawn pets in the pages, on a desktop and on a phone, in the light and the dark theme.
 
 serve.py pictures MODEL FOLDER
 """
@@ -34,17 +34,17 @@ def main(options: list[str]) -> None:
     )
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
-    given = parser.parse_args(options)
-    embedder = Embedder(given.model)
+    arguments = parser.parse_args(options)
+    embedder = Embedder(arguments.model)
     with tempfile.TemporaryDirectory() as root:
         photos, folder = drawn(Path(root, "photos")), Path(root, "album")
         with Gallery.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([photos]))
             cluster(gallery)
-            for number, called in enumerate(NAMES, 1):
-                name_identity(gallery, number, called)
-        one, other = _others(Path(root))
-        with serving(folder, "--model", given.model) as server, sync_playwright() as playwright:
+            for number, name in enumerate(NAMES, 1):
+                name_identity(gallery, number, name)
+        first, second = _more_photos(Path(root))
+        with serving(folder, "--model", arguments.model) as server, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
 
             def shot(size: tuple[int, int], scheme: str, path: str, *chosen: Path) -> Image.Image:
@@ -56,23 +56,23 @@ def main(options: list[str]) -> None:
                 page.wait_for_timeout(500)
                 return Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
 
-            _save(given.folder / "serve-individuals.png", shot(DESKTOP, "light", "/individuals?tab=unnamed"))
-            _save(given.folder / "serve-questions.png", shot(DESKTOP, "dark", "/questions"))
+            _save(arguments.folder / "serve-individuals.png", shot(DESKTOP, "light", "/individuals?tab=unnamed"))
+            _save(arguments.folder / "serve-questions.png", shot(DESKTOP, "dark", "/questions"))
             _save(
-                given.folder / "serve-phone.png",
-                shot(PHONE, "light", "/compare", one, other),
+                arguments.folder / "serve-phone.png",
+                shot(PHONE, "light", "/compare", first, second),
                 shot(PHONE, "dark", "/individuals/1"),
-                shot(PHONE, "light", "/search", one),
+                shot(PHONE, "light", "/search", first),
             )
 
 
-def _others(folder: Path) -> tuple[Path, Path]:
-    """Two more photos of the first cat."""
+def _more_photos(folder: Path) -> tuple[Path, Path]:
+    """Draw two more photos of the first cat."""
     source = SyntheticSource.parse(ALBUM.replace("x6", "x8"))
-    one, other = [save_photo(photo.draw(), folder / f"{place}.png") for place, photo in enumerate(source.photos(0))][
+    first, second = [save_photo(photo.draw(), folder / f"{index}.png") for index, photo in enumerate(source.photos(0))][
         -2:
     ]
-    return one, other
+    return first, second
 
 
 def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
@@ -86,13 +86,13 @@ def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
 
 
 def _save(path: Path, *pictures: Image.Image) -> None:
-    """Side by side, in few colors: a tenth of the bytes."""
+    """Save screenshots side by side, with a palette: a tenth of the bytes."""
     width = sum(picture.width for picture in pictures) + GAP_PX * (len(pictures) - 1)
     sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#888888")
-    left = 0
+    offset = 0
     for picture in pictures:
-        sheet.paste(picture, (left, 0))
-        left += picture.width + GAP_PX
+        sheet.paste(picture, (offset, 0))
+        offset += picture.width + GAP_PX
     content = io.BytesIO()
     sheet.quantize(255).save(content, "PNG", optimize=True)
     write_atomically(path, content.getvalue())

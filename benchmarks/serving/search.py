@@ -1,10 +1,10 @@
-"""One search at a time through HTTP in a gallery of synthetic faces.
+"""Search through HTTP, one query at a time, in a gallery of synthetic faces.
 
     serve.py search [--count 100000] [--queries 300] [--decay inf]
 
-By embedding, as a program asks: for photos, for identities, and for both. Beside it what the same search takes in this
-process, in turns of thirty queries: after each search here BLAS's threads spin for a while, and on few cores the server
-would wait for them. Medians of milliseconds.
+Searches by embedding, as a program does: for photos, for identities, and for both. They are compared with the same
+search in this process, in turns of thirty queries: after each search here BLAS's threads spin for a while, and on few
+cores the server would wait for them. Medians in milliseconds.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
-from serving.server import asked, serving
+from serving.server import request_json, serving
 
 K = 10
 TURN = 30  # queries
@@ -36,14 +36,14 @@ def main(options: list[str]) -> None:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--decay", type=float, default=math.inf, help="as of `gallery.py search`")
-    given = parser.parse_args(options)
-    print("| faces | identities | asked for | in process p50 ms | HTTP p50 ms | p95 ms |")
+    arguments = parser.parse_args(options)
+    print("| faces | identities | results | in process p50 ms | HTTP p50 ms | p95 ms |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
-        identities, queries = make_gallery(folder, given.count, given.queries, given.decay)
+        identities, queries = make_gallery(folder, arguments.count, arguments.queries, arguments.decay)
         with serving(folder) as server, Gallery.open(folder) as gallery:
-            own: dict[str, Callable[..., object]] = {
+            searches: dict[str, Callable[..., object]] = {
                 "photo": lambda query: search_photos(gallery, query, K),
                 "identity": lambda query: search_identities(gallery, query, K),
                 "both": lambda query: (
@@ -51,34 +51,34 @@ def main(options: list[str]) -> None:
                     search_identities(gallery, query, K),
                 ),
             }
-            for by, search in own.items():
+            for by, search in searches.items():
                 connection = server.connection()
-                here: list[float] = []
-                there: list[float] = []
+                in_process_ms: list[float] = []
+                http_ms: list[float] = []
                 for start in range(0, len(queries), TURN):
-                    some = queries[start : start + TURN]
-                    for query in some:
+                    part = queries[start : start + TURN]
+                    for query in part:
                         body = {"embedding": query.tolist(), "k": K} | ({} if by == "both" else {"by": by})
                         started = time.perf_counter()
-                        status, answer = asked(connection, "POST", "/api/v1/search", body)
-                        there.append(1e3 * (time.perf_counter() - started))
-                        assert status == 200, answer
-                    for query in some:
+                        status, response = request_json(connection, "POST", "/api/v1/search", body)
+                        http_ms.append(1e3 * (time.perf_counter() - started))
+                        assert status == 200, response
+                    for query in part:
                         started = time.perf_counter()
                         search(query)
-                        here.append(1e3 * (time.perf_counter() - started))
-                p95 = statistics.quantiles(there, n=20)[-1]
-                medians = f"{statistics.median(here):.2f} | {statistics.median(there):.2f} | {p95:.2f}"
-                print(f"| {given.count:,} | {identities:,} | {by} | {medians} |", flush=True)
+                        in_process_ms.append(1e3 * (time.perf_counter() - started))
+                p95 = statistics.quantiles(http_ms, n=20)[-1]
+                medians = f"{statistics.median(in_process_ms):.2f} | {statistics.median(http_ms):.2f} | {p95:.2f}"
+                print(f"| {arguments.count:,} | {identities:,} | {by} | {medians} |", flush=True)
 
 
 def make_gallery(folder: Path, count: int, queries: int = 0, decay: float = math.inf) -> tuple[int, list[np.ndarray]]:
-    """A gallery of so many synthetic faces, grouped; how many groups, and vectors to ask for."""
+    """Make a clustered gallery of `count` synthetic faces; return the number of identities, and query vectors."""
     vectors, _ = synthetic(count + queries, decay=decay)
-    decide = Threshold(0.5, 0.001, 0.9)
-    space = Space("synthetic", 128, (128,), Calibration(decide, decide, decide, 20.0, -10.0, 0.01, 999, 999))
+    threshold = Threshold(0.5, 0.001, 0.9)
+    space = Space("synthetic", 128, (128,), Calibration(threshold, threshold, threshold, 20.0, -10.0, 0.01, 999, 999))
     with Gallery.create(folder, space) as gallery:
-        enroll_embeddings(gallery, vectors[:count], [f"{place}.jpg" for place in range(count)], "synthetic")
+        enroll_embeddings(gallery, vectors[:count], [f"{index}.jpg" for index in range(count)], "synthetic")
         grouped = cluster(gallery)
         build_index(gallery)
     return grouped.identities, list(vectors[count:])

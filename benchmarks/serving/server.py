@@ -1,4 +1,4 @@
-"""A server in a process of its own, as a user starts it; and requests to it that cost their sender little."""
+"""A server in its own process, as a user starts it, and requests to it with little overhead for their sender."""
 
 import contextlib
 import json
@@ -28,25 +28,25 @@ class Server:
         return HTTPConnection(self.host, self.port, timeout=120)
 
     def resident_mb(self) -> float:
-        """Memory that the process holds now (Linux)."""
+        """Return the resident memory of the process (Linux)."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1e3
 
 
 @contextlib.contextmanager
 def serving(gallery: Path, *options: str | Path) -> Iterator[Server]:
-    """`familiar serve GALLERY ...` on a free port, stopped at the end as Ctrl+C does, unless it is dead by then."""
+    """Run `familiar serve GALLERY ...` on a free port; stop it at the end as Ctrl+C does, unless it was killed."""
     command = [sys.executable, "-m", "familiar", "serve", gallery, "--port", "0", *options]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"http://([\d.]+):(\d+)/", line):
+        if address := re.search(r"http://([\d.]+):(\d+)/", line):
             break
     else:
         sys.exit("the server did not start")
-    log = _drained(process)
+    log = _drain_log(process)
     try:
-        yield Server(found[1], int(found[2]), process)
+        yield Server(address[1], int(address[2]), process)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -54,8 +54,8 @@ def serving(gallery: Path, *options: str | Path) -> Iterator[Server]:
         log.join()
 
 
-def _drained(process: "subprocess.Popen[str]") -> Any:
-    """Its log is read, or it would wait for somebody who does."""
+def _drain_log(process: "subprocess.Popen[str]") -> Any:
+    """Read the process's log in a thread, or the process would block when the pipe is full."""
     import threading
 
     def read() -> None:
@@ -68,23 +68,23 @@ def _drained(process: "subprocess.Popen[str]") -> Any:
     return thread
 
 
-def asked(connection: HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-    """A JSON request; status and body of its answer."""
+def request_json(connection: HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """Send a JSON request; return status and body of the response."""
     content = None if body is None else json.dumps(body)
     connection.request(method, path, content, {} if content is None else {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, answer.read()
+    response = connection.getresponse()
+    return response.status, response.read()
 
 
 @dataclass(frozen=True)
 class Form:
-    """Photos as one multipart body, made beforehand."""
+    """Photos as a multipart body, made in advance."""
 
     content: bytes
     media_type: str
 
     @staticmethod
-    def of(photos: Sequence[Path], field: str = "files") -> "Form":
+    def from_photos(photos: Sequence[Path], field: str = "files") -> "Form":
         boundary = secrets.token_hex(16)
         parts = b"".join(
             f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{photo.name}"\r\n'
@@ -95,7 +95,7 @@ class Form:
         )
         return Form(parts + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}")
 
-    def posted(self, connection: HTTPConnection, path: str) -> tuple[int, bytes]:
+    def post(self, connection: HTTPConnection, path: str) -> tuple[int, bytes]:
         connection.request("POST", path, self.content, {"Content-Type": self.media_type})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        response = connection.getresponse()
+        return response.status, response.read()

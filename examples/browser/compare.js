@@ -1,4 +1,4 @@
-/** What unit vectors say of each other, by the bundle's calibration: faces/verify.py and neighbors/group.py. */
+/** What unit vectors say of each other, by the bundle's calibration: embedding/verification.py and neighbors/clustering.py. */
 
 /** Cosine of two unit vectors, in [-1, 1]. */
 export function similarity(left, right) {

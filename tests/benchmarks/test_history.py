@@ -1,4 +1,4 @@
-"""What rows read out of a run: its history, and how its embeddings lie."""
+"""Tests of a run's history and of the distribution of its embeddings."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from familiar.training.run import RunFolder
 
 
 def record(epoch: int, auc: float | None) -> EpochRecord:
-    """128 photos a second for half a second."""
+    """Create a record of 128 photos per second for half a second."""
     return EpochRecord(
         epoch=epoch,
         loss=0.1,
@@ -48,20 +48,20 @@ def test_run_without_epochs_has_empty_history(tmp_path: Path) -> None:
 
 
 def test_spread_equals_closed_form_for_four_equal_axes() -> None:
-    """Eight points along and against four axes, of lengths 1 and 3: nothing is alike but opposite."""
+    """Eight points along and against four axes, of lengths 1 and 3: all pairs are orthogonal or opposite."""
     axes = np.concatenate([np.eye(4), -3 * np.eye(4)]).astype(np.float32)
-    found = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
-    assert (found.norm_mean, found.norm_std) == (2, 1)
-    assert found.effective_dimension == pytest.approx(4)
-    assert found.stranger_similarity == pytest.approx(-8 / 56)
-    assert found.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
+    result = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
+    assert (result.norm_mean, result.norm_std) == (2, 1)
+    assert result.effective_dimension == pytest.approx(4)
+    assert result.stranger_similarity == pytest.approx(-8 / 56)
+    assert result.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
 
 
 def test_spread_of_collapsed_embeddings_has_dimension_one() -> None:
-    """All photos on one point but for a wobble along one axis; mates do not count among strangers."""
+    """All photos on one point except for a wobble along one axis; positives do not count as negatives."""
     wobble = 1e-3 * np.array([-1, 1, -1, 1])
     raw = np.stack([np.ones(4), wobble, np.zeros(4)], axis=1).astype(np.float32)
-    found = spread(raw, np.array([0, 0, 1, 1]))
-    assert found.stranger_similarity == pytest.approx(1, abs=1e-5)
-    assert found.effective_dimension == pytest.approx(1, abs=1e-3)
-    assert spread(raw, np.array([0, 1, 0, 1])).stranger_similarity < found.stranger_similarity
+    result = spread(raw, np.array([0, 0, 1, 1]))
+    assert result.stranger_similarity == pytest.approx(1, abs=1e-5)
+    assert result.effective_dimension == pytest.approx(1, abs=1e-3)
+    assert spread(raw, np.array([0, 1, 0, 1])).stranger_similarity < result.stranger_similarity

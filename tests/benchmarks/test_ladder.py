@@ -1,4 +1,4 @@
-"""The size ladder: folds of cats, their pooled figures, and what each step is trained by."""
+"""Tests of the size comparison: folds of cats, their pooled metrics, training settings of each step."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_pooled_figures_ignore_pairs_across_folds():
         centers = generator.normal(size=(6, 8))
         embeddings = normalize((centers[labels] + generator.normal(size=(8, 8))).astype(np.float32))
         folds.append((embeddings, labels))
-    found = ladder.pooled([ladder.held(*fold) for fold in folds])
+    pooled = ladder.pooled([ladder.score_fold(*fold) for fold in folds])
     same, different, first = [], [], []
     for embeddings, labels in folds:
         scores = embeddings @ embeddings.T
@@ -58,10 +58,13 @@ def test_pooled_figures_ignore_pairs_across_folds():
     assert len(same) == 36
     assert len(different) == 48
     auc = np.mean([s > d for s in same for d in different])
-    assert found["verification"].figures["auc"] == pytest.approx(auc, abs=1e-6)
-    accuracy = max((np.mean(np.array(same) >= at) + np.mean(np.array(different) < at)) / 2 for at in same + different)
-    assert found["verification"].figures["best_accuracy"] == pytest.approx(accuracy, abs=1e-6)
-    assert found["retrieval"].figures["recall_at_1"] == pytest.approx(np.mean(first))
-    replicates = found["verification"].replicates
+    assert pooled["verification"].figures["auc"] == pytest.approx(auc, abs=1e-6)
+    accuracy = max(
+        (np.mean(np.array(same) >= threshold) + np.mean(np.array(different) < threshold)) / 2
+        for threshold in same + different
+    )
+    assert pooled["verification"].figures["best_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert pooled["retrieval"].figures["recall_at_1"] == pytest.approx(np.mean(first))
+    replicates = pooled["verification"].replicates
     assert all(len(values) == len(replicates["auc"]) for values in replicates.values())
     assert np.ptp(replicates["auc"]) > 0

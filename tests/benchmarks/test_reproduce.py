@@ -1,4 +1,4 @@
-"""The runner of the five works: what is there is not done again, what stopped goes on, a section replaces its last."""
+"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes, sections are replaced."""
 
 import subprocess
 from dataclasses import replace
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import reproduce
 from papers import figures
-from papers.bench import FAILED, Bench, Judged, Training
+from papers.bench import FAILED, Bench, Evaluation, Training
 
 from familiar.cli.main import TRAINING_FAILED
 
 TRAINING = Training("loss/0", "quickstart", ("cats", "synthetic:cats:4x2"), ("model.initial_weights=PHOTOS/w",))
-JUDGED = Judged("test", ("cats",), ("--pairs", "PHOTOS/pairs.txt"))
+EVALUATION = Evaluation("test", ("cats",), ("--pairs", "PHOTOS/pairs.txt"))
 
 
 class Recorded(Bench):
-    """Commands are written down, and leave what the real ones would."""
+    """A bench that records commands and writes the files that the real ones would."""
 
     def __init__(self, folder: Path, ends: int = 0) -> None:
         super().__init__(folder / "photos", folder / "runs", folder / "pictures", jobs=2)
@@ -37,15 +37,15 @@ class Recorded(Bench):
 
 def test_train_runs_one_command_with_resolved_photo_paths(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
-    bench.train([TRAINING], [JUDGED])
+    bench.train([TRAINING], [EVALUATION])
     photos = tmp_path / "photos"
-    trained, judged = bench.commands
+    trained, evaluated = bench.commands
     assert trained == [
         *("train", str(photos / "cats"), "synthetic:cats:4x2", "--recipe", "quickstart"),
         *("--set", f"model.initial_weights={photos}/w", "--output", str(tmp_path / "runs/loss/0")),
     ]
     run = tmp_path / "runs/loss/0"
-    assert judged == [
+    assert evaluated == [
         *("evaluate", str(run / "model.onnx"), str(photos / "cats"), "--pairs", str(photos / "pairs.txt")),
         *("--output", str(run / "test")),
     ]
@@ -60,8 +60,8 @@ def test_mnist_source_resolves_to_photos_folder(tmp_path: Path, source: str, wor
 
 def test_finished_training_and_evaluation_are_not_repeated(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
-    bench.train([TRAINING], [JUDGED])
-    bench.train([TRAINING], [JUDGED])
+    bench.train([TRAINING], [EVALUATION])
+    bench.train([TRAINING], [EVALUATION])
     assert [words[0] for words in bench.commands] == ["train", "evaluate"]
 
 
@@ -77,11 +77,13 @@ def test_interrupted_training_is_resumed(tmp_path: Path) -> None:
 def test_failed_training_is_recorded_and_not_repeated(tmp_path: Path) -> None:
     bench = Recorded(tmp_path, ends=TRAINING_FAILED)
     for _ in range(2):
-        bench.train([TRAINING], [JUDGED], may_fail=True)
+        bench.train([TRAINING], [EVALUATION], may_fail=True)
     assert len(bench.commands) == 1
     assert bench.failure(TRAINING) == "familiar: all fell on one point"
     assert (tmp_path / "runs/loss/0" / FAILED).exists()
-    with pytest.raises(RuntimeError, match=r"loss/0: this row needs it, and it ended early \(familiar: all fell"):
+    with pytest.raises(
+        RuntimeError, match=r"loss/0: this section needs it, but the training ended early \(familiar: all fell"
+    ):
         bench.train([TRAINING])
 
 
@@ -92,25 +94,25 @@ def test_other_exit_code_raises_and_training_is_resumed_later(tmp_path: Path, en
         bench.train([TRAINING])
     assert bench.failure(TRAINING) is None
     bench.ends = 0
-    bench.train([TRAINING], [JUDGED])
+    bench.train([TRAINING], [EVALUATION])
     assert [words[0] for words in bench.commands] == ["train", "train", "evaluate"]
     assert "--resume" in bench.commands[1]
 
 
 def test_rejects_run_or_evaluation_made_by_another_command(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
-    bench.train([TRAINING], [JUDGED])
+    bench.train([TRAINING], [EVALUATION])
     with pytest.raises(RuntimeError, match=r"loss/0: was made by another command \(differs in seed=1\)"):
         bench.train([replace(TRAINING, settings=(*TRAINING.settings, "seed=1"))])
     with pytest.raises(RuntimeError, match=r"test: was made by another command .*--tta"):
-        bench.train([TRAINING], [replace(JUDGED, options=(*JUDGED.options, "--tta"))])
+        bench.train([TRAINING], [replace(EVALUATION, options=(*EVALUATION.options, "--tta"))])
 
 
 def test_moved_folder_is_not_trained_again(tmp_path: Path) -> None:
-    Recorded(tmp_path / "before").train([TRAINING], [JUDGED])
+    Recorded(tmp_path / "before").train([TRAINING], [EVALUATION])
     (tmp_path / "before").rename(tmp_path / "after")
     moved = Recorded(tmp_path / "after")
-    moved.train([TRAINING], [JUDGED])
+    moved.train([TRAINING], [EVALUATION])
     assert not moved.commands
 
 
@@ -137,8 +139,8 @@ def test_publish_appends_then_replaces_section(tmp_path: Path, monkeypatch: pyte
 
 
 def result(auc: float, replicates: list[float]) -> dict:
-    found = {"verification": {"auc": auc, "interval": {"auc": [auc - 0.02, auc + 0.01]}}}
-    return found | {"replicates": {"verification.auc": replicates}}
+    verification = {"verification": {"auc": auc, "interval": {"auc": [auc - 0.02, auc + 0.01]}}}
+    return verification | {"replicates": {"verification.auc": replicates}}
 
 
 def test_figures_are_formatted_with_intervals() -> None:
@@ -151,7 +153,7 @@ def test_figures_are_formatted_with_intervals() -> None:
 
 
 def test_over_seeds_averages_each_bootstrap_draw() -> None:
-    """Two seeds that err against each other in every draw: their mean does not vary."""
+    """The errors of two seeds cancel in every draw: their mean does not vary."""
     draws = np.linspace(-0.1, 0.1, 101)
     seeds = [result(0.8, (0.8 + draws).tolist()), result(0.6, (0.6 - draws).tolist())]
     assert figures.over_seeds(seeds, "verification.auc") == ".700 [.700, .700]"

@@ -1,4 +1,4 @@
-"""Embeddings cut short, and queries in another bundle's gallery: the questions `familiar evaluate` does not ask."""
+"""Tests of truncated embeddings, and of queries in the gallery of another bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -19,28 +19,28 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def colors(tmp_path: Path) -> Path:
-    """Alike enough that many photos are nearest to a stranger's."""
+    """Write photos so similar that many are nearest to another identity's."""
     return color_folder(tmp_path / "colors", spread=60)
 
 
 @pytest.fixture
 def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
-    asked = EvaluationOptions(("verification", "retrieval"))
-    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", asked)
-    return read_results(tmp_path / "found" / "eval_results.json")
+    options = EvaluationOptions(("verification", "retrieval"))
+    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "results", options)
+    return read_results(tmp_path / "results" / "eval_results.json")
 
 
 @pytest.mark.exhaustive
 def test_full_length_matches_evaluate_and_length_1_has_auc_half(
     mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
-    found = cut_short(mean_color_bundle, colors, (3, 1))
-    assert found[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
+    results = cut_short(mean_color_bundle, colors, (3, 1))
+    assert results[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
     for path, drawn in evaluated["replicates"].items():
-        assert at_path(found[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
-        np.testing.assert_allclose(found[3]["replicates"][path], drawn, atol=1e-6)
+        assert at_path(results[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
+        np.testing.assert_allclose(results[3]["replicates"][path], drawn, atol=1e-6)
     # One component scaled to unit length is 1 for every color.
-    assert found[1]["verification"]["auc"] == 0.5
+    assert results[1]["verification"]["auc"] == 0.5
 
 
 @pytest.mark.exhaustive
@@ -48,9 +48,9 @@ def test_across_with_one_bundle_matches_evaluation(
     mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
     table = DataSpec((str(colors),)).read()
-    found = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
+    results = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
     expected = mean_of([evaluated], "retrieval.recall_at_1")
-    assert expected[0] < 1  # what finding one's own photo would be
+    assert expected[0] < 1  # 1 would mean that queries find themselves
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):
-        assert mean_of([found[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
-        assert found[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)
+        assert mean_of([results[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
+        assert results[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)

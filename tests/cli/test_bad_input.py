@@ -219,7 +219,7 @@ def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, famili
         ["embed", data, "-m", model, "-o", tmp_path / "v.npz"],
         ["evaluate", model, data, "-o", tmp_path / "report"],
     ):
-        assert_fails(familiar(*arguments), "damaged.onnx", "Fetch or export it again")
+        assert_fails(familiar(*arguments), "damaged.onnx", "download or export it again")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.onnx"]
 
 

@@ -14,7 +14,7 @@ from familiar.core.errors import GateRefused, TooLarge
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import Bundle, load_bundle
 from familiar.export import bundle as export_bundle
-from familiar.export.gate import Figures, Gate
+from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS
 from familiar.training import trainer
@@ -27,7 +27,7 @@ from support.tiny_run import TINY
 pytestmark = pytest.mark.slow
 
 SETTINGS = ["model.name=simple_v2", "model.blocks=3", "split.validation=0.4", "budget.epochs=1"]
-BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": None, "1e-3": None, "1e-4": None})
+BEFORE = GateMetrics(0.98, 0.05, 0.9, 0.96, {"1e-2": None, "1e-3": None, "1e-4": None})
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_rejects_bundle_beyond_max_auc_drop(
     familiar: Familiar, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     results = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)
-    monkeypatch.setattr(export_bundle, "figures", lambda *_: next(results))
+    monkeypatch.setattr(export_bundle, "gate_metrics", lambda *_: next(results))
     output = tmp_path / "people.onnx"
     answer = familiar("export", run, "-o", output, "--precision", "float16")
     assert_refused(answer, f"{run} in float16 loses too much: ROC AUC 0.9800 -> 0.9600", "--max-auc-drop")

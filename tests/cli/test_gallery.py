@@ -225,7 +225,7 @@ def test_corrections_reject_unknown_identity_face_or_bad_name(familiar: Familiar
         assert "has no" in fails(familiar, "split", clustered, face)
     for name in ("#3", " ", "\x1b[2J", "\udcff"):
         assert "is not a valid name" in fails(familiar, "name", clustered, "#1", name)
-    assert "is not assigned" in fails(familiar, "reject", clustered, photos / "blue1.png")
+    assert "not assigned to an identity" in fails(familiar, "reject", clustered, photos / "blue1.png")
     assert familiar("gallery", "move", clustered, photos / "blue1.png").code == 2
     assert familiar("gallery", "split", clustered).code == 2
 

@@ -71,7 +71,7 @@ def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder:
         "nearly one color: 1",
         "  cats/cat 2/dark.png",
         "unreadable: 1",
-        "  .*broken.jpg: no photo .*",
+        "  .*broken.jpg: not a photo .*",
         "ignored, files outside an identity's folder: 1",
     ):
         assert re.search(f"^{line}$", out, re.MULTILINE), line

@@ -93,7 +93,7 @@ def test_unknown_network_error_lists_known_networks(familiar: Familiar):
     answer = familiar("models", "resnet9000")
     assert answer.code == 1
     assert answer.out == ""
-    assert answer.err.startswith("familiar: no network is called 'resnet9000'; there are mobilenetv3_small_100, ")
+    assert answer.err.startswith("familiar: unknown network 'resnet9000'; choose one of mobilenetv3_small_100, ")
     assert answer.err.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""The client against the running server: every method once at least, and every way a server can fail it."""
+"""The client with a running server: every method, and all failures of a server."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from familiar.embedding.embedder import Embedder, crop_photo
 from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
 from support import color_album
-from support.server import running
+from support.server import running_server
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,11 @@ def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Set
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:
-    with running(settings) as url, Client(url, TOKEN) as client:
+    with running_server(settings) as url, Client(url, TOKEN) as client:
         yield client
 
 
-def whom(client: Client, faces: list[int]) -> list[int | None]:
+def identities_of(client: Client, faces: list[int]) -> list[int | None]:
     return [client.face(face).identity for face in faces]
 
 
@@ -62,10 +62,10 @@ def test_gallery_and_model_match_the_served_bundle(client: Client, mean_color_bu
 def test_lists_fetch_every_page(client: Client, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("familiar.client.client.PAGE", 2)
     assert [photo.photo for photo in client.photos()] == list(range(1, 10))
-    assert [one.identity for one in client.identities()] == [RED, GREEN, BLUE]
+    assert [item.identity for item in client.identities()] == [RED, GREEN, BLUE]
     assert list(client.identities(named=True)) == []
     client.reject([1, 5, 8])
-    assert [face.face for face in client.unknown_faces()] == [1, 5, 8]
+    assert [face.face for face in client.unassigned_faces()] == [1, 5, 8]
 
 
 def test_images_are_decodable(client: Client):
@@ -79,20 +79,20 @@ def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert client.name(RED, "Mia", confirm=True).identity == RED
     assert client.identity(RED) == Identity(RED, "Mia", 4, 4, client.identity(RED).best)
     assert client.names("m") == ("Mia",)
-    assert [one.face.face for one in client.faces_of(BLUE)] in ([8, 9], [9, 8])
+    assert [item.face.face for item in client.faces_of(BLUE)] in ([8, 9], [9, 8])
     client.confirm([5])
     assert client.face(5).by_user
     assert client.move([9], GREEN).identity == GREEN
     new = client.split([9], "Ida").identity
-    assert whom(client, [8, 9]) == [BLUE, new]
+    assert identities_of(client, [8, 9]) == [BLUE, new]
     client.reject([9], new)
-    assert whom(client, [9]) == [None]
+    assert identities_of(client, [9]) == [None]
     assert client.merge(RED, [GREEN]).identity == RED
     (last,) = client.decisions(1)
     assert last.kind == "merge"
     assert client.undo() == last
-    client.tell_apart(1, 5)
-    grouped = client.group(threshold=0.95, rebuild=True)
+    client.mark_different(1, 5)
+    grouped = client.cluster(threshold=0.95, rebuild=True)
     assert (grouped.threshold, grouped.faces + grouped.unassigned) == (0.95, 9)
 
 
@@ -108,20 +108,20 @@ def test_answer_confirms_face_and_rejects_outdated_question(client: Client):
 def test_face_can_be_deleted_added_and_moved(client: Client):
     client.delete_face(1)
     face = client.add_face(1, (0, 0, 31.5, 32))
-    client.move_face(face, (1, 1, 31, 31))
+    client.set_face_box(face, (1, 1, 31, 31))
     assert client.photo(1).faces[0].box_xyxy_px == (1, 1, 31, 31)
 
 
 def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: list[Path], tmp_path: Path):
     new = [color_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
-    told = list(client.watch(client.enroll([*new[:2], new[2].read_bytes()])))
-    assert all(isinstance(progress, Progress) for progress in told)
-    assert (told[-1].state, told[-1].photos, told[-1].faces) == ("done", 3, 3)
-    assert [job.number for job in client.jobs()] == [told[-1].number]
-    assert client.job(told[-1].number) == told[-1]
+    updates = list(client.watch(client.enroll([*new[:2], new[2].read_bytes()])))
+    assert all(isinstance(progress, Progress) for progress in updates)
+    assert (updates[-1].state, updates[-1].photos, updates[-1].faces) == ("done", 3, 3)
+    assert [job.number for job in client.jobs()] == [updates[-1].number]
+    assert client.job(updates[-1].number) == updates[-1]
     last = color_album.photo(tmp_path / "18.png", "blue", shade=18)
-    all_told = list(client.watch(client.enroll([last], continues=told[-1])))[-1]
-    assert (all_told.photos, client.jobs()) == (4, (all_told,))
+    last_update = list(client.watch(client.enroll([last], previous_job=updates[-1])))[-1]
+    assert (last_update.photos, client.jobs()) == (4, (last_update,))
     again = client.enroll_folder(str(photos[0].parent))
     assert list(client.watch(again.number))[-1].known == 9
     assert client.identity(BLUE).faces == 6
@@ -136,8 +136,8 @@ def test_embed_matches_embedder_and_skips_bad_files(client: Client, photos: list
     embeddings = np.stack([photo.faces[0].embedding for photo in seen.photos])
     assert embeddings.dtype == np.float32
     np.testing.assert_allclose(embeddings, expected, atol=1e-7)
-    found = client.detect(photos[:1]).photos[0]
-    assert (found.size_px, found.faces[0].embedding) == ((32, 32), None)
+    result = client.detect(photos[:1]).photos[0]
+    assert (result.size_px, result.faces[0].embedding) == ((32, 32), None)
 
 
 def test_search_and_verify_return_the_known_identity(client: Client, photos: list[Path]):
@@ -162,10 +162,10 @@ def test_search_and_verify_return_the_known_identity(client: Client, photos: lis
 
 
 def test_every_method_is_tested_here():
-    said = Path(__file__).read_text()
+    document = Path(__file__).read_text()
     for name, method in vars(Client).items():
         if isfunction(method) and not name.startswith("_"):
-            assert f"client.{name}(" in said or name == "close", name
+            assert f"client.{name}(" in document or name == "close", name
 
 
 def test_upload_keeps_few_files_open(client: Client, tmp_path: Path):
@@ -184,14 +184,14 @@ def test_errors_report_status_kind_and_reason(client: Client, settings: Settings
     with pytest.raises(ServerError, match="has no face 99") as refused:
         client.face(99)
     assert (refused.value.status, refused.value.kind) == (404, "not-in-gallery")
-    with pytest.raises(ServerError, match="body/to: ") as refused:
+    with pytest.raises(ServerError, match="body/identity: ") as refused:
         client.move([1], 0)
     assert (refused.value.status, refused.value.kind) == (422, "invalid")
     with pytest.raises(ServerError, match="no such job") as refused:
         list(client.watch("1"))
     with pytest.raises(UnreadablePhoto, match=r"missing\.jpg: cannot be read"):
         client.detect([tmp_path / "missing.jpg"])
-    with running(settings) as url, Client(url, "another token altogether") as stranger:
+    with running_server(settings) as url, Client(url, "another token altogether") as stranger:
         with pytest.raises(ServerError) as refused:
             stranger.gallery()
         assert refused.value.status == 401
@@ -201,14 +201,14 @@ def test_errors_report_status_kind_and_reason(client: Client, settings: Settings
 def answering(
     answer: Callable[[BaseHTTPRequestHandler, int], None],
 ) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers as `answer(handler, how many were before)` does; its address, and what it was asked."""
-    asked: list[str] = []
+    """Run a server that calls `answer(handler, number of previous requests)`; provide its URL and the requests."""
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked.append(f"{self.command} {self.path}")
-            answer(self, len(asked) - 1)
+            requests.append(f"{self.command} {self.path}")
+            answer(self, len(requests) - 1)
 
         do_POST = do_GET  # noqa: N815
 
@@ -219,7 +219,7 @@ def answering(
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         thread.join()
@@ -236,7 +236,7 @@ def say(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: st
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the client would have slept."""
+    """Record the seconds that the client would sleep."""
     slept: list[float] = []
     monkeypatch.setattr(connection.time, "sleep", slept.append)
     return slept
@@ -250,25 +250,25 @@ def test_reads_are_retried_after_the_requested_delay(status: int, waits: list[fl
         else:
             say(handler, 200, b'["Mia"]', Content_Type="application/json")
 
-    with answering(busy_twice) as (url, asked), Client(url) as client:
+    with answering(busy_twice) as (url, requests), Client(url) as client:
         assert client.names() == ("Mia",)
-        assert (len(asked), waits) == (3, [2, 10])
+        assert (len(requests), waits) == (3, [2, 10])
 
 
 def test_writes_are_not_retried_and_reads_at_most_twice(waits: list[float], photos: list[Path]):
     with (
-        answering(lambda handler, _: say(handler, 503, b"{}")) as (url, asked),
+        answering(lambda handler, _: say(handler, 503, b"{}")) as (url, requests),
         Client(url) as client,
     ):
         for write in (client.undo, lambda: client.enroll(photos[:1]), lambda: client.confirm([1])):
             with pytest.raises(ServerError):
                 write()
-        assert (len(asked), waits) == (3, [])
+        assert (len(requests), waits) == (3, [])
         for read in (client.gallery, lambda: client.embed(photos[:1]), lambda: client.search(face=1)):
             with pytest.raises(ServerError) as refused:
                 read()
             assert (refused.value.status, refused.value.kind) == (503, "unknown")
-        assert (len(asked), waits) == (12, [1.0] * 6)
+        assert (len(requests), waits) == (12, [1.0] * 6)
 
 
 def test_rejects_responses_from_another_program():
@@ -278,7 +278,7 @@ def test_rejects_responses_from_another_program():
         Client(url) as client,
     ):
         for _ in bodies:
-            with pytest.raises(FamiliarError, match="none that this client knows"):
+            with pytest.raises(FamiliarError, match="unexpected response"):
                 client.gallery()
 
 
@@ -292,15 +292,15 @@ def test_connection_failures_raise_clear_errors():
             client.gallery()
     with (
         Client(url) as client,
-        pytest.raises(FamiliarError, match=r"no server answers there.*familiar serve"),
+        pytest.raises(FamiliarError, match=r"no server answers.*familiar serve"),
     ):
         client.gallery()
-    with pytest.raises(FamiliarError, match="is no address"), Client("127.0.0.1:8000") as client:
+    with pytest.raises(FamiliarError, match="is not a URL"), Client("127.0.0.1:8000") as client:
         client.gallery()
     with (
         answering(lambda handler, _: handler.connection.shutdown(socket.SHUT_RDWR)) as (url, _),
         Client(url) as client,
-        pytest.raises(FamiliarError, match="the connection broke"),
+        pytest.raises(FamiliarError, match="the connection failed"),
     ):
         client.gallery()
 

@@ -12,15 +12,15 @@ from PIL import Image
 
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import (
-    Alike,
+    DuplicateGroup,
     assign_leaders,
     find_duplicates,
     fine_structure,
     perceptual_hash,
     thumbnail,
 )
-from familiar.datasets.folders import DataSpec, by_hash
-from familiar.datasets.inspection import KINDS, inspect_table
+from familiar.datasets.folders import DataSpec, sort_by_hash
+from familiar.datasets.inspection import DUPLICATE_KINDS, inspect_table
 from familiar.datasets.synthetic import SyntheticPhoto
 
 ALL_BITS = 2**64 - 1
@@ -192,7 +192,7 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def duplicates_among(*pictures: np.ndarray) -> tuple[Alike, ...]:
+def duplicates_among(*pictures: np.ndarray) -> tuple[DuplicateGroup, ...]:
     photos = [Photo(np.ascontiguousarray(rgb), "drawn", (rgb.shape[1], rgb.shape[0])) for rgb in pictures]
     grays = [cv2.cvtColor(thumbnail(photo), cv2.COLOR_RGB2GRAY) for photo in photos]
     return find_duplicates(
@@ -228,15 +228,17 @@ LFW_FAULTS = [
 @pytest.mark.shared_data
 def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) -> None:
     root = shared_data / "lfw_112"
-    others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
+    others = sort_by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)
     inspection = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
     across = [
         tuple(inspection.identity_names(group.rows))
-        for kind in KINDS
+        for kind in DUPLICATE_KINDS
         if kind.across
-        for group in inspection.groups(kind)
+        for group in inspection.duplicates_of_kind(kind)
     ]
     assert sorted(across) == [tuple(f"lfw_112/{name}" for name in pair) for pair in LFW_FAULTS]
-    similarity = [group.similarity for kind in KINDS if kind.across for group in inspection.groups(kind)]
+    similarity = [
+        group.similarity for kind in DUPLICATE_KINDS if kind.across for group in inspection.duplicates_of_kind(kind)
+    ]
     assert all(first >= second for first, second in pairwise(similarity))

@@ -13,10 +13,10 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.folders import (
     DataSpec,
     IdentityTable,
-    by_hash,
     open_photo,
     read_identity_list,
     scan_folders,
+    sort_by_hash,
 )
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 
@@ -349,20 +349,20 @@ def test_rejects_limit_below_one(limit: str, value: int) -> None:
 
 @given(st.sets(st.text(), max_size=8), st.text(), st.integers(0, 2**40))
 def test_by_hash_order_is_stable_when_name_joins(names: set[str], other: str, seed: int) -> None:
-    order = by_hash(names, seed)
+    order = sort_by_hash(names, seed)
     assert sorted(order) == sorted(names)
-    assert by_hash(reversed(order), seed) == order
-    assert [name for name in by_hash(names | {other}, seed) if name != other] == [n for n in order if n != other]
+    assert sort_by_hash(reversed(order), seed) == order
+    assert [name for name in sort_by_hash(names | {other}, seed) if name != other] == [n for n in order if n != other]
 
 
 def test_by_hash_depends_on_the_seed() -> None:
     names = [f"{number}" for number in range(50)]
-    assert by_hash(names, 1) != by_hash(names, 2)
+    assert sort_by_hash(names, 1) != sort_by_hash(names, 2)
 
 
 def test_by_hash_is_sha256_order() -> None:
     # SHA-256 of "0\\0a" to "0\\0e" begins with 5f, a8, 50, 4a, 54. A change would alter all existing splits.
-    assert by_hash(["a", "b", "c", "d", "e"]) == ["d", "c", "e", "a", "b"]
+    assert sort_by_hash(["a", "b", "c", "d", "e"]) == ["d", "c", "e", "a", "b"]
 
 
 # Drawn pets
@@ -439,10 +439,10 @@ def test_fingerprint_is_restored_when_change_is_reverted(cats: Path, tmp_path: P
 
 def test_fingerprint_is_invariant_to_row_order(cats: Path) -> None:
     table = read(cats, "synthetic:dogs:2x2")
-    backwards = table.rows(np.arange(len(table))[::-1])
+    backwards = table.select_rows(np.arange(len(table))[::-1])
     assert backwards.photos != table.photos
     assert backwards.fingerprint == table.fingerprint
-    assert table.rows(np.arange(len(table) - 1)).fingerprint != table.fingerprint
+    assert table.select_rows(np.arange(len(table) - 1)).fingerprint != table.fingerprint
 
 
 def test_fingerprint_accepts_deleted_photo(cats: Path) -> None:
@@ -485,7 +485,7 @@ def assert_consistent(table: IdentityTable) -> None:
 def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], data: st.DataObject) -> None:
     table = labeled(identities)
     chosen = data.draw(st.lists(st.sampled_from(range(len(table))), unique=True) if len(table) else st.just([]))
-    part = table.rows(np.array(chosen, np.int64))
+    part = table.select_rows(np.array(chosen, np.int64))
     assert_consistent(part)
     assert part.photos == tuple(table.photos[row] for row in chosen)
     assert part.ignored == table.ignored
@@ -494,7 +494,7 @@ def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], da
 @given(labels_in_any_order, st.sets(st.sampled_from([f"root/{i}" for i in range(8)])))
 def test_of_identities_keeps_all_photos_for_names(identities: list[int], names: set[str]) -> None:
     table = labeled(identities)
-    part = table.of_identities(iter(names))
+    part = table.select_identities(iter(names))
     assert_consistent(part)
     assert listed(part) == [row for row in listed(table) if row[0] in names]
 
@@ -502,7 +502,7 @@ def test_of_identities_keeps_all_photos_for_names(identities: list[int], names: 
 @given(labels_in_any_order, st.integers(-1, 7))
 def test_with_at_least_keeps_identities_with_enough_photos(identities: list[int], photos: int) -> None:
     table = labeled(identities)
-    part = table.with_at_least(photos)
+    part = table.with_min_photos(photos)
     assert_consistent(part)
     enough = {n for n, c in zip(table.names, table.photos_per_identity, strict=True) if c >= photos}
     assert listed(part) == [row for row in listed(table) if row[0] in enough]

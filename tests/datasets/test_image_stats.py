@@ -8,7 +8,7 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets import image_stats
-from familiar.datasets.image_stats import PhotoFacts, facts_of_all, read_image_stats
+from familiar.datasets.image_stats import ImageStats, read_all_image_stats, read_image_stats
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
@@ -98,14 +98,14 @@ def test_facts_keep_order_with_errors_in_sequence(tmp_path: Path) -> None:
     paths = [tmp_path / f"{index}.png" for index in range(150)]
     for index, path in enumerate(paths):
         path.write_text("no photo") if index % 50 == 7 else Image.new("RGB", (index + 1, 5)).save(path)
-    for index, result in enumerate(facts_of_all(paths, workers=3)):
-        if isinstance(result, PhotoFacts):
+    for index, result in enumerate(read_all_image_stats(paths, workers=3)):
+        if isinstance(result, ImageStats):
             assert result.size_px == (index + 1, 5)
         else:
             assert isinstance(result, UnreadablePhoto)
             assert index % 50 == 7
             assert paths[index].name in str(result)
-    assert list(facts_of_all([], workers=1)) == []
+    assert list(read_all_image_stats([], workers=1)) == []
 
 
 def test_limits_photos_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +118,6 @@ def test_limits_photos_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(image_stats, "_MAX_PENDING", 5)
     monkeypatch.setattr(image_stats, "_stats_or_error", lambda photo: UnreadablePhoto(photo.name))
-    results = facts_of_all(photos(), workers=2)
+    results = read_all_image_stats(photos(), workers=2)
     assert [str(next(results)).rpartition("/")[2] for _ in range(3)] == ["0001", "0002", "0003"]
     assert requested[0] <= 3 + 5

@@ -13,7 +13,7 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.inspection import (
-    KINDS,
+    DUPLICATE_KINDS,
     Bin,
     DuplicateKind,
     contact_sheet,
@@ -77,12 +77,12 @@ def cats(tmp_path: Path) -> Path:
 def test_reports_counts_and_sizes(cats: Path) -> None:
     (cats / "Tom" / "notes.txt").touch()
     inspection = inspect_table(scan_folders(cats))
-    assert inspection.single == 1
+    assert inspection.single_photo_identities == 1
     assert inspection.photos_per_identity == (1, 2.0, 3)
     assert inspection.width_px == (10, 35.0, 60)
     assert inspection.height_px == (400, 400.0, 400)
     assert inspection.unreadable == ()
-    assert inspection.largest_first == [("cats/Tom", 3), ("cats/Zoe", 2), ("cats/Mia", 1)]
+    assert inspection.identities_by_size == [("cats/Tom", 3), ("cats/Zoe", 2), ("cats/Mia", 1)]
     assert inspection.common_sizes == {f"{width} x 400": 1 for width in (60, 10, 20, 30, 40, 50)}
     assert inspection.stored_as == {"JPEG RGB": 6}
 
@@ -107,7 +107,7 @@ def test_reports_pixel_values_and_blank_photos(cats: Path) -> None:
     assert inspection.mean_value == (7, 120.0, 140)
     assert inspection.highest_value == (7, 220.0, 240)
     assert [photo_name(inspection.table, row) for row in inspection.blank] == ["cats/Zoe/c.png"]
-    assert inspection.colorless == 3
+    assert inspection.grayscale == 3
 
 
 def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
@@ -119,7 +119,7 @@ def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
     assert [str(error).partition(": ")[0] for error in inspection.unreadable] == [
         str(cats / name) for name in ("Mia/60.jpg", "Mia/61.jpg", "Zoe/40.jpg")
     ]
-    assert (len(inspection.table), len(inspection.table.names), inspection.single) == (7, 3, 0)
+    assert (len(inspection.table), len(inspection.table.names), inspection.single_photo_identities) == (7, 3, 0)
     assert inspection.width_px == (10, 25.0, 50)
 
 
@@ -169,8 +169,10 @@ def twice(tmp_path: Path) -> Path:
 def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
     inspection = inspect_table(scan_folders(twice))
     named = {
-        kind: [[photo_name(inspection.table, row) for row in group.rows] for group in inspection.groups(kind)]
-        for kind in KINDS
+        kind: [
+            [photo_name(inspection.table, row) for row in group.rows] for group in inspection.duplicates_of_kind(kind)
+        ]
+        for kind in DUPLICATE_KINDS
     }
     assert named == {
         DuplicateKind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
@@ -185,7 +187,7 @@ def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
     again = Image.open(twice / "Ada" / "1.png")
     again.save(twice / "Tom" / "worst.jpg", quality=8)
     inspection = inspect_table(scan_folders(twice))
-    first, second = inspection.groups(DuplicateKind(exact=False, across=True))
+    first, second = inspection.duplicates_of_kind(DuplicateKind(exact=False, across=True))
     assert first.similarity > second.similarity > 0.9
     assert inspection.identity_names(second.rows) == ["twice/Ada", "twice/Tom"]
 
@@ -197,7 +199,7 @@ def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
 def test_sample_covers_as_many_identities_as_possible() -> None:
     table = DataSpec(("synthetic:cats:8x6",)).read()
     first_of_each = [int(np.flatnonzero(table.labels == label)[0]) for label in range(1, 8)]
-    table = table.rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
+    table = table.select_rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
     labels = table.labels[list(inspect_table(table).sample)]
     assert np.bincount(labels).tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
 

@@ -108,7 +108,7 @@ def test_page_reports_counts_and_findings(inspection: Inspection) -> None:
     assert "width, px 50 224 224" in text
     assert "the same pixels, several identities 1 2" in text
     assert "JPEG RGB 13 PNG RGB 1" in text
-    assert "cat 2/broken.jpg: no photo" in text
+    assert "cat 2/broken.jpg: not a photo" in text
     assert "cats/cat 3/dark.png" in text
 
 

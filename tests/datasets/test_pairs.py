@@ -39,7 +39,7 @@ def test_reads_same_and_different_pairs(header: str, newline: str, table: Identi
 
 
 def test_rows_index_given_table(table: IdentityTable, tmp_path: Path) -> None:
-    backwards = table.rows(np.arange(len(table))[::-1].copy())
+    backwards = table.select_rows(np.arange(len(table))[::-1].copy())
     pairs = read_lfw_pairs(written(tmp_path, "Ann\t1\t12\n"), backwards)
     assert [backwards.photos[row].name for row in (pairs.left[0], pairs.right[0])] == [
         "Ann_0001.jpg",

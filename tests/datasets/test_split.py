@@ -57,7 +57,7 @@ def test_split_is_invariant_to_name_order(names: set[str], seed: int, random: Ra
 
 def test_the_split_does_not_depend_on_the_photos() -> None:
     few = table_of(cats=20)
-    many = few.rows(np.repeat(np.arange(20), 3))
+    many = few.select_rows(np.repeat(np.arange(20), 3))
     assert split_by_identity(few, 1) == split_by_identity(many, 1)
 
 

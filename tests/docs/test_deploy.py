@@ -52,7 +52,7 @@ def test_code_with_familiar_verifies_and_lists_skipped_files(folder: Path, capsy
     names = execute(WITH_FAMILIAR)
     assert names["answer"] == verify_photos(Embedder(folder / "model.onnx"), folder / "a.jpg", folder / "b.jpg")
     assert len(names["result"].embeddings) == 2
-    assert "notes.txt: no photo" in capsys.readouterr().out
+    assert "notes.txt: not a photo" in capsys.readouterr().out
 
 
 def test_code_without_familiar_matches_verify_photos(folder: Path, capsys: pytest.CaptureFixture[str]):

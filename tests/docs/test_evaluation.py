@@ -13,17 +13,17 @@ from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-NAMED_BY_DATA = (*("absent", "by_source", "columns", "degradations", "sweeps", "interval", "percentiles", "reasons"),)
+NAMED_BY_DATA = (*("missing", "by_source", "columns", "corruptions", "sweeps", "interval", "percentiles", "reasons"),)
 
 
-def keys(found: Any, at: str = "") -> set[str]:
-    """Of all levels, but for those that name what was measured rather than a figure."""
-    if isinstance(found, list):
-        return set().union(*(keys(one, at) for one in found))
-    if not isinstance(found, dict):
+def keys(value: Any, parent: str = "") -> set[str]:
+    """Collect the keys of all levels, except those that come from the data."""
+    if isinstance(value, list):
+        return set().union(*(keys(row, parent) for row in value))
+    if not isinstance(value, dict):
         return set()
-    below = set().union(*(keys(value, key) for key, value in found.items()))
-    return below if at in NAMED_BY_DATA else below | found.keys()
+    below = set().union(*(keys(child, key) for key, child in value.items()))
+    return below if parent in NAMED_BY_DATA else below | value.keys()
 
 
 def test_every_suite_has_a_section():
@@ -35,10 +35,10 @@ def test_every_suite_has_a_section():
 def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_path: Path):
     colors = color_folder(tmp_path / "colors")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")
-    asked = EvaluationOptions(tuple(SUITES), slices=tmp_path / "facts.csv")
-    results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", asked)
-    measured = {name for name in SUITES if results[name] is not None}
-    assert measured >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
-    table = PAGE.split("## eval_results.json")[1]
+    options = EvaluationOptions(tuple(SUITES), slices=tmp_path / "facts.csv")
+    results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", options)
+    computed = {name for name in SUITES if results[name] is not None}
+    assert computed >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
+    table = PAGE.split("## Results file: eval_results.json")[1]
     missing = {key for key in keys(results) if f"`{key}`" not in table and not re.fullmatch(r"1e-\d", key)}
     assert missing - {"high_precision", "balanced", "high_recall"} == set()

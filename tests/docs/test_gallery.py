@@ -32,8 +32,8 @@ def test_every_correction_in_the_table_is_a_command(correction: str):
 @pytest.mark.slow
 def test_python_example_runs(tmp_path: Path):
     for cat in (0, 1):
-        for place, photo in enumerate(SyntheticSource.parse("synthetic:cats:2x4").photos(cat)):
-            save_photo(photo.draw(), tmp_path / f"{cat}-{place}.png")
-    told = {"folder": tmp_path / "gallery", "photos": tmp_path}
-    exec(PYTHON, told)
-    assert told["matches"][0].best == pytest.approx(1, abs=1e-3)
+        for index, photo in enumerate(SyntheticSource.parse("synthetic:cats:2x4").photos(cat)):
+            save_photo(photo.draw(), tmp_path / f"{cat}-{index}.png")
+    names = {"folder": tmp_path / "gallery", "photos": tmp_path}
+    exec(PYTHON, names)
+    assert names["matches"][0].best == pytest.approx(1, abs=1e-3)

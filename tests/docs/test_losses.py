@@ -1,4 +1,4 @@
-"""The page about losses names every one and tells its settings as they are; its Python and pictures can be made."""
+"""The page about losses lists every loss with its settings; its examples run and its pictures can be drawn."""
 
 import doctest
 import re
@@ -14,7 +14,7 @@ import torch
 
 from familiar import losses
 from familiar.photos.decoding import load_photo
-from familiar.training.loss_settings import LOSSES, OF_EVERY_LOSS
+from familiar.training.loss_settings import COMMON_SETTINGS, LOSSES
 from familiar.training.objective import LOSS_BUILDERS
 from familiar.training.recipe import MiningSettings, Recipe
 
@@ -31,10 +31,10 @@ def test_every_public_name_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_table_lists_settings_and_defaults_for_every_loss(name: str) -> None:
-    settings, own = LOSSES[name]
+    settings, names = LOSSES[name]
     built = type(LOSS_BUILDERS[name](settings, 4, 3, {})).__name__
-    told = ", ".join(f"`{each}` {plain(getattr(settings, each))}" for each in own)
-    assert f"| `{name}` | `{built}` | {told} |" in PAGE.splitlines()
+    listed = ", ".join(f"`{each}` {plain(getattr(settings, each))}" for each in names)
+    assert f"| `{name}` | `{built}` | {listed} |" in PAGE.splitlines()
 
 
 def plain(value: object) -> str:
@@ -45,7 +45,7 @@ def plain(value: object) -> str:
 def test_every_setting_is_documented() -> None:
     owned = {setting for _, settings in LOSSES.values() for setting in settings}
     mining = {f"mining.{field.name}" for field in fields(MiningSettings)}
-    assert {name for name in owned | {*OF_EVERY_LOSS} | mining if name not in PAGE} == set()
+    assert {name for name in owned | {*COMMON_SETTINGS} | mining if name not in PAGE} == set()
 
 
 def test_every_documented_setting_parses() -> None:
@@ -76,7 +76,7 @@ def test_links_point_to_existing_files_and_headings() -> None:
     headings = {line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")}
     assert len(targets) > 8
     assert [path for path, _ in targets if path and not (DOCS / path).exists()] == []
-    assert [place for path, place in targets if not path and place[1:] not in headings] == []
+    assert [anchor for path, anchor in targets if not path and anchor[1:] not in headings] == []
 
 
 @pytest.mark.exhaustive
@@ -93,11 +93,13 @@ def test_arrows_reduce_the_loss_and_equal_the_sum_over_lines() -> None:
     script = runpy.run_path(str(SCRIPT))
     photos, centers = script["start"]()
     for name, (loss, _) in script["LOSSES"].items():
-        of_photos, of_centers = script["downhill"](loss, photos, centers)
-        step = 1e-4 / of_photos.abs().max()
-        there = script["cost"](loss, photos + step * of_photos, centers + step * of_centers)
+        photo_arrows, center_arrows = script["downhill"](loss, photos, centers)
+        step = 1e-4 / photo_arrows.abs().max()
+        there = script["cost"](loss, photos + step * photo_arrows, centers + step * center_arrows)
         assert there < script["cost"](loss, photos, centers), name
         if name not in ("normface", "arcface"):
             # Along the circle, each photo's arrow is the sum of what its lines do to it.
             across = (photos[None] - photos[:, None]).sin()
-            torch.testing.assert_close((script["pulls"](loss, photos) * across).sum(1), of_photos, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                (script["pulls"](loss, photos) * across).sum(1), photo_arrows, atol=1e-5, rtol=1e-5
+            )

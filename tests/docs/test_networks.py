@@ -1,4 +1,4 @@
-"""The pages about networks and recipes name every one, and tell their sizes as they are."""
+"""The pages about networks and recipes list every one, with its sizes."""
 
 import re
 from pathlib import Path
@@ -22,14 +22,14 @@ ROWS = {row[0].strip("`"): row for row in CELLS if len(row) == 11}
 @pytest.mark.parametrize("name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS))
 def test_table_lists_every_network_with_its_sizes(name: str) -> None:
     spec, size = NETWORKS[name], NETWORKS[name].size()
-    _, input_px, dim, trained, total, flops, whole, half, *measured = ROWS[name]
+    _, input_px, dim, trained, total, flops, whole, half, *timings = ROWS[name]
     assert (input_px, dim) == (str(spec.input_px), str(spec.embedding_dim))
     assert (trained, total) == (f"{size.trainable:,}", f"{size.total:,}")
     assert flops == f"{size.flops / 1e6:,.1f} M"
     assert bytes_of(half) < bytes_of(whole)
     assert bytes_of(half) == pytest.approx(2 * (size.total - spec.constants), rel=0.12)
-    assert len(measured) == 3
-    assert all(float(number.replace(",", "")) > 0 for number in measured)
+    assert len(timings) == 3
+    assert all(float(number.replace(",", "")) > 0 for number in timings)
 
 
 def bytes_of(text: str) -> float:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadBundle
 from familiar.embedding import bundle as module
-from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.bundle import load_bundle, serialize_bundle
 
 
 def network_of(content: bytes) -> bytes:
@@ -31,7 +31,7 @@ def test_seal_and_load_round_trip(mean_color_bundle: Path):
     assert bundle.metadata.preprocessing.size_px == 32
     assert bundle.metadata.calibration.balanced.similarity == 0.9
     assert bundle.metadata.prefixes == (3,)
-    assert seal(network_of(content), bundle.metadata) == content
+    assert serialize_bundle(network_of(content), bundle.metadata) == content
 
 
 def test_file_id_is_sha256_before_metadata(mean_color_bundle: Path):
@@ -77,7 +77,7 @@ def test_rejects_plain_onnx_model(mean_color_bundle: Path, tmp_path: Path):
 
 def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp_path: Path):
     content = mean_color_bundle.read_bytes()
-    network, stored = module._open_seals(content, mean_color_bundle)
+    network, stored = module._verify_metadata(content, mean_color_bundle)
     del stored["calibration"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = module._metadata_sha256(stored)
@@ -103,7 +103,7 @@ def test_rejects_other_format_version_with_remedy(mean_color_bundle: Path, tmp_p
     path = tmp_path / "another.onnx"
     metadata = dataclasses.replace(bundle.metadata)
     object.__setattr__(metadata, "format_version", version)  # bypasses the type check
-    path.write_bytes(seal(network_of(bundle.onnx), metadata))
+    path.write_bytes(serialize_bundle(network_of(bundle.onnx), metadata))
     with pytest.raises(BadBundle, match=rf"another\.onnx: .*{message}"):
         load_bundle(path)
 

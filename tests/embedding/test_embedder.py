@@ -11,7 +11,7 @@ from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
 from familiar.detection.detectors import CenterSquare, HaarFaces
 from familiar.embedding import bundle as bundle_format
-from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import to_tensor
@@ -64,7 +64,7 @@ def test_rejects_network_without_unit_output(embedder: Embedder):
 
 def test_rejects_sealed_file_without_model(mean_color_bundle: Path, tmp_path: Path):
     path = tmp_path / "no model.onnx"
-    path.write_bytes(seal(b"\x08\x08", load_bundle(mean_color_bundle).metadata))
+    path.write_bytes(serialize_bundle(b"\x08\x08", load_bundle(mean_color_bundle).metadata))
     with pytest.raises(BadBundle, match="no model"):
         Embedder(path)
 
@@ -86,10 +86,10 @@ def test_rejects_network_newer_than_onnx_runtime(
     after: bytes,
 ):
     bundle = load_bundle(mean_color_bundle)
-    network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
+    network, _ = bundle_format._verify_metadata(bundle.onnx, bundle.path)
     assert network.count(before) == 1
     path = tmp_path / f"{name}.onnx"
-    path.write_bytes(seal(network.replace(before, after), bundle.metadata))
+    path.write_bytes(serialize_bundle(network.replace(before, after), bundle.metadata))
     with pytest.raises(BadBundle, match=rf"{name}\.onnx: .*{ort.__version__}.*update onnxruntime \(.*\)$"):
         Embedder(path)
     assert capfd.readouterr() == ("", "")

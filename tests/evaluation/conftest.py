@@ -17,12 +17,12 @@ def colors(tmp_path: Path) -> Path:
     return color_folder(tmp_path / "colors")
 
 
-MakeMeasured = Callable[..., EvaluationContext]
+MakeContext = Callable[..., EvaluationContext]
 
 
 @pytest.fixture
-def measured(mean_color_bundle: Path) -> MakeMeasured:
-    """Embeddings around one direction per identity, of photos that are not there, under any names."""
+def make_context(mean_color_bundle: Path) -> MakeContext:
+    """Make contexts with embeddings around one direction per identity, of photos that do not exist."""
     embedder = Embedder(mean_color_bundle)
 
     def make(
@@ -36,7 +36,7 @@ def measured(mean_color_bundle: Path) -> MakeMeasured:
             labels=labels.astype(np.int64),
             names=tuple(f"none/{identity:02d}" for identity in range(identities)),
         )
-        found = EvaluationContext(embedder, table, normalize(rows.astype(np.float32)), table, np.arange(len(table)))
-        return replace(found, **changed)
+        context = EvaluationContext(embedder, table, normalize(rows.astype(np.float32)), table, np.arange(len(table)))
+        return replace(context, **changed)
 
     return make

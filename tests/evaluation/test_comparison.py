@@ -8,20 +8,20 @@ import pytest
 
 from familiar.core.errors import BadResults
 from familiar.core.vectors import normalize
-from familiar.evaluation.comparison import Difference, compare, summary
+from familiar.evaluation.comparison import Difference, compare, summarize
 from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
 from familiar.evaluation.suites.catalog import run_suites
 
 
-def results_of(found, path: Path) -> dict:
-    run = run_suites(found, ["retrieval", "verification", "triplets"])
-    whole = {
+def results_of(context, path: Path) -> dict:
+    run = run_suites(context, ["retrieval", "verification", "triplets"])
+    results = {
         "format_version": FORMAT_VERSION,
-        "data": {"fingerprint": found.table.fingerprint},
+        "data": {"fingerprint": context.table.fingerprint},
         "interval": {"seed": 0},
-        **run.parts,
+        **run.metrics,
     }
-    write_results(path, whole, run.replicates)
+    write_results(path, results, run.replicates)
     return read_results(path)
 
 
@@ -29,15 +29,15 @@ _PAIR = []
 
 
 @pytest.fixture
-def pair(measured, tmp_path):
+def pair(make_context, tmp_path):
     """A model, and one whose embeddings are a little noisier; computed once, and a copy for each test."""
     if not _PAIR:
-        _PAIR.extend(measured_pair(measured, tmp_path))
+        _PAIR.extend(make_pair(make_context, tmp_path))
     return copy.deepcopy(tuple(_PAIR))
 
 
-def measured_pair(measured, tmp_path):
-    good = measured(identities=40, noise=0.6, dim=16)
+def make_pair(make_context, tmp_path):
+    good = make_context(identities=40, noise=0.6, dim=16)
     noise = np.random.default_rng(9).normal(size=good.embeddings.shape).astype(np.float32)
     worse = replace(good, embeddings=normalize(good.embeddings + 0.05 * noise))
     return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
@@ -46,23 +46,23 @@ def measured_pair(measured, tmp_path):
 @pytest.mark.slow
 def test_better_model_is_significantly_better(pair):
     good, worse = pair
-    found = {one.figure: one for one in compare(worse, good)}
-    auc = found["verification.auc"]
+    differences = {difference.figure: difference for difference in compare(worse, good)}
+    auc = differences["verification.auc"]
     assert auc.first == worse["verification"]["auc"]
     assert auc.difference == pytest.approx(good["verification"]["auc"] - worse["verification"]["auc"])
     assert auc.better == "second"
-    assert found["triplets.violation_rate"].better == "second"  # lower is better
-    assert found["triplets.violation_rate"].difference < 0
-    assert "B is better" in summary(tuple(found.values()), ("A", "B"))
-    turned = {one.figure: one for one in compare(good, worse)}
-    assert turned["verification.auc"].better == "first"
-    assert turned["verification.auc"].interval == pytest.approx(tuple(-side for side in reversed(auc.interval)))
+    assert differences["triplets.violation_rate"].better == "second"  # lower is better
+    assert differences["triplets.violation_rate"].difference < 0
+    assert "B is better" in summarize(tuple(differences.values()), ("A", "B"))
+    reverse = {difference.figure: difference for difference in compare(good, worse)}
+    assert reverse["verification.auc"].better == "first"
+    assert reverse["verification.auc"].interval == pytest.approx(tuple(-side for side in reversed(auc.interval)))
 
 
 @pytest.mark.slow
 def test_paired_interval_is_narrower_than_model_intervals(pair):
     good, worse = pair
-    auc = next(one for one in compare(worse, good) if one.figure == "verification.auc")
+    auc = next(difference for difference in compare(worse, good) if difference.figure == "verification.auc")
     first, second = worse["verification"]["interval"]["auc"], good["verification"]["interval"]["auc"]
     assert first[1] > second[0]  # the models' own intervals overlap
     assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
@@ -71,32 +71,32 @@ def test_paired_interval_is_narrower_than_model_intervals(pair):
 @pytest.mark.slow
 def test_identical_models_have_no_difference(pair):
     same = compare(pair[0], pair[0])
-    assert {one.better for one in same} == {None}
-    assert all(one.interval == (0.0, 0.0) for one in same)
-    assert "more than noise" in summary(same, ("A", "B"))
+    assert {difference.better for difference in same} == {None}
+    assert all(difference.interval == (0.0, 0.0) for difference in same)
+    assert "more than noise" in summarize(same, ("A", "B"))
 
 
 def test_summary_reports_neither_when_each_model_wins_once():
     won = Difference("verification.auc", 0.5, 0.6, 0.1, (0.05, 0.15))
     lost = Difference("retrieval.mrr", 0.5, 0.4, -0.1, (-0.15, -0.05))
-    assert "Neither" in summary((won, lost), ("A", "B"))
+    assert "Neither" in summarize((won, lost), ("A", "B"))
     assert (won.better, lost.better) == ("second", "first")
     assert Difference("verification.eer", 0.2, 0.1, -0.1, (-0.2, -0.05)).better == "second"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         (("data", "fingerprint"), "other", "photos"),
         (("interval", "seed"), 1, "draws"),
         (("verification", "same_pairs"), 1, "pairs"),
     ],
 )
-def test_rejects_results_with_different_photos_draws_or_pairs(pair, path, value, told):
+def test_rejects_results_with_different_photos_draws_or_pairs(pair, path, value, message):
     changed = json.loads(json.dumps(pair[1]))
     changed[path[0]][path[1]] = value
-    with pytest.raises(BadResults, match=told):
+    with pytest.raises(BadResults, match=message):
         compare(pair[0], changed)
 
 
@@ -113,19 +113,19 @@ def test_rejects_results_without_common_metric(pair):
         compare(pair[0], {**pair[1], "replicates": {}})
 
 
-WHOLE = '"format_version": 2, "data": {"fingerprint": ""}, "interval": {}'
+COMPLETE = '"format_version": 3, "data": {"fingerprint": ""}, "interval": {}'
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "[]", "{}", "no json", '{"format_version": 1}', '{"format_version": 2}'),
-        "{" + WHOLE + "}",
-        "{" + WHOLE + ', "replicates": [1]}',
-        "{" + WHOLE + ', "replicates": {"a.b": [1]}}',
-        "{" + WHOLE + ', "a": {"b": 1}, "replicates": {"a.b": []}}',
-        "{" + WHOLE + ', "a": {"b": 1}, "replicates": {"a.b": ["x"]}}',
-        "{" + WHOLE + ', "a": null, "replicates": {"a.b": [1]}}',
+        *("", "[]", "{}", "no json", '{"format_version": 1}', '{"format_version": 3}'),
+        "{" + COMPLETE + "}",
+        "{" + COMPLETE + ', "replicates": [1]}',
+        "{" + COMPLETE + ', "replicates": {"a.b": [1]}}',
+        "{" + COMPLETE + ', "a": {"b": 1}, "replicates": {"a.b": []}}',
+        "{" + COMPLETE + ', "a": {"b": 1}, "replicates": {"a.b": ["x"]}}',
+        "{" + COMPLETE + ', "a": null, "replicates": {"a.b": [1]}}',
     ],
 )
 def test_rejects_malformed_or_missing_results_file(tmp_path, content):
@@ -139,8 +139,8 @@ def test_rejects_malformed_or_missing_results_file(tmp_path, content):
 
 def test_replicates_are_written_one_per_line(tmp_path):
     path = tmp_path / "r.json"
-    whole = {"format_version": FORMAT_VERSION, "data": {"fingerprint": "f"}, "interval": {}}
-    write_results(path, whole | {"a": {"x": {"y": 0.4}}}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
+    header = {"format_version": FORMAT_VERSION, "data": {"fingerprint": "f"}, "interval": {}}
+    write_results(path, header | {"a": {"x": {"y": 0.4}}}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
     assert '  "a.x.y": [0.5, 0.3333333]' in path.read_text().splitlines()
-    write_results(path, whole, {})
+    write_results(path, header, {})
     assert read_results(path)["replicates"] == {}

@@ -1,4 +1,4 @@
-"""What befalls photos: by closed form, against Pillow, and at the smallest crops."""
+"""Image corruptions: by closed form, against Pillow, and at the smallest crops."""
 
 import io
 
@@ -10,9 +10,9 @@ from familiar.evaluation import corruptions
 from familiar.evaluation.corruptions import CORRUPTIONS
 
 STEPS = [
-    pytest.param(degradation.apply, severity, id=f"{name} {severity}")
-    for name, degradation in CORRUPTIONS.items()
-    for severity in dict.fromkeys([degradation.severity, *degradation.sweep])
+    pytest.param(corruption.apply, severity, id=f"{name} {severity}")
+    for name, corruption in CORRUPTIONS.items()
+    for severity in dict.fromkeys([corruption.severity, *corruption.sweep])
 ]
 
 
@@ -31,34 +31,34 @@ def difference(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def test_severities_match_specification_and_belong_to_sweeps():
-    stated = {"blur": 3.5, "noise": 0.05, "jpeg": 30, "brightness": 1.5, "occlusion": 0.25}
-    assert {name: CORRUPTIONS[name].severity for name in stated} == stated
-    for name, degradation in CORRUPTIONS.items():
+    expected = {"blur": 3.5, "noise": 0.05, "jpeg": 30, "brightness": 1.5, "occlusion": 0.25}
+    assert {name: CORRUPTIONS[name].severity for name in expected} == expected
+    for name, corruption in CORRUPTIONS.items():
         if name == "flip":
-            assert degradation.sweep == ()
+            assert corruption.sweep == ()
             continue
-        assert degradation.severity in degradation.sweep
-        assert 4 <= len(set(degradation.sweep)) <= 6
-        assert list(degradation.sweep) in (sorted(degradation.sweep), sorted(degradation.sweep, reverse=True))
+        assert corruption.severity in corruption.sweep
+        assert 4 <= len(set(corruption.sweep)) <= 6
+        assert list(corruption.sweep) in (sorted(corruption.sweep), sorted(corruption.sweep, reverse=True))
 
 
 @pytest.mark.parametrize("side", [16, 112])
 @pytest.mark.parametrize(("apply", "severity"), STEPS)
-def test_degradations_are_deterministic_and_pure(apply, severity, side: int):
+def test_corruptions_are_deterministic_and_pure(apply, severity, side: int):
     crop = picture(side)
     before = crop.copy()
-    found = apply(crop, severity)
-    assert (found.shape, found.dtype) == (crop.shape, np.uint8)
-    if side > 16:  # there the slightest blur is less than a step of 8 bits
-        assert not np.array_equal(found, crop)
+    corrupted = apply(crop, severity)
+    assert (corrupted.shape, corrupted.dtype) == (crop.shape, np.uint8)
+    if side > 16:  # the slightest blur of so small a crop is less than one 8-bit step
+        assert not np.array_equal(corrupted, crop)
     np.testing.assert_array_equal(crop, before)
-    np.testing.assert_array_equal(apply(crop.copy(), severity), found)
+    np.testing.assert_array_equal(apply(crop.copy(), severity), corrupted)
 
 
 @pytest.mark.parametrize("name", ["blur", "rotation", "downscale", "flip"])
 def test_single_color_is_unchanged(name: str):
-    degradation = CORRUPTIONS[name]
-    np.testing.assert_array_equal(degradation.apply(plain(100), degradation.severity), plain(100))
+    corruption = CORRUPTIONS[name]
+    np.testing.assert_array_equal(corruption.apply(plain(100), corruption.severity), plain(100))
 
 
 def test_blur_matches_pillow_at_224_px_and_scales_with_size():
@@ -66,14 +66,14 @@ def test_blur_matches_pillow_at_224_px_and_scales_with_size():
     pillow = np.array(Image.fromarray(crop).filter(ImageFilter.GaussianBlur(3.5)))
     ours = corruptions.blur(crop, 3.5)
     assert difference(ours, pillow) < 0.5
-    assert difference(crop, pillow) > 2  # so that says something
-    # An edge, half the crop white: at half the size the same picture, at half the size.
+    assert difference(crop, pillow) > 2  # so the comparison means something
+    # An edge, half of the crop white: the blur of the half-size crop is the half-size picture of the blur.
     edge = np.zeros((224, 224, 3), np.uint8)
     edge[:, 112:] = 255
-    halved = corruptions.blur(edge[::2, ::2], 3.5)
-    # Pixel c of the half lies between 2c and 2c + 1 of the whole.
-    whole = corruptions.blur(edge, 3.5)[:112].astype(float).reshape(112, 112, 2, 3).mean(axis=2)
-    assert np.abs(halved - whole).max() < 4
+    half_size = corruptions.blur(edge[::2, ::2], 3.5)
+    # Pixel c of the half-size crop lies between pixels 2c and 2c + 1 of the full-size one.
+    full_size = corruptions.blur(edge, 3.5)[:112].astype(float).reshape(112, 112, 2, 3).mean(axis=2)
+    assert np.abs(half_size - full_size).max() < 4
 
 
 def test_noise_has_given_std_and_depends_on_photo():
@@ -83,7 +83,7 @@ def test_noise_has_given_std_and_depends_on_photo():
     assert abs(change.mean()) < 0.2
     assert np.corrcoef(change[..., 0].ravel(), change[..., 1].ravel())[0, 1] == pytest.approx(0, abs=0.02)
     stronger = corruptions.noise(crop, 0.1).astype(float) - 128
-    assert np.abs(stronger - 2 * change).max() <= 1.5  # twice the same, but for rounding
+    assert np.abs(stronger - 2 * change).max() <= 1.5  # twice the same noise, except for rounding
     crop[0, 0] = 129
     assert difference(corruptions.noise(crop, 0.05), change + 128) > 5
 
@@ -95,9 +95,9 @@ def test_noise_does_not_wrap_around():
 
 def test_jpeg_matches_pillow_at_same_quality():
     crop = picture()
-    file = io.BytesIO()
-    Image.fromarray(crop).save(file, "JPEG", quality=30)
-    pillow = np.array(Image.open(file))
+    encoded = io.BytesIO()
+    Image.fromarray(crop).save(encoded, "JPEG", quality=30)
+    pillow = np.array(Image.open(encoded))
     assert difference(corruptions.jpeg(crop, 30), pillow) < 0.5
     assert difference(crop, pillow) > 1.5
     red = np.broadcast_to(np.array([200, 30, 30], np.uint8), (32, 32, 3)).copy()

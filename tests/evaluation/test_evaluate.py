@@ -20,7 +20,7 @@ from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
 
-ONE_SUITE = EvaluationOptions(("retrieval",))  # where it does not matter what is measured
+ONE_SUITE = EvaluationOptions(("retrieval",))  # for tests that do not depend on the suite
 
 
 def spec(*roots: Path) -> DataSpec:
@@ -36,7 +36,7 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bu
     assert results["verification"]["pairs"] == "listed"
     assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (2, 2)
     assert results["data"]["photos"] == 6
-    assert results["verification"]["interval"] == {}  # four identities say nothing about others
+    assert results["verification"]["interval"] == {}  # four identities are too few for intervals
 
 
 @pytest.mark.exhaustive
@@ -53,32 +53,32 @@ def test_skips_pairs_with_unreadable_photo(colors: Path, mean_color_bundle: Path
 def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path:
     folder.mkdir()
     shutil.copy(bundle, folder / "model.onnx")
-    whole = {"train": (), "validation": (), "test": ()} | sides
-    (folder / "split.json").write_text(Split(0, **whole).to_json())
+    split = {"train": (), "validation": (), "test": ()} | sides
+    (folder / "split.json").write_text(Split(0, **split).to_json())
     return folder
 
 
 def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     names = tuple(f"colors/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], validation=names[6:8], test=names[8:])
-    unasked = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE)["data"]
-    assert (unasked["split"], unasked["identities"], unasked["identities_seen_in_training"]) == ("test", 4, 0)
-    whole = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE, split="all")["data"]
-    assert (whole["split"], whole["identities"], whole["identities_seen_in_training"]) == ("all", 12, 6)
+    default = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE)["data"]
+    assert (default["split"], default["identities"], default["identities_seen_in_training"]) == ("test", 4, 0)
+    everything = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE, split="all")["data"]
+    assert (everything["split"], everything["identities"], everything["identities_seen_in_training"]) == ("all", 12, 6)
     assert "6 of the 12 identities were trained on" in (tmp_path / "out" / "report.html").read_text()
-    other = color_folder(tmp_path / "others", identities=3)
-    strangers = evaluate(run, spec(other), tmp_path / "out", ONE_SUITE)["data"]
-    assert (strangers["split"], strangers["identities_seen_in_training"]) == ("all", 0)
+    other_folder = color_folder(tmp_path / "others", identities=3)
+    unknown = evaluate(run, spec(other_folder), tmp_path / "out", ONE_SUITE)["data"]
+    assert (unknown["split"], unknown["identities_seen_in_training"]) == ("all", 0)
     with pytest.raises(BadDataset, match="none of its test identities"):
-        evaluate(run, spec(other), tmp_path / "out", split="test")
-    with pytest.raises(BadDataset, match="no test side"):
+        evaluate(run, spec(other_folder), tmp_path / "out", split="test")
+    with pytest.raises(BadDataset, match="test identities are unknown"):
         evaluate(mean_color_bundle, spec(colors), tmp_path / "out", split="test")
 
 
 @pytest.mark.exhaustive
 def test_missing_metrics_are_null_with_reason(mean_color_bundle: Path, tmp_path: Path):
-    lonely = color_folder(tmp_path / "one", identities=1)
-    results = evaluate(mean_color_bundle, spec(lonely), tmp_path / "out")
+    single_identity = color_folder(tmp_path / "one", identities=1)
+    results = evaluate(mean_color_bundle, spec(single_identity), tmp_path / "out")
     assert results["verification"] is None
     assert "different" in results["reasons"]["verification"]
     singles = color_folder(tmp_path / "singles", identities=5, photos=1)
@@ -102,8 +102,8 @@ def test_rejects_unknown_suite_and_unreadable_photos(colors: Path, mean_color_bu
 
 
 def test_writes_returned_results_and_report(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    asked = EvaluationOptions(("verification", "retrieval"))
-    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", asked, flip=True)
+    options = EvaluationOptions(("verification", "retrieval"))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
     assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
     assert stored == json.loads(json.dumps(results))
@@ -127,15 +127,15 @@ def test_leaks_are_listed_excluded_or_skipped(colors: Path, mean_color_bundle: P
     run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], test=names[6:])
     (run / "data.json").write_text(json.dumps({"spec": dataclasses.asdict(spec(colors))}))
     shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_08" / "Person_08_0001.png")
-    only = EvaluationOptions(("retrieval",))
-    found = evaluate(run, spec(colors), tmp_path / "out", only)
-    assert found["leaks"]["compared"] == {"judged": 24, "seen": 24}
-    (leak,) = found["leaks"]["across_splits"]
+    options = EvaluationOptions(("retrieval",))
+    results = evaluate(run, spec(colors), tmp_path / "out", options)
+    assert results["leaks"]["compared"] == {"evaluated": 24, "seen_in_training": 24}
+    (leak,) = results["leaks"]["across_splits"]
     assert leak["identities"] == ["colors/Person_00", "colors/Person_08"]
-    assert (found["leaks"]["excluded"], found["data"]["photos"]) == (0, 24)
-    without = evaluate(run, spec(colors), tmp_path / "out", only, leaks="exclude")
+    assert (results["leaks"]["excluded"], results["data"]["photos"]) == (0, 24)
+    without = evaluate(run, spec(colors), tmp_path / "out", options, leaks="exclude")
     assert (without["leaks"]["excluded"], without["data"]["photos"]) == (1, 23)
-    assert evaluate(run, spec(colors), tmp_path / "out", only, leaks="skip")["leaks"] is None
+    assert evaluate(run, spec(colors), tmp_path / "out", options, leaks="skip")["leaks"] is None
 
 
 @pytest.mark.exhaustive
@@ -144,52 +144,52 @@ def test_skips_pairs_with_leaking_photos(colors: Path, mean_color_bundle: Path, 
     shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_01" / "Person_01_0001.png")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_02\t3\t4\nPerson_01\t2\tPerson_03\t1\n")
-    found = evaluate(
+    results = evaluate(
         mean_color_bundle,
         spec(colors),
         tmp_path / "out",
         EvaluationOptions(("verification",), pairs_file=pairs),
         leaks="exclude",
     )
-    assert found["leaks"]["excluded"] == 2
-    assert (found["verification"]["same_pairs"], found["verification"]["different_pairs"]) == (1, 1)
+    assert results["leaks"]["excluded"] == 2
+    assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (1, 1)
 
 
 def test_rejects_invalid_csv_before_any_work(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     (tmp_path / "facts.csv").write_text("name,coat\nTom,black\n")
-    told: list[str] = []
+    progress: list[str] = []
     with pytest.raises(BadDataset, match=r"facts\.csv"):
         evaluate(
             mean_color_bundle,
             spec(colors),
             tmp_path / "out",
             EvaluationOptions(slices=tmp_path / "facts.csv"),
-            on_progress=told.append,
+            on_progress=progress.append,
         )
-    assert not told
+    assert not progress
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_report")
 def test_resize_px_overrides_bundle_preprocessing(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    # Only the middle tells who it is; what is around it is any color.
+    # Only the center has the color of the identity; what is around it has a random color.
     generator = np.random.default_rng(0)
     for path in sorted(colors.rglob("*.png")):
         rgb_u8 = np.broadcast_to(generator.integers(0, 255, 3, np.uint8), (36, 36, 3)).copy()
         rgb_u8[9:27, 9:27] = np.array(PIL.Image.open(path))[9:27, 9:27]
         PIL.Image.fromarray(rgb_u8).save(path)
-    only = EvaluationOptions(("verification",))
-    whole = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only)
-    middle = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only, resize_px=64)
-    assert middle["verification"]["auc"] > whole["verification"]["auc"]
-    assert middle["model"]["resize_px"] == 64
+    options = EvaluationOptions(("verification",))
+    uncropped = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options)
+    cropped = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, resize_px=64)
+    assert cropped["verification"]["auc"] > uncropped["verification"]["auc"]
+    assert cropped["model"]["resize_px"] == 64
     with pytest.raises(BadDataset, match="--resize-px"):
-        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only, resize_px=20)
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, resize_px=20)
 
 
 def test_report_escapes_folder_name(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    odd = tmp_path / "<script>alert(1)"
-    colors.rename(odd)
-    evaluate(mean_color_bundle, spec(odd), tmp_path / "out", ONE_SUITE)
+    renamed = tmp_path / "<script>alert(1)"
+    colors.rename(renamed)
+    evaluate(mean_color_bundle, spec(renamed), tmp_path / "out", ONE_SUITE)
     assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""On whole LFW the two known label faults are found: by the most similar strangers, and by the leak check."""
+"""The two known label errors of whole LFW are found: among the worst mistakes, and by the leak check."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +18,7 @@ SIDE_PX = 20
 
 
 def pixels(photo: Path) -> np.ndarray:
-    """Fine structure as a vector: no model, but enough to know one photo under two names."""
+    """Embed the fine structure of a photo: no model, but enough to recognize the same photo under two names."""
     gray = cv2.cvtColor(load_photo(photo).rgb_u8, cv2.COLOR_RGB2GRAY)
     small = cv2.resize(gray, (SIDE_PX, SIDE_PX), interpolation=cv2.INTER_AREA).astype(np.float32)
     return (small - cv2.GaussianBlur(small, (0, 0), 2)).ravel()
@@ -31,13 +31,13 @@ def test_finds_two_known_lfw_label_faults(shared_data: Path):
     table = scan_folders(shared_data / "lfw_112")
     with ThreadPoolExecutor(2) as pool:
         rows = np.stack(list(pool.map(pixels, table.photos)))
-    strangers = worst_mistakes(normalize(rows), table.labels, 12).strangers
+    negatives = worst_mistakes(normalize(rows), table.labels, 12).negatives
     pairs = [
         {table.names[table.labels[row]].split("/")[1] for row in pair}
-        for pair in zip(strangers.left.tolist(), strangers.right.tolist(), strict=True)
+        for pair in zip(negatives.left.tolist(), negatives.right.tolist(), strict=True)
     ]
     leaks = find_leaks(table).across_identities
-    told = [{identity.split("/")[1] for identity in leak.identities} for leak in leaks]
+    leaked = [{identity.split("/")[1] for identity in leak.identities} for leak in leaks]
     for fault in FAULTS:
         assert fault in pairs
-        assert fault in told
+        assert fault in leaked

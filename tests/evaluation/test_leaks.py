@@ -11,7 +11,7 @@ from familiar.evaluation.leaks import find_leaks
 
 
 def pictures(root: Path, identities: int, photos: int = 2, seed: int = 0) -> Path:
-    """Blurred noise: every photo another picture."""
+    """Write photos of blurred noise, each a different picture."""
     generator = np.random.default_rng(seed)
     for identity in range(identities):
         for photo in range(photos):
@@ -24,8 +24,8 @@ def pictures(root: Path, identities: int, photos: int = 2, seed: int = 0) -> Pat
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> Path:
-    return pictures(tmp_path / "judged", 4)
+def evaluated(tmp_path: Path) -> Path:
+    return pictures(tmp_path / "evaluated", 4)
 
 
 @pytest.fixture
@@ -33,51 +33,51 @@ def seen(tmp_path: Path) -> Path:
     return pictures(tmp_path / "seen", 5, seed=1)
 
 
-def test_different_photos_have_no_leaks(judged: Path, seen: Path):
-    leaks = find_leaks(scan_folders(judged), scan_folders(seen))
+def test_different_photos_have_no_leaks(evaluated: Path, seen: Path):
+    leaks = find_leaks(scan_folders(evaluated), scan_folders(seen))
     assert (leaks.across_splits, leaks.across_identities) == ((), ())
-    assert (leaks.judged_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
+    assert (leaks.evaluated_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
 
 
-def test_finds_exact_and_reencoded_copies_across_splits(judged: Path, seen: Path):
-    shutil.copy(seen / "03" / "1.png", judged / "01" / "copy.png")
-    Image.open(seen / "04" / "0.png").convert("RGB").save(judged / "02" / "again.jpg", quality=60)
-    table = scan_folders(judged)
-    found = find_leaks(table, scan_folders(seen))
-    assert sorted(leak.exact for leak in found.across_splits) == [False, True]
-    assert {table.photos[row].name for row in found.rows} == {"copy.png", "again.jpg"}
-    exact = next(leak for leak in found.across_splits if leak.exact)
-    assert set(exact.identities) == {"judged/01", "seen/03"}
+def test_finds_exact_and_reencoded_copies_across_splits(evaluated: Path, seen: Path):
+    shutil.copy(seen / "03" / "1.png", evaluated / "01" / "copy.png")
+    Image.open(seen / "04" / "0.png").convert("RGB").save(evaluated / "02" / "again.jpg", quality=60)
+    table = scan_folders(evaluated)
+    leaks = find_leaks(table, scan_folders(seen))
+    assert sorted(leak.exact for leak in leaks.across_splits) == [False, True]
+    assert {table.photos[row].name for row in leaks.rows} == {"copy.png", "again.jpg"}
+    exact = next(leak for leak in leaks.across_splits if leak.exact)
+    assert set(exact.identities) == {"evaluated/01", "seen/03"}
     assert {Path(photo).name for photo in exact.photos} == {"copy.png", "1.png"}
-    assert found.across_identities == ()
+    assert leaks.across_identities == ()
     assert find_leaks(table).seen_photos is None
 
 
-def test_finds_photo_with_two_identities(judged: Path):
-    shutil.copy(judged / "00" / "0.png", judged / "03" / "other.png")
-    shutil.copy(judged / "01" / "0.png", judged / "01" / "twin.png")  # of one identity: no leak
-    found = find_leaks(scan_folders(judged))
-    assert [leak.identities for leak in found.across_identities] == [("judged/00", "judged/03")]
-    assert found.across_splits == ()
-    assert found.as_dict()["across_identities"][0]["exact"] is True
+def test_finds_photo_with_two_identities(evaluated: Path):
+    shutil.copy(evaluated / "00" / "0.png", evaluated / "03" / "other.png")
+    shutil.copy(evaluated / "01" / "0.png", evaluated / "01" / "twin.png")  # of one identity: no leak
+    leaks = find_leaks(scan_folders(evaluated))
+    assert [leak.identities for leak in leaks.across_identities] == [("evaluated/00", "evaluated/03")]
+    assert leaks.across_splits == ()
+    assert leaks.as_dict()["across_identities"][0]["exact"] is True
 
 
-def test_photos_in_both_tables_are_not_counted_as_seen(judged: Path):
-    table = scan_folders(judged)
+def test_photos_in_both_tables_are_not_counted_as_seen(evaluated: Path):
+    table = scan_folders(evaluated)
     assert find_leaks(table, table).seen_photos == 0
 
 
-def test_same_file_under_relative_path_is_no_leak(judged: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(judged.parent)
-    found = find_leaks(scan_folders(Path("judged")), scan_folders(judged))
-    assert (found.seen_photos, found.across_splits) == (0, ())
+def test_same_file_under_relative_path_is_no_leak(evaluated: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(evaluated.parent)
+    leaks = find_leaks(scan_folders(Path("evaluated")), scan_folders(evaluated))
+    assert (leaks.seen_photos, leaks.across_splits) == (0, ())
 
 
-def test_skips_synthetic_and_unreadable_photos(judged: Path):
+def test_skips_synthetic_and_unreadable_photos(evaluated: Path):
     drawn = DataSpec(("synthetic:cats:3x2",)).read()
-    assert find_leaks(drawn, drawn).judged_photos == 0
-    (judged / "00" / "0.png").write_text("no photo")
-    assert find_leaks(scan_folders(judged)).across_identities == ()
-    for path in judged.rglob("*.png"):
+    assert find_leaks(drawn, drawn).evaluated_photos == 0
+    (evaluated / "00" / "0.png").write_text("no photo")
+    assert find_leaks(scan_folders(evaluated)).across_identities == ()
+    for path in evaluated.rglob("*.png"):
         path.write_text("no photo")
-    assert find_leaks(scan_folders(judged)).judged_photos == 8
+    assert find_leaks(scan_folders(evaluated)).evaluated_photos == 8

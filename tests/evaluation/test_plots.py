@@ -1,4 +1,4 @@
-"""Pictures: both dresses, the layout of the map, photos as tiles and sheets, whatever the data."""
+"""Plots: both themes, the layout of the map, photos as tiles and contact sheets, for any data."""
 
 import io
 
@@ -8,8 +8,8 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Crop
-from familiar.evaluation.plots.bars import share_bars, shortened, sizes_chart, sweep_chart
-from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, key_below
+from familiar.evaluation.plots.bars import chart_label, share_bars, sizes_chart, sweep_chart
+from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, legend_below
 from familiar.evaluation.plots.curves import (
     accuracy_chart,
     det_chart,
@@ -18,17 +18,17 @@ from familiar.evaluation.plots.curves import (
     similarity_chart,
 )
 from familiar.evaluation.plots.map import (
-    FEWEST_FOR_TSNE,
-    MOST_NAMED,
-    MOST_OF_ONE,
-    MOST_PHOTOS,
+    MAX_LABELED_IDENTITIES,
+    MAX_PHOTOS,
+    MAX_PHOTOS_PER_IDENTITY,
+    MIN_PHOTOS_FOR_TSNE,
+    labeled_identities,
     layout,
     map_chart,
-    mapped_rows,
-    named_identities,
     principal_components,
+    sample_rows,
 )
-from familiar.evaluation.plots.photos import TILE_PX, Tile, example_queries, jpeg, read_tiles, sheet
+from familiar.evaluation.plots.photos import TILE_PX, Tile, contact_sheet, example_queries, jpeg, read_tiles
 from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 THRESHOLDS = {"high precision": 0.7, "balanced": 0.5, "high recall": -0.1}
 
 
-def opened(picture: bytes) -> np.ndarray:
+def decode(picture: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
 
 
@@ -45,14 +45,14 @@ def rgb(color: str) -> tuple[int, ...]:
 
 
 def share_of(picture: bytes, color: str) -> float:
-    return float((opened(picture) == rgb(color)).all(axis=-1).mean())
+    return float((decode(picture) == rgb(color)).all(axis=-1).mean())
 
 
-def check(found: Chart) -> None:
-    """Two dresses of one size, each on its own paper, drawn upon."""
-    for picture, theme in ((found.light, LIGHT), (found.dark, DARK)):
-        pixels = opened(picture)
-        assert (pixels.shape[1], pixels.shape[0]) == found.size_px
+def check(rendered: Chart) -> None:
+    """Check that both themes have the same size, their own background, and something drawn on it."""
+    for picture, theme in ((rendered.light, LIGHT), (rendered.dark, DARK)):
+        pixels = decode(picture)
+        assert (pixels.shape[1], pixels.shape[0]) == rendered.size_px
         assert 0.3 < share_of(picture, theme.paper) < 1
         assert tuple(pixels[0, 0]) == rgb(theme.paper)
 
@@ -76,15 +76,15 @@ COUNTS = {
     "listed": normal_counts(),
     "all pairs": all_pairs_counts(),
     "one of each": roc_counts(np.array([0.5]), np.array([0.4])),
-    "all alike": roc_counts(np.ones(3), np.ones(4)),
-    "wholly wrong": roc_counts(np.array([-1.0, -0.9]), np.array([0.9, 1.0])),
+    "all equal": roc_counts(np.ones(3), np.ones(4)),
+    "all wrong": roc_counts(np.array([-1.0, -0.9]), np.array([0.9, 1.0])),
 }
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("kind", COUNTS)
-def test_curves_render_for_any_pairs(kind: str):
-    counts = COUNTS[kind]
+@pytest.mark.parametrize("name", COUNTS)
+def test_curves_render_for_any_pairs(name: str):
+    counts = COUNTS[name]
     check(similarity_chart(counts, THRESHOLDS))
     check(roc_chart(counts))
     check(det_chart(counts))
@@ -93,8 +93,8 @@ def test_curves_render_for_any_pairs(kind: str):
 
 @pytest.mark.parametrize("bins", [1, 9])
 def test_reliability_chart_renders(bins: int):
-    said = np.linspace(0.05, 0.95, bins)
-    check(reliability_chart([{"said": one, "observed": one**2, "weight": 1 / bins} for one in said.tolist()]))
+    predicted = np.linspace(0.05, 0.95, bins)
+    check(reliability_chart([{"predicted": p, "observed": p**2, "weight": 1 / bins} for p in predicted.tolist()]))
 
 
 def test_bar_length_is_proportional_to_value():
@@ -107,10 +107,10 @@ def test_bar_length_is_proportional_to_value():
 
 
 def test_escapes_and_shortens_names_for_charts():
-    assert shortened("a$b$") == r"a\$b\$"
-    assert shortened("قطة x") == "??? x"
-    assert shortened("x" * 40) == "x" * 17 + "…"
-    assert len(shortened("ab")) == 2
+    assert chart_label("a$b$") == r"a\$b\$"
+    assert chart_label("قطة x") == "??? x"
+    assert chart_label("x" * 40) == "x" * 17 + "…"
+    assert len(chart_label("ab")) == 2
     check(share_bars([(r"$\frac{1}$", 0.5, None), ("猫 \udcff \n", 0.4, None)], "recall@1"))
 
 
@@ -127,80 +127,80 @@ def test_sizes_chart_renders_for_any_photo_counts(photos: list[int]):
 
 
 def test_text_is_at_least_11_px_on_phone():
-    # 390 px less the page's margins leave 358 px; 9 points are 12 px.
+    # 390 px minus the page's margins leave 358 px; 9 points are 12 px.
     assert (TEXT_PT - 1) / 72 * 358 / WIDTH_IN >= 11
     assert TEXT_PT / 72 * 358 / WIDTH_IN >= 12
 
 
-def test_key_below_draws_legend():
+def test_legend_below_draws_legend():
     def draw(axes, theme):
         axes.plot([0, 1], [0, 1], label="line")
-        key_below(axes, theme)
+        legend_below(axes, theme)
 
     def bare(axes, _):
         axes.plot([0, 1], [0, 1], label="line")
 
-    keyed, plain = (opened(chart(one, bottom_in=1.2).light) for one in (draw, bare))
-    assert (keyed[-60:] != rgb(LIGHT.paper)).any()
-    assert (plain[-60:] == rgb(LIGHT.paper)).all()
+    with_legend, without_legend = (decode(chart(panel, bottom_in=1.2).light) for panel in (draw, bare))
+    assert (with_legend[-60:] != rgb(LIGHT.paper)).any()
+    assert (without_legend[-60:] == rgb(LIGHT.paper)).all()
 
 
-@pytest.mark.parametrize("photos", [1, 2, FEWEST_FOR_TSNE - 1, FEWEST_FOR_TSNE, 90])
+@pytest.mark.parametrize("photos", [1, 2, MIN_PHOTOS_FOR_TSNE - 1, MIN_PHOTOS_FOR_TSNE, 90])
 def test_map_layout_is_deterministic(photos: int):
     rows = unit(np.random.default_rng(0).normal(size=(photos, 8)))
-    places = layout(rows, 0)
-    assert places.shape == (photos, 2)
-    assert np.isfinite(places).all()
-    assert (layout(rows, 0) == places).all()
+    positions = layout(rows, 0)
+    assert positions.shape == (photos, 2)
+    assert np.isfinite(positions).all()
+    assert (layout(rows, 0) == positions).all()
 
 
 def test_map_separates_distant_identities():
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 15)
     rows = unit(5 * generator.normal(size=(6, 32))[labels] + generator.normal(size=(90, 32)))
-    places = layout(rows, 0)
-    distance = np.linalg.norm(places[:, None] - places[None], axis=2)
+    positions = layout(rows, 0)
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     assert (labels[distance.argmin(1)] == labels).mean() > 0.95
 
 
 @pytest.mark.parametrize("photos", [3, 60])
-def test_a_collapsed_model_has_a_map(photos: int):
+def test_collapsed_embeddings_make_map(photos: int):
     rows = np.tile(np.array([[0.6, 0.8, 0]], np.float32), (photos, 1))
-    places = layout(rows, 0)
-    assert places == pytest.approx(np.zeros((photos, 2)))
-    check(map_chart(places, np.arange(photos), [0, 1]))
+    positions = layout(rows, 0)
+    assert positions == pytest.approx(np.zeros((photos, 2)))
+    check(map_chart(positions, np.arange(photos), [0, 1]))
 
 
 def test_principal_components_keep_planar_distances():
     generator = np.random.default_rng(0)
     plane = generator.normal(size=(30, 2)) @ generator.normal(size=(2, 7))
-    places = principal_components(plane.astype(np.float32))
+    positions = principal_components(plane.astype(np.float32))
     between = np.linalg.norm(plane[:, None] - plane[None], axis=2)
-    assert np.linalg.norm(places[:, None] - places[None], axis=2) == pytest.approx(between, abs=1e-4)
+    assert np.linalg.norm(positions[:, None] - positions[None], axis=2) == pytest.approx(between, abs=1e-4)
     assert principal_components(np.ones((4, 1), np.float32)).tolist() == [[0, 0]] * 4
 
 
-def test_identities_with_the_most_photos_are_named():
+def test_identities_with_most_photos_are_labeled():
     labels = np.repeat(np.arange(30), np.arange(30) % 7 + 1)
-    named = named_identities(labels)
+    labeled = labeled_identities(labels)
     photos = np.bincount(labels)
-    assert len(named) == MOST_NAMED
-    assert photos[named].min() >= np.delete(photos, named).max()
-    assert named_identities(np.array([4, 4, 2])).tolist() == [4, 2]
+    assert len(labeled) == MAX_LABELED_IDENTITIES
+    assert photos[labeled].min() >= np.delete(photos, labeled).max()
+    assert labeled_identities(np.array([4, 4, 2])).tolist() == [4, 2]
 
 
 def test_map_limits_photos_per_identity():
     photos = np.array([530, 2, 30, 31, *[10] * 300])
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(photos)), photos))
-    rows = mapped_rows(labels, 0)
+    rows = sample_rows(labels, 0)
     shown = np.bincount(labels[rows], minlength=len(photos))
-    assert shown[:4].tolist() == [MOST_OF_ONE, 0, 30, MOST_OF_ONE]
+    assert shown[:4].tolist() == [MAX_PHOTOS_PER_IDENTITY, 0, 30, MAX_PHOTOS_PER_IDENTITY]
     assert set(shown[4:].tolist()) == {0, 10}
-    assert MOST_PHOTOS - 10 < len(rows) <= MOST_PHOTOS
+    assert MAX_PHOTOS - 10 < len(rows) <= MAX_PHOTOS
     assert (np.diff(rows) > 0).all()
-    assert (mapped_rows(labels, 0) == rows).all()
-    assert mapped_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
+    assert (sample_rows(labels, 0) == rows).all()
+    assert sample_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
 
 
 def color(value: int, side_px: int = 36) -> np.ndarray:
@@ -208,32 +208,32 @@ def color(value: int, side_px: int = 36) -> np.ndarray:
 
 
 def test_tiles_are_small_and_read_once_or_none_when_unreadable():
-    asked: list[int] = []
+    rows_read: list[int] = []
 
     def crop(row: int) -> Crop:
-        asked.append(row)
+        rows_read.append(row)
         if row == 2:
             raise UnreadablePhoto("gone")
         return Crop(color(row, 300 if row else 36), "x")
 
     tiles = read_tiles([0, 1, 0, 2, 1], crop)
-    assert asked == [0, 1, 2]
+    assert rows_read == [0, 1, 2]
     assert tiles[2] is None
     assert tiles[0] is not None
     assert tiles[1] is not None
     assert (tiles[0].shape[0], tiles[1].shape[0]) == (36, TILE_PX)
-    assert np.abs(opened(jpeg(color(200))).astype(int) - color(200)).max() <= 4
+    assert np.abs(decode(jpeg(color(200))).astype(int) - color(200)).max() <= 4
 
 
-def test_sheet_frames_right_and_wrong_tiles():
-    def with_tiles(*right: bool | None) -> bytes:
-        return sheet([[Tile(color(200), "0.50", one) for one in right], [Tile(None, "gone")]])
+def test_contact_sheet_frames_correct_and_wrong_tiles():
+    def with_tiles(*correct: bool | None) -> bytes:
+        return contact_sheet([[Tile(color(200), "0.50", mark) for mark in correct], [Tile(None, "gone")]])
 
     assert share_of(with_tiles(True, True), LIGHT.same) > 0
     assert share_of(with_tiles(True, True), LIGHT.different) == 0
     assert share_of(with_tiles(False, None), LIGHT.different) > 0
     assert share_of(with_tiles(None, None), LIGHT.same) == 0
-    picture = opened(with_tiles(True, False))
+    picture = decode(with_tiles(True, False))
     assert (picture == (200, 20, 30)).all(axis=-1).sum() > 2 * (TILE_PX - 8) ** 2
 
 

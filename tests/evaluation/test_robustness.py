@@ -1,4 +1,4 @@
-"""What degradations cost a network that embeds a crop as its mean color."""
+"""Robustness to corruptions of a network that embeds a crop as its mean color."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from familiar.photos.decoding import save_photo
 
 
 def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
-    """A ring of one color around a middle of another; each identity has its two, its photos differ a little."""
+    """Write photos of a ring around a center, in two colors of the identity that vary a little by photo."""
     generator = np.random.default_rng(1)
     for identity in range(identities):
         colors = generator.integers(20, 230, (2, 3))
@@ -39,63 +39,63 @@ def embedder(mean_color_bundle: Path) -> Embedder:
     return Embedder(mean_color_bundle, threads=2)
 
 
-def seen(measured: EvaluationContext, row: int, name: str, severity: float | None) -> np.ndarray:
-    mean = CORRUPTIONS[name].apply(measured.crop(row).rgb_u8, severity).reshape(-1, 3).mean(axis=0)
+def corrupted_embedding(context: EvaluationContext, row: int, name: str, severity: float | None) -> np.ndarray:
+    mean = CORRUPTIONS[name].apply(context.crop(row).rgb_u8, severity).reshape(-1, 3).mean(axis=0)
     return mean / np.linalg.norm(mean)
 
 
 @pytest.mark.slow
 def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
-    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
-    found = robustness(measured).figures
-    labels = measured.labels
-    clean = measured.embeddings.astype(np.float64)
+    context = build_context(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
+    metrics = robustness(context).figures
+    labels = context.labels
+    clean = context.embeddings.astype(np.float64)
     different_rows = [(i, j) for i in range(len(labels)) for j in range(i + 1, len(labels))]
     same = [bool(labels[i] == labels[j]) for i, j in different_rows]
 
-    def judged(queries: np.ndarray) -> tuple[float, float]:
+    def slow_metrics(queries: np.ndarray) -> tuple[float, float]:
         hits = []
         for row in range(len(labels)):
             others = [(float(queries[row] @ clean[j]), j) for j in range(len(labels)) if j != row]
             hits.append(labels[max(others)[1]] == labels[row])
         return float(np.mean(hits)), float(roc_auc_score(same, [queries[i] @ clean[j] for i, j in different_rows]))
 
-    recall, auc = judged(clean)
-    assert found["clean"] == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
+    recall, auc = slow_metrics(clean)
+    assert metrics["clean"] == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
     lost = 0.0
-    for name, degradation in CORRUPTIONS.items():
-        for severity in dict.fromkeys([degradation.severity, *degradation.sweep]):
-            queries = np.stack([seen(measured, row, name, severity) for row in range(len(labels))])
+    for name, corruption in CORRUPTIONS.items():
+        for severity in dict.fromkeys([corruption.severity, *corruption.sweep]):
+            queries = np.stack([corrupted_embedding(context, row, name, severity) for row in range(len(labels))])
             similarity_drop = 1 - float(np.einsum("kd,kd->k", queries, clean).mean())
-            degraded_recall, degraded_auc = judged(queries)
+            corrupted_recall, corrupted_auc = slow_metrics(queries)
             step = {
                 "similarity_drop": pytest.approx(similarity_drop, abs=1e-6),
-                "recall_at_1": pytest.approx(degraded_recall, abs=1e-9),
-                "auc": pytest.approx(degraded_auc, abs=1e-4),
+                "recall_at_1": pytest.approx(corrupted_recall, abs=1e-9),
+                "auc": pytest.approx(corrupted_auc, abs=1e-4),
             }
-            if severity == degradation.severity:
-                part = found["degradations"][name]
+            if severity == corruption.severity:
+                part = metrics["corruptions"][name]
                 assert part["similarity_drop"] == step["similarity_drop"]
-                assert part["recall_at_1_drop"] == pytest.approx(recall - degraded_recall, abs=1e-9)
-                assert part["auc_drop"] == pytest.approx(auc - degraded_auc, abs=1e-4)
+                assert part["recall_at_1_drop"] == pytest.approx(recall - corrupted_recall, abs=1e-9)
+                assert part["auc_drop"] == pytest.approx(auc - corrupted_auc, abs=1e-4)
                 lost += part["recall_at_1_drop"]
-            if degradation.sweep:
-                assert {"severity": severity, **step} in found["sweeps"][name]
+            if corruption.sweep:
+                assert {"severity": severity, **step} in metrics["sweeps"][name]
     assert lost > 0.1  # so that the comparison says something
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
-    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
+    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
     # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
-    flip = found["degradations"]["flip"]
+    flip = metrics["corruptions"]["flip"]
     assert flip["similarity_drop"] == pytest.approx(0, abs=1e-6)
     assert (flip["recall_at_1_drop"], flip["auc_drop"]) == (0, 0)
     assert flip["interval"]["recall_at_1_drop"] == (0, 0)
     assert flip["interval"]["auc_drop"] == pytest.approx((0, 0), abs=1e-6)  # replicate by replicate
-    assert found["sweeps"]["brightness"][0]["similarity_drop"] < 1e-4
-    assert "flip" not in found["sweeps"]
+    assert metrics["sweeps"]["brightness"][0]["similarity_drop"] < 1e-4
+    assert "flip" not in metrics["sweeps"]
 
 
 def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_path: Path):
@@ -103,22 +103,22 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
         (tmp_path / "data" / name).mkdir(parents=True)
         pixels = np.broadcast_to(np.array(color, np.uint8), (32, 32, 3)).copy()
         save_photo(Photo(pixels, "drawn", (32, 32)), tmp_path / "data" / name / "0.png")
-    found = robustness(build_context(embedder, scan_folders(tmp_path / "data"))).figures
+    metrics = robustness(build_context(embedder, scan_folders(tmp_path / "data"))).figures
     clean, bright = np.array([200, 100, 50.0]), np.array([255, 150, 75.0])
     cosine = clean @ bright / np.linalg.norm(clean) / np.linalg.norm(bright)
-    assert found["degradations"]["brightness"]["similarity_drop"] == pytest.approx(1 - cosine, abs=1e-6)
+    assert metrics["corruptions"]["brightness"]["similarity_drop"] == pytest.approx(1 - cosine, abs=1e-6)
     # A black middle takes as much of each channel.
-    assert found["degradations"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
+    assert metrics["corruptions"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.exhaustive
 def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
-    for part in outcome.figures["degradations"].values():
+    for part in outcome.figures["corruptions"].values():
         assert part["interval"].keys() == {"similarity_drop", "recall_at_1_drop", "auc_drop"}
         for figure, (low, high) in part["interval"].items():
             assert low - 1e-9 <= part[figure] <= high + 1e-9
-    low, high = outcome.figures["degradations"]["occlusion"]["interval"]["similarity_drop"]
+    low, high = outcome.figures["corruptions"]["occlusion"]["interval"]["similarity_drop"]
     assert low < high
 
 
@@ -131,41 +131,42 @@ def test_undefined_metrics_are_none(
     embedder: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
     outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
-    found = outcome.figures
-    assert {name for name, value in found["clean"].items() if value is None} == missing
-    for part in found["degradations"].values():
+    metrics = outcome.figures
+    assert {name for name, value in metrics["clean"].items() if value is None} == missing
+    for part in metrics["corruptions"].values():
         assert {f"{name}_drop" for name in missing} == {name for name in part if part[name] is None} - {"severity"}
         assert part["similarity_drop"] >= 0
         assert part["interval"] == {}
-    assert found["sweeps"]["blur"][0]["auc"] is None
+    assert metrics["sweeps"]["blur"][0]["auc"] is None
 
 
 @pytest.mark.slow
 def test_single_photos_have_only_similarity_interval(embedder: Embedder, tmp_path: Path):
-    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
-    assert found["degradations"]["noise"]["interval"].keys() == {"similarity_drop"}
+    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
+    assert metrics["corruptions"]["noise"]["interval"].keys() == {"similarity_drop"}
 
 
 def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
-    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
-    assert found["photos"] == 6
-    assert found["degradations"]["blur"]["similarity_drop"] < 0.1
+    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
+    assert metrics["photos"] == 6
+    assert metrics["corruptions"]["blur"]["similarity_drop"] < 0.1
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
-    one = robustness(build_context(Embedder(mean_color_bundle, threads=1), table)).figures
-    many = robustness(build_context(Embedder(mean_color_bundle, threads=3), table)).figures
-    assert json.loads(json.dumps(one)) == json.loads(json.dumps(many))
-    # A photo's noise is its own, whichever photos are probed beside it.
-    alone = robustness(build_context(Embedder(mean_color_bundle), table.rows(np.arange(3)))).figures
-    apart = [
-        robustness(build_context(Embedder(mean_color_bundle), table.rows(np.array([row])))).figures for row in range(3)
+    single_thread = robustness(build_context(Embedder(mean_color_bundle, threads=1), table)).figures
+    three_threads = robustness(build_context(Embedder(mean_color_bundle, threads=3), table)).figures
+    assert json.loads(json.dumps(single_thread)) == json.loads(json.dumps(three_threads))
+    # The noise of a photo does not depend on the other photos.
+    together = robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.arange(3)))).figures
+    separately = [
+        robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.array([row])))).figures
+        for row in range(3)
     ]
-    assert alone["degradations"]["noise"]["similarity_drop"] == pytest.approx(
-        np.mean([found["degradations"]["noise"]["similarity_drop"] for found in apart])
+    assert together["corruptions"]["noise"]["similarity_drop"] == pytest.approx(
+        np.mean([metrics["corruptions"]["noise"]["similarity_drop"] for metrics in separately])
     )
 
 
@@ -173,24 +174,24 @@ def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_p
 def test_probed_photos_are_searched_among_all_photos(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
-    monkeypatch.setattr("familiar.evaluation.suites.robustness.PROBED_PHOTOS", 10)
+    context = build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
+    monkeypatch.setattr("familiar.evaluation.suites.robustness.MAX_PHOTOS", 10)
     opened: set[int] = set()
     monkeypatch.setattr(
         EvaluationContext, "crop", lambda self, row, crop=EvaluationContext.crop: opened.add(row) or crop(self, row)
     )
-    found = robustness(measured).figures
-    rows = measured.sample_of(10)
-    assert (found["photos"], found["identities"], found["seed"]) == (10, 5, 0)
+    metrics = robustness(context).figures
+    rows = context.sample_rows(10)
+    assert (metrics["photos"], metrics["identities"], metrics["seed"]) == (10, 5, 0)
     assert opened == set(rows.tolist())
-    similarity = measured.embeddings @ measured.embeddings.T
+    similarity = context.embeddings @ context.embeddings.T
     np.fill_diagonal(similarity, -2)
-    hits = measured.labels[similarity.argmax(axis=1)] == measured.labels
-    assert found["clean"]["recall_at_1"] == pytest.approx(hits[rows].mean())
-    assert found["degradations"]["blur"]["interval"] == {}  # five identities
+    hits = context.labels[similarity.argmax(axis=1)] == context.labels
+    assert metrics["clean"]["recall_at_1"] == pytest.approx(hits[rows].mean())
+    assert metrics["corruptions"]["blur"]["interval"] == {}  # five identities
 
 
-def test_flip_applies_to_degraded_photos(embedder: Embedder, tmp_path: Path):
+def test_flip_applies_to_corrupted_photos(embedder: Embedder, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 3, 2))
     flips: list[bool] = []
     run = embedder.run
@@ -200,18 +201,18 @@ def test_flip_applies_to_degraded_photos(embedder: Embedder, tmp_path: Path):
 
 
 def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
-    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
-    one_point = replace(measured, embeddings=np.tile(measured.embeddings[:1], (8, 1)))
-    asked = perturbation.probe(one_point.labels, np.arange(8))
-    found = perturbation.answer(asked, one_point.embeddings, one_point.embeddings)
-    assert (found.recall_at_1, found.auc) == (0.0, 0.5)
+    context = build_context(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
+    one_point = replace(context, embeddings=np.tile(context.embeddings[:1], (8, 1)))
+    setup = perturbation.make_setup(one_point.labels, np.arange(8))
+    metrics = perturbation.run_setup(setup, one_point.embeddings, one_point.embeddings)
+    assert (metrics.recall_at_1, metrics.auc) == (0.0, 0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.shared_data
 def test_stronger_noise_increases_similarity_drop_on_real_cats(shared_data: Path, embedder: Embedder):
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()
-    found = robustness(build_context(embedder, table)).figures
-    drops = [step["similarity_drop"] for step in found["sweeps"]["noise"]]
+    metrics = robustness(build_context(embedder, table)).figures
+    drops = [step["similarity_drop"] for step in metrics["sweeps"]["noise"]]
     assert drops == sorted(drops)
     assert all(0 <= drop < 0.1 for drop in drops)

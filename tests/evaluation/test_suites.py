@@ -1,4 +1,4 @@
-"""Each suite puts metrics together; what it adds - halves, draws, slices, LFW's files - is checked here."""
+"""The suites: what they add to the metrics, such as halves, draws, slices and LFW's files."""
 
 import csv
 import json
@@ -38,25 +38,25 @@ from familiar.metrics.verification import verification as verification_figures
 pytestmark = pytest.mark.slow
 
 
-def slow_pairs(found: EvaluationContext) -> tuple[np.ndarray, np.ndarray]:
-    rows = found.embeddings.astype(np.float64)
+def slow_pairs(context: EvaluationContext) -> tuple[np.ndarray, np.ndarray]:
+    rows = context.embeddings.astype(np.float64)
     left, right = np.triu_indices(len(rows), 1)
     scores = (rows[left] * rows[right]).sum(axis=1)
-    return scores, found.labels[left] == found.labels[right]
+    return scores, context.labels[left] == context.labels[right]
 
 
-def test_verification_uses_every_pair(measured):
-    found = measured()
-    scores, same = slow_pairs(found)
-    figures = verification(found).figures
+def test_verification_uses_every_pair(make_context):
+    context = make_context()
+    scores, same = slow_pairs(context)
+    figures = verification(context).figures
     assert figures["pairs"] == "all"
     assert (figures["same_pairs"], figures["different_pairs"]) == (same.sum(), (~same).sum())
     assert figures["auc"] == pytest.approx(roc_auc_score(same, scores), abs=1e-6)
     assert figures["average_precision"] == pytest.approx(average_precision_score(same, scores), abs=1e-6)
-    at_balanced = figures["at_bundle_thresholds"]["balanced"]
-    accepted = scores >= at_balanced["similarity"]
+    balanced = figures["at_bundle_thresholds"]["balanced"]
+    accepted = scores >= balanced["similarity"]
     tar, far = accepted[same].mean(), accepted[~same].mean()
-    assert (at_balanced["tar"], at_balanced["far"]) == (pytest.approx(tar), pytest.approx(far))
+    assert (balanced["tar"], balanced["far"]) == (pytest.approx(tar), pytest.approx(far))
     for name in ("auc", "average_precision", "eer", "at_bundle_thresholds.balanced.accuracy"):
         low, high = figures["interval"][name]
         value = figures
@@ -65,29 +65,29 @@ def test_verification_uses_every_pair(measured):
         assert low <= value <= high, name
 
 
-def test_reliability_uses_bundle_calibration_curve(measured):
-    found = measured()
-    scores, same = slow_pairs(found)
-    calibration = found.embedder.metadata.calibration
-    said = 1 / (1 + np.exp(-(calibration.slope * scores + calibration.intercept)))
-    probability = verification(found).figures["probability"]
+def test_reliability_uses_bundle_calibration_curve(make_context):
+    context = make_context()
+    scores, same = slow_pairs(context)
+    calibration = context.embedder.metadata.calibration
+    probabilities = 1 / (1 + np.exp(-(calibration.slope * scores + calibration.intercept)))
+    probability = verification(context).figures["probability"]
     weights = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
-    bins = np.minimum((said * 15).astype(int), 14)
-    kept = [b for b in range(15) if (bins == b).any()]
-    assert [row["weight"] for row in probability["bins"]] == pytest.approx([weights[bins == b].sum() for b in kept])
+    bins = np.minimum((probabilities * 15).astype(int), 14)
+    nonempty = [b for b in range(15) if (bins == b).any()]
+    assert [row["weight"] for row in probability["bins"]] == pytest.approx([weights[bins == b].sum() for b in nonempty])
     assert [row["observed"] for row in probability["bins"]] == pytest.approx(
-        [weights[(bins == b) & same].sum() / weights[bins == b].sum() for b in kept]
+        [weights[(bins == b) & same].sum() / weights[bins == b].sum() for b in nonempty]
     )
 
 
-def test_verification_uses_requested_sampled_or_listed_pairs(measured):
-    whole = measured(identities=30)
-    drawn = verification(replace(whole, asked=EvaluationOptions(pairs="balanced", pair_count=200))).figures
+def test_verification_uses_requested_sampled_or_listed_pairs(make_context):
+    context = make_context(identities=30)
+    drawn = verification(replace(context, options=EvaluationOptions(pairs="balanced", pair_count=200))).figures
     assert (drawn["pairs"], drawn["same_pairs"], drawn["different_pairs"]) == ("balanced", 100, 100)
-    drawn = verification(replace(whole, asked=EvaluationOptions(pairs="natural", pair_count=2000))).figures
+    drawn = verification(replace(context, options=EvaluationOptions(pairs="natural", pair_count=2000))).figures
     assert (drawn["pairs"], drawn["same_pairs"] + drawn["different_pairs"]) == ("natural", 2000)
     assert drawn["same_pairs"] < 200
-    listed = replace(whole, pairs=Pairs(np.array([0, 0]), np.array([1, 9]), np.array([True, False])))
+    listed = replace(context, pairs=Pairs(np.array([0, 0]), np.array([1, 9]), np.array([True, False])))
     assert verification(listed).figures["pairs"] == "listed"
 
 
@@ -99,79 +99,81 @@ def test_gallery_half_takes_half_the_photos_per_identity(labels):
         assert enrolled[labels == label].sum() == (photos + 1) // 2
 
 
-def test_retrieval_reports_leave_one_out_and_gallery_metrics(measured):
-    found = measured()
-    figures = retrieval(found).figures
-    assert figures["recall_at_1"] == retrieval_figures(found.embeddings, found.labels).recall_at_k[1]
-    half = gallery_half(found.labels, 0)
-    ranked = rank_queries(found.embeddings[~half], found.labels[~half], (found.embeddings[half], found.labels[half]))
+def test_retrieval_reports_leave_one_out_and_gallery_metrics(make_context):
+    context = make_context()
+    figures = retrieval(context).figures
+    assert figures["recall_at_1"] == retrieval_figures(context.embeddings, context.labels).recall_at_k[1]
+    half = gallery_half(context.labels, 0)
+    ranked = rank_queries(
+        context.embeddings[~half], context.labels[~half], (context.embeddings[half], context.labels[half])
+    )
     assert figures["query_gallery"]["mrr"] == pytest.approx((1 / ranked.first_match_rank).mean())
     assert (figures["query_gallery"]["queries"], figures["query_gallery"]["gallery"]) == (24, 24)
 
 
-def test_triplets_equal_closed_form(measured):
-    found = measured(identities=2, per=2, dim=2)
+def test_triplets_equal_closed_form(make_context):
+    context = make_context(identities=2, per=2, dim=2)
     rows = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
-    figures = triplets(replace(found, embeddings=rows)).figures
+    figures = triplets(replace(context, embeddings=rows)).figures
     assert (figures["triplets"], figures["violation_rate"]) == (8, 0.25)
     assert figures["average_margin"] == pytest.approx(0.58)
 
 
-def test_clustering_uses_bundle_high_precision_threshold(measured):
-    figures = clustering(measured(noise=0.02)).figures
+def test_clustering_uses_bundle_high_precision_threshold(make_context):
+    figures = clustering(make_context(noise=0.02)).figures
     assert figures["groups"]["bcubed"] == {"precision": 1.0, "recall": 1.0, "f": 1.0}
-    lowered = 0.9 * (1 - 0.4 * figures["groups"]["foreignness"])
+    lowered = 0.9 * (1 - 0.4 * figures["groups"]["domain_shift"])
     assert figures["groups"]["threshold"] == pytest.approx(lowered)
-    assert clustering(measured(identities=7)).figures["groups"]["threshold"] == 0.9  # too few to adapt to
+    assert clustering(make_context(identities=7)).figures["groups"]["threshold"] == 0.9  # too few for whitening
     assert figures["groups"]["groups"] == figures["groups"]["identities"] == figures["kmeans"]["k"] == 12
     assert figures["kmeans"]["ami"] == 1.0
-    one = measured(identities=1)
+    single_identity = make_context(identities=1)
     with pytest.raises(NothingToMeasure, match="two identities"):
-        clustering(one)
-    alone = clustering(measured(per=1)).figures["groups"]
-    assert (alone["pairwise"], alone["bcubed"]) == (None, None)
+        clustering(single_identity)
+    single_photos = clustering(make_context(per=1)).figures["groups"]
+    assert (single_photos["pairwise"], single_photos["bcubed"]) == (None, None)
 
 
-def test_separation_and_identification_score_perfect_embeddings(measured):
-    perfect = measured(noise=0.01)
+def test_separation_and_identification_score_perfect_embeddings(make_context):
+    perfect = make_context(noise=0.01)
     figures = separation(perfect).figures
     assert figures["silhouette"] > 0.95
     assert figures["same"]["percentiles"]["5"] > 0.99 > figures["different"]["percentiles"]["95"]
     assert figures["dunn"]["centroids"] > 5
-    named = identification(perfect).figures
-    assert (named["rank_1"], named["enrolled_identities"]) == (1.0, 6)
-    assert (named["known_probes"], named["unknown_probes"]) == (18, 24)
-    assert named["dir_at_far"] == {"1e-1": None, "1e-2": None, "1e-3": None}  # fewer than 100 unknown ones
+    identified = identification(perfect).figures
+    assert (identified["rank_1"], identified["enrolled_identities"]) == (1.0, 6)
+    assert (identified["known_probes"], identified["unknown_probes"]) == (18, 24)
+    assert identified["dir_at_far"] == {"1e-1": None, "1e-2": None, "1e-3": None}  # fewer than 100 unknown ones
 
 
-def test_harmonic_measures_each_prefix(measured):
-    found = measured(dim=3)
+def test_harmonic_measures_each_prefix(make_context):
+    context = make_context(dim=3)
     with pytest.raises(NothingToMeasure, match="full length"):
-        harmonic(found)
-    metadata = replace(found.embedder.metadata, prefixes=(2, 3))
-    bundle = replace(found.embedder.bundle, metadata=metadata)
-    embedder = type(found.embedder)(bundle)
-    rows = harmonic(replace(found, embedder=embedder)).figures["prefixes"]
+        harmonic(context)
+    metadata = replace(context.embedder.metadata, prefixes=(2, 3))
+    bundle = replace(context.embedder.bundle, metadata=metadata)
+    embedder = type(context.embedder)(bundle)
+    rows = harmonic(replace(context, embedder=embedder)).figures["prefixes"]
     assert [(row["components"], row["bytes"]) for row in rows] == [(2, 8), (3, 12)]
-    assert rows[0]["saved"] == pytest.approx(1 / 3)
-    short = retrieval_figures(prefix(found.embeddings, 2), found.labels)
+    assert rows[0]["saved_fraction"] == pytest.approx(1 / 3)
+    short = retrieval_figures(prefix(context.embeddings, 2), context.labels)
     assert rows[0]["retrieval"]["recall_at_1"] == short.recall_at_k[1]
-    assert rows[1]["verification"]["auc"] == verification(found).figures["auc"]
+    assert rows[1]["verification"]["auc"] == verification(context).figures["auc"]
 
 
 def test_overfitting_compares_equal_galleries(colors, mean_color_bundle):
     whole = scan_folders(colors)
-    trained = whole.of_identities(whole.names[:6])
-    tested = build_context(Embedder(mean_color_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
-    figures = overfitting(tested).figures
-    assert (figures["identities"], figures["photos_each"]) == (6, 2)
+    trained = whole.select_identities(whole.names[:6])
+    context = build_context(Embedder(mean_color_bundle), whole.select_identities(whole.names[6:]), trained_on=trained)
+    figures = overfitting(context).figures
+    assert (figures["identities"], figures["photos_per_identity"]) == (6, 2)
     assert figures["gap"] == pytest.approx(figures["train_recall_at_1"] - figures["test_recall_at_1"])
     # The same identities on both sides have no gap, whatever is drawn.
     both = build_context(Embedder(mean_color_bundle), whole, trained_on=trained)
     assert overfitting(both).figures["test_recall_at_1"] == figures["test_recall_at_1"]
-    for nothing in (None, trained.rows(np.arange(0))):
+    for no_photos in (None, trained.select_rows(np.arange(0))):
         with pytest.raises(NothingToMeasure, match="trained on"):
-            overfitting(replace(tested, trained_on=nothing))
+            overfitting(replace(context, trained_on=no_photos))
     with pytest.raises(NothingToMeasure, match="two others"):
         overfitting(replace(build_context(Embedder(mean_color_bundle), trained), trained_on=trained))
 
@@ -184,43 +186,42 @@ def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
     return path
 
 
-def test_slices_are_sorted_worst_first(measured, tmp_path):
-    good = measured(identities=6, noise=0.05)
-    bad = measured(identities=6, noise=3.0, seed=4)
-    whole = measured()
-    found = replace(whole, embeddings=np.concatenate([good.embeddings, bad.embeddings]))
+def test_slices_are_sorted_worst_first(make_context, tmp_path):
+    good = make_context(identities=6, noise=0.05)
+    bad = make_context(identities=6, noise=3.0, seed=4)
+    context = replace(make_context(), embeddings=np.concatenate([good.embeddings, bad.embeddings]))
     facts = [{"identity": f"{identity:02d}", "light": "day" if identity < 6 else "night"} for identity in range(12)]
-    asked = EvaluationOptions(slices=write_csv(tmp_path / "facts.csv", facts))
-    rows = slices(replace(found, asked=asked)).figures["columns"]["light"]
+    options = EvaluationOptions(slices=write_csv(tmp_path / "facts.csv", facts))
+    rows = slices(replace(context, options=options)).figures["columns"]["light"]
     assert [row["value"] for row in rows] == ["night", "day"]
     assert [(row["photos"], row["identities"]) for row in rows] == [(24, 6), (24, 6)]
     night = np.arange(24, 48)
-    ranks = rank_queries(found.embeddings, found.labels).first_match_rank
+    ranks = rank_queries(context.embeddings, context.labels).first_match_rank
     assert rows[0]["retrieval"]["recall_at_1"] == np.mean(ranks[night] == 1)  # among all photos
-    alone = found.of_rows(night)
-    assert rows[0]["verification"]["auc"] == verification(alone).figures["auc"]  # among its own
-    one = replace(asked, suites=("slices", "separation"))
-    assert "separation" in slices(replace(found, asked=one)).figures["columns"]["light"][0]
+    night_context = context.select_rows(night)
+    assert rows[0]["verification"]["auc"] == verification(night_context).figures["auc"]  # among its own
+    more_suites = replace(options, suites=("slices", "separation"))
+    assert "separation" in slices(replace(context, options=more_suites)).figures["columns"]["light"][0]
     with pytest.raises(NothingToMeasure, match="--slices"):
-        slices(found)
+        slices(context)
 
 
-def test_unmeasurable_slice_has_reason_and_is_last(measured, tmp_path):
-    facts = [{"photo": f"{row}.png", "kind": "alone" if row == 0 else "many"} for row in range(48)]
-    asked = EvaluationOptions(("slices", "verification"), slices=write_csv(tmp_path / "facts.csv", facts))
-    rows = slices(measured(asked=asked)).figures["columns"]["kind"]
-    assert [row["value"] for row in rows] == ["many", "alone"]
+def test_unmeasurable_slice_has_reason_and_is_last(make_context, tmp_path):
+    facts = [{"photo": f"{row}.png", "size": "single" if row == 0 else "many"} for row in range(48)]
+    options = EvaluationOptions(("slices", "verification"), slices=write_csv(tmp_path / "facts.csv", facts))
+    rows = slices(make_context(options=options)).figures["columns"]["size"]
+    assert [row["value"] for row in rows] == ["many", "single"]
     assert rows[1]["verification"] is None
     assert "verification" in rows[1]["reasons"]
 
 
 def lfw_folder(root: Path, folds: int = 2, each: int = 3) -> None:
-    """Pairs of consecutive photos in `folds` folds, and a View 1 of the same."""
+    """Write pairs of consecutive photos in `folds` folds, and a View 1 of the same."""
     lines = []
     for fold in range(folds):
-        people = [f"Person_{(fold * each + place) % 12:02d}" for place in range(each + 1)]
+        people = [f"Person_{(fold * each + index) % 12:02d}" for index in range(each + 1)]
         lines += [f"{name}\t1\t2" for name in people[:each]]
-        lines += [f"{name}\t1\t{other}\t2" for name, other in pairwise(people)]
+        lines += [f"{first}\t1\t{second}\t2" for first, second in pairwise(people)]
     (root / "pairs.txt").write_text(f"{folds}\t{each}\n" + "\n".join(lines) + "\n")
     for name in ("pairsDevTrain.txt", "pairsDevTest.txt"):
         (root / name).write_text(f"{each}\n" + "\n".join(lines[: 2 * each]) + "\n")
@@ -228,34 +229,34 @@ def lfw_folder(root: Path, folds: int = 2, each: int = 3) -> None:
 
 def test_lfw_reads_pair_files_in_data_folder(colors, mean_color_bundle):
     table = scan_folders(colors)
-    without = build_context(Embedder(mean_color_bundle), table)
-    assert not SUITES["lfw"].applies(without)
+    context = build_context(Embedder(mean_color_bundle), table)
+    assert not SUITES["lfw"].applies(context)
     with pytest.raises(NothingToMeasure, match=r"pairs\.txt"):
-        lfw(without)
+        lfw(context)
     lfw_folder(colors)
-    found = lfw(without).figures
-    assert SUITES["lfw"].applies(without)
-    accuracies = [fold["accuracy"] for fold in found["view_2"]["folds"]]
-    assert found["view_2"]["accuracy"] == pytest.approx(np.mean(accuracies))
-    assert found["view_2"]["standard_error"] == pytest.approx(np.std(accuracies, ddof=1) / np.sqrt(2))
-    assert found["view_1"]["pairs"] == 6
+    metrics = lfw(context).figures
+    assert SUITES["lfw"].applies(context)
+    accuracies = [fold["accuracy"] for fold in metrics["view_2"]["folds"]]
+    assert metrics["view_2"]["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert metrics["view_2"]["standard_error"] == pytest.approx(np.std(accuracies, ddof=1) / np.sqrt(2))
+    assert metrics["view_1"]["pairs"] == 6
     (colors / "pairs.txt").unlink()
     (colors / "pairsDevTrain.txt").write_text("3\nNobody\t1\t2\n")
     with pytest.raises(NothingToMeasure, match="Nobody"):
-        lfw(without)
+        lfw(context)
 
 
-def test_undefined_suites_are_none_with_reason(measured):
+def test_undefined_suites_are_none_with_reason(make_context):
     names = ["retrieval", "verification", "triplets", "separation", "identification"]
-    singles = run_suites(measured(per=1), names)
+    singles = run_suites(make_context(per=1), names)
     for name in names:
-        assert singles.parts[name] is None, name
+        assert singles.metrics[name] is None, name
         assert singles.reasons[name], name
-    one = run_suites(measured(identities=1), ["verification", "clustering", "triplets", "separation"])
-    assert set(one.reasons) == {"verification", "clustering", "triplets", "separation"}
-    assert "different" in one.reasons["verification"]
-    collapsed = measured(embeddings=np.tile(normalize(np.ones((1, 8), np.float32)), (48, 1)))
-    figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).parts
+    single_identity = run_suites(make_context(identities=1), ["verification", "clustering", "triplets", "separation"])
+    assert set(single_identity.reasons) == {"verification", "clustering", "triplets", "separation"}
+    assert "different" in single_identity.reasons["verification"]
+    collapsed = make_context(embeddings=np.tile(normalize(np.ones((1, 8), np.float32)), (48, 1)))
+    figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).metrics
     assert figures["retrieval"]["recall_at_1"] == 0.0
     assert figures["verification"]["auc"] == 0.5
     assert figures["triplets"]["violation_rate"] == 1.0
@@ -264,12 +265,12 @@ def test_undefined_suites_are_none_with_reason(measured):
         run_suites(collapsed, ["clairvoyance"])
 
 
-def test_intervals_and_replicates_have_metric_paths_as_names(measured):
-    found = run_suites(
-        measured(identities=30), ["retrieval", "verification", "clustering", "triplets", "identification"]
+def test_intervals_and_replicates_have_metric_paths_as_names(make_context):
+    results = run_suites(
+        make_context(identities=30), ["retrieval", "verification", "clustering", "triplets", "identification"]
     )
-    for suite, replicates in found.replicates.items():
-        figures = found.parts[suite]
+    for suite, replicates in results.replicates.items():
+        figures = results.metrics[suite]
         assert figures["interval"].keys() == replicates.keys(), suite
         for path in replicates:
             value = figures
@@ -278,71 +279,71 @@ def test_intervals_and_replicates_have_metric_paths_as_names(measured):
             low, high = figures["interval"][path]
             assert isinstance(value, float)
             assert low - 0.15 <= value <= high + 0.15, path
-    json.dumps(found.parts, allow_nan=False)
+    json.dumps(results.metrics, allow_nan=False)
 
 
-def test_few_identities_have_no_interval(measured):
-    found = run_suites(measured(identities=9), ["retrieval", "verification", "clustering", "triplets"])
-    assert all(part["interval"] == {} for part in found.parts.values())
-    assert not found.replicates
+def test_few_identities_have_no_interval(make_context):
+    results = run_suites(make_context(identities=9), ["retrieval", "verification", "clustering", "triplets"])
+    assert all(part["interval"] == {} for part in results.metrics.values())
+    assert not results.replicates
 
 
-def test_slices_csv_adds_slices_to_any_suites(measured, tmp_path):
+def test_slices_csv_adds_slices_to_any_suites(make_context, tmp_path):
     facts = [{"identity": f"{identity:02d}", "side": "ab"[identity % 2]} for identity in range(12)]
-    asked = EvaluationOptions(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
-    found = run_suites(measured(asked=asked), asked.suites).parts
-    assert found.keys() == {"retrieval", "slices"}
-    (row, _) = found["slices"]["columns"]["side"]
+    options = EvaluationOptions(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
+    results = run_suites(make_context(options=options), options.suites).metrics
+    assert results.keys() == {"retrieval", "slices"}
+    (row, _) = results["slices"]["columns"]["side"]
     assert "retrieval" in row
     assert "verification" not in row
 
 
-def test_recall_at_k_is_none_without_more_than_k_candidates(measured):
-    few = retrieval(measured(identities=2, per=3)).figures
+def test_recall_at_k_is_none_without_more_than_k_candidates(make_context):
+    few = retrieval(make_context(identities=2, per=3)).figures
     assert few["recall_at_1"] is not None
     assert few["recall_at_5"] is None  # five others are searched
     assert few["recall_at_10"] is None
-    named = identification(measured(identities=8)).figures
-    assert named["rank_1"] is not None
-    assert named["rank_5"] is None  # four are enrolled
+    identified = identification(make_context(identities=8)).figures
+    assert identified["rank_1"] is not None
+    assert identified["rank_5"] is None  # four are enrolled
 
 
-def test_weighted_pair_sample_matches_all_pairs_metrics(measured):
-    """The pairs that are resampled stand for all: their figures are those of every pair."""
-    found = measured(identities=150, per=4, noise=0.9)
-    judged = found.judged
-    assert (judged.which, len(judged.scores) < judged.counts.same + judged.counts.different) == ("all", True)
-    assert judged.weights[judged.pairs.same].sum() == pytest.approx(judged.counts.same)
-    assert judged.weights[~judged.pairs.same].sum() == pytest.approx(judged.counts.different)
-    same, weights = judged.pairs.same, judged.weights
-    counts = roc_counts(judged.scores[same], judged.scores[~same], weights[same], weights[~same])
-    of_all = verification_figures(judged.counts)
-    assert average_precision(counts) == pytest.approx(of_all.average_precision, abs=2e-3)
-    assert tar_at_far(counts, 1e-2).tar == pytest.approx(of_all.tar_at_far["1e-2"], abs=1e-9)
-    assert {"tar_at_far.1e-3"} <= verification(found).figures["interval"].keys()
+def test_weighted_pair_sample_matches_all_pairs_metrics(make_context):
+    """The metrics of the weighted sample are those of all pairs."""
+    context = make_context(identities=150, per=4, noise=0.9)
+    scored = context.judged
+    assert (scored.sampling, len(scored.scores) < scored.counts.same + scored.counts.different) == ("all", True)
+    assert scored.weights[scored.pairs.same].sum() == pytest.approx(scored.counts.same)
+    assert scored.weights[~scored.pairs.same].sum() == pytest.approx(scored.counts.different)
+    same, weights = scored.pairs.same, scored.weights
+    counts = roc_counts(scored.scores[same], scored.scores[~same], weights[same], weights[~same])
+    all_pairs = verification_figures(scored.counts)
+    assert average_precision(counts) == pytest.approx(all_pairs.average_precision, abs=2e-3)
+    assert tar_at_far(counts, 1e-2).tar == pytest.approx(all_pairs.tar_at_far["1e-2"], abs=1e-9)
+    assert {"tar_at_far.1e-3"} <= verification(context).figures["interval"].keys()
 
 
 def test_overfitting_ignores_validation_identities(colors, mean_color_bundle):
     whole = scan_folders(colors)
-    found = build_context(
+    context = build_context(
         Embedder(mean_color_bundle),
         whole,
-        trained_on=whole.of_identities(whole.names[:4]),
-        known=frozenset(whole.names[:9]),
+        trained_on=whole.select_identities(whole.names[:4]),
+        seen_identities=frozenset(whole.names[:9]),
     )
-    assert overfitting(found).figures["identities"] == 3
+    assert overfitting(context).figures["identities"] == 3
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), most=st.integers(1, 40))
-def test_sample_covers_many_identities(measured, sizes, most):
+def test_sample_covers_many_identities(make_context, sizes, most):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     table = IdentityTable(
         tuple(Path(f"d/{row}.png") for row in range(len(labels))),
         labels.astype(np.int64),
         tuple(f"d/{label:02d}" for label in range(len(sizes))),
     )
-    rows = replace(measured(), table=table).sample_of(most)
+    rows = replace(make_context(), table=table).sample_rows(most)
     assert 1 <= len(rows) <= most
     assert len(np.unique(rows)) == len(rows)
     if sum(sizes) <= most:

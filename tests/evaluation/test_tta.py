@@ -1,4 +1,4 @@
-"""What mirrored and cropped copies gain a network that embeds a crop as its mean color."""
+"""Gains of test-time augmentation for a network that embeds a crop as its mean color."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from familiar.core.types import Photo
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, build_context
-from familiar.evaluation.suites.tta import enlarged, five_crops, tta
+from familiar.evaluation.suites.tta import enlarge, five_crops, tta
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import Preprocessing
 
@@ -19,7 +19,7 @@ WAYS = ("flip", "five_crops")
 
 
 def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: float = 60.0) -> Path:
-    """Two colors left and right, their border anywhere: crops of a photo differ in their mean."""
+    """Write photos of two colors, left and right of a random border: crops of a photo differ in their mean."""
     generator = np.random.default_rng(2)
     for identity in range(identities):
         colors = generator.integers(20, 230, (2, 3))
@@ -34,11 +34,11 @@ def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: flo
 
 
 class LeftHalf(Embedder):
-    """Sees the mean color of the left half alone, so that mirror images differ."""
+    """An embedder of the mean color of the left half only, so that mirror images differ."""
 
     def _run_once(self, images: np.ndarray) -> np.ndarray:
-        left = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
-        return left / np.linalg.norm(left, axis=1, keepdims=True)
+        left_mean = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
+        return left_mean / np.linalg.norm(left_mean, axis=1, keepdims=True)
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def left_half(mean_color_bundle: Path) -> Embedder:
     return LeftHalf(mean_color_bundle, threads=2)
 
 
-def slow_figures(embeddings: np.ndarray, labels: np.ndarray, among: np.ndarray) -> dict[str, float]:
+def slow_metrics(embeddings: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
     similarity = embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)
-    pairs = [(i, j) for i in among for j in among if i < j]
+    pairs = [(i, j) for i in rows for j in rows if i < j]
     auc = roc_auc_score([labels[i] == labels[j] for i, j in pairs], [similarity[pair] for pair in pairs])
     np.fill_diagonal(similarity, -2)
-    return {"recall_at_1": (labels[similarity.argmax(1)] == labels)[among].mean(), "auc": float(auc)}
+    return {"recall_at_1": (labels[similarity.argmax(1)] == labels)[rows].mean(), "auc": float(auc)}
 
 
 def averaged(embeddings: list[np.ndarray]) -> np.ndarray:
@@ -59,19 +59,19 @@ def averaged(embeddings: list[np.ndarray]) -> np.ndarray:
     return total / np.linalg.norm(total, axis=1, keepdims=True)
 
 
-def each_way(measured: EvaluationContext) -> dict[str, np.ndarray]:
-    """By the plainest means: each copy of all photos embedded after the other."""
-    embedder, table = measured.embedder, measured.table
-    crops = [measured.crop(row) for row in range(len(table))]
-    larger = enlarged(embedder.metadata.preprocessing)
+def each_way(context: EvaluationContext) -> dict[str, np.ndarray]:
+    """Embed each variant of all photos in the most obvious way."""
+    embedder, table = context.embedder, context.table
+    crops = [context.crop(row) for row in range(len(table))]
+    larger = enlarge(embedder.metadata.preprocessing)
     bundle = embedder.bundle
-    seen = replace(bundle, metadata=replace(bundle.metadata, preprocessing=larger))
-    whole = replace(measured, embedder=type(embedder)(seen))
-    wholes = [whole.crop(row) for row in range(len(table))]
-    assert {crop.size_px for crop in wholes} == {38}
+    enlarged_bundle = replace(bundle, metadata=replace(bundle.metadata, preprocessing=larger))
+    enlarged = replace(context, embedder=type(embedder)(enlarged_bundle))
+    large_crops = [enlarged.crop(row) for row in range(len(table))]
+    assert {crop.size_px for crop in large_crops} == {38}
     parts = []
-    for top, left in ((0, 0), (0, 6), (6, 0), (6, 6), (3, 3)):
-        cut = [replace(crop, rgb_u8=crop.rgb_u8[top : top + 32, left : left + 32]) for crop in wholes]
+    for y_px, x_px in ((0, 0), (0, 6), (6, 0), (6, 6), (3, 3)):
+        cut = [replace(crop, rgb_u8=crop.rgb_u8[y_px : y_px + 32, x_px : x_px + 32]) for crop in large_crops]
         parts.append(embedder.embed(cut))
     return {
         "plain": embedder.embed(crops),
@@ -83,29 +83,29 @@ def each_way(measured: EvaluationContext) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
     cats, dogs = (halves(tmp_path / name, 6, 4) for name in ("cats", "dogs"))
-    for folder in sorted(dogs.iterdir()):  # others than the cats
+    for folder in sorted(dogs.iterdir()):  # different from the cats
         for photo in folder.iterdir():
             save_photo(Photo(255 - load_photo(photo).rgb_u8, "drawn", (40, 40)), photo)
-    measured = build_context(left_half, scan_folders(cats, dogs))
-    found, ways = tta(measured).figures, each_way(measured)
-    everywhere = np.arange(48)
-    plain = slow_figures(ways["plain"], measured.labels, everywhere)
-    assert found["plain"].keys() == {"recall_at_1", "auc", "ms_a_photo"}
-    assert found["plain"] | plain == found["plain"] | {
+    context = build_context(left_half, scan_folders(cats, dogs))
+    metrics, ways = tta(context).figures, each_way(context)
+    all_rows = np.arange(48)
+    plain = slow_metrics(ways["plain"], context.labels, all_rows)
+    assert metrics["plain"].keys() == {"recall_at_1", "auc", "ms_per_photo"}
+    assert metrics["plain"] | plain == metrics["plain"] | {
         name: pytest.approx(value, abs=1e-4) for name, value in plain.items()
     }
     for way in WAYS:
-        assert found[way]["by_source"].keys() == {"cats", "dogs"}
-        of_parts = {"cats": everywhere[:24], "dogs": everywhere[24:]}
-        for among, part in [(everywhere, found[way])] + [
-            (rows, found[way]["by_source"][source]) for source, rows in of_parts.items()
+        assert metrics[way]["by_source"].keys() == {"cats", "dogs"}
+        rows_by_source = {"cats": all_rows[:24], "dogs": all_rows[24:]}
+        for part_rows, part in [(all_rows, metrics[way])] + [
+            (rows, metrics[way]["by_source"][source]) for source, rows in rows_by_source.items()
         ]:
-            before = slow_figures(ways["plain"], measured.labels, among)
-            after = slow_figures(ways[way], measured.labels, among)
+            before = slow_metrics(ways["plain"], context.labels, part_rows)
+            after = slow_metrics(ways[way], context.labels, part_rows)
             for name in ("recall_at_1", "auc"):
                 assert part[f"{name}_gain"] == pytest.approx(after[name] - before[name], abs=1e-4)
-    assert found["flip"]["auc_gain"] > 0.005  # so that the comparison says something
-    assert (found["photos"], found["seed"]) == (48, 0)
+    assert metrics["flip"]["auc_gain"] > 0.005  # so the comparison means something
+    assert (metrics["photos"], metrics["seed"]) == (48, 0)
 
 
 def test_gains_are_relative_to_plain_photo_with_flip(left_half: Embedder, tmp_path: Path):
@@ -118,7 +118,7 @@ def without_times(figures: dict) -> dict:
     return {
         name: without_times(value) if isinstance(value, dict) else value
         for name, value in figures.items()
-        if name != "ms_a_photo"
+        if name != "ms_per_photo"
     }
 
 
@@ -147,7 +147,7 @@ def test_intervals_contain_their_gains(left_half: Embedder, tmp_path: Path):
 
 
 def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The clock stands still but for the network: three milliseconds a pass."""
+    """The clock advances only in the network: three milliseconds per pass."""
     clock = [0.0]
     run = left_half.run
 
@@ -158,10 +158,10 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
     monkeypatch.setattr(left_half, "run", slow)
     monkeypatch.setattr(left_half, "threads", 1)
     monkeypatch.setattr("time.thread_time", lambda: clock[0])
-    found = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).figures
-    assert found["plain"]["ms_a_photo"] == pytest.approx(3)
-    assert found["flip"]["ms_a_photo"] == pytest.approx(6)
-    assert found["five_crops"]["ms_a_photo"] == pytest.approx(15)
+    metrics = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).figures
+    assert metrics["plain"]["ms_per_photo"] == pytest.approx(3)
+    assert metrics["flip"]["ms_per_photo"] == pytest.approx(6)
+    assert metrics["five_crops"]["ms_per_photo"] == pytest.approx(15)
 
 
 @pytest.mark.parametrize(
@@ -177,23 +177,23 @@ def test_undefined_metrics_are_none(
         part = outcome.figures[way]
         assert {name for name in part if part[name] is None} == {f"{name}_gain" for name in missing}
         assert part["interval"] == {}
-        assert part["ms_a_photo"] > 0
+        assert part["ms_per_photo"] > 0
 
 
 def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
-    found = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
-    assert found["photos"] == 6
+    metrics = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
+    assert metrics["photos"] == 6
 
 
 def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    measured = build_context(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
-    monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
-    rows = measured.sample_of(10)
-    found = tta(measured).figures
-    alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(10))
-    assert found["photos"] == 10
-    assert found["plain"]["recall_at_1"] == pytest.approx(alone["recall_at_1"])
-    assert found["plain"]["auc"] == pytest.approx(alone["auc"], abs=1e-4)
+    context = build_context(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
+    monkeypatch.setattr("familiar.evaluation.suites.tta.MAX_PHOTOS", 10)
+    rows = context.sample_rows(10)
+    metrics = tta(context).figures
+    expected = slow_metrics(context.embeddings[rows], context.labels[rows], np.arange(10))
+    assert metrics["photos"] == 10
+    assert metrics["plain"]["recall_at_1"] == pytest.approx(expected["recall_at_1"])
+    assert metrics["plain"]["auc"] == pytest.approx(expected["auc"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: P
     ],
 )
 def test_enlarged_scales_size_by_132_over_112(preprocessing: Preprocessing, size_px: int, resize_px: int):
-    larger = enlarged(preprocessing)
+    larger = enlarge(preprocessing)
     assert (larger.size_px, larger.resize_px) == (size_px, resize_px)
     assert replace(larger, size_px=preprocessing.size_px, resize_px=preprocessing.resize_px) == preprocessing
 
 
 def test_five_crops_are_the_corners_and_the_middle():
     pixels = np.arange(5 * 5).reshape(5, 5, 1).repeat(3, axis=2).astype(np.uint8)
-    found = five_crops(pixels, 3)
-    assert [crop[0, 0, 0] for crop in found] == [0, 2, 10, 12, 6]
-    assert {crop.shape for crop in found} == {(3, 3, 3)}
+    crops = five_crops(pixels, 3)
+    assert [crop[0, 0, 0] for crop in crops] == [0, 2, 10, 12, 6]
+    assert {crop.shape for crop in crops} == {(3, 3, 3)}

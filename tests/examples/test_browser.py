@@ -92,16 +92,16 @@ def opened(context: BrowserContext, origin: str) -> Iterator[Page]:
     """The page, ready. In the end it has told the console of no error and asked no other origin for anything."""
     page = context.new_page()
     errors: list[str] = []
-    asked: list[str] = []
+    requests: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(f"{origin}/index.html")
     expect(page.get_by_role("status")).to_contain_text("Choose a bundle")
     yield page
     # That no default bundle lies beside the page is the browser's remark, not the page's.
     assert [error for error in errors if "404" not in error] == []
-    assert [url for url in asked if not url.startswith((origin, f"blob:{origin}", "data:,"))] == []
+    assert [url for url in requests if not url.startswith((origin, f"blob:{origin}", "data:,"))] == []
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +185,14 @@ def test_embeddings_match_python(
     bundle = make_bundle("random", preprocessing)
     choose_bundle(opened, bundle)
     choose_photos(opened, photos)
-    found = save(opened)
+    saved = save(opened)
     expected = embed_photos(Embedder(bundle), photos)
-    assert found.names == [photos[row].name for row in expected.rows]
-    assert found.skipped == UNREADABLE
-    np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-3, rtol=0)
+    assert saved.names == [photos[row].name for row in expected.rows]
+    assert saved.skipped == UNREADABLE
+    np.testing.assert_allclose(saved.embeddings, expected.embeddings, atol=1e-3, rtol=0)
     for name in UNREADABLE:
         expect(opened.get_by_role("list", name="Files left out")).to_contain_text(f"{name} left out")
-    for name in found.names:
+    for name in saved.names:
         expect(opened.get_by_role("button", name=name)).to_contain_text(" ms")
 
 
@@ -238,8 +238,8 @@ def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundl
         expected = {frozenset(np.flatnonzero(groups == number).tolist()) for number in set(groups)}
         assert {frozenset(members) for members in save(opened).groups} == expected
         headings = opened.get_by_role("heading", level=3)
-        alone = sum(len(members) == 1 for members in expected)
-        assert headings.count() == len(expected) - alone + (alone > 0)
+        singletons = sum(len(members) == 1 for members in expected)
+        assert headings.count() == len(expected) - singletons + (singletons > 0)
 
 
 @pytest.mark.exhaustive
@@ -277,12 +277,12 @@ def test_loads_model_onnx_from_its_own_folder(
 ):
     shutil.copy(make_bundle("random"), served / "model.onnx")
     page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
     page.goto(origin)
     expect(page.get_by_role("status")).to_contain_text("Ready")
     (served / "model.onnx").unlink()
-    assert said == []
+    assert messages == []
 
 
 @pytest.mark.exhaustive
@@ -294,7 +294,7 @@ def test_missing_node_modules_message_suggests_npm_ci(context: BrowserContext, o
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
+    ("position", "text"),
     [
         (1000, "changed since it was exported"),
         (-100, "was cut or changed"),
@@ -302,13 +302,13 @@ def test_missing_node_modules_message_suggests_npm_ci(context: BrowserContext, o
     ],
     ids=["a weight", "the metadata", "the last byte"],
 )
-def test_rejects_modified_bundle(opened: Page, make_bundle: MakeBundle, tmp_path: Path, place: int, says: str):
+def test_rejects_modified_bundle(opened: Page, make_bundle: MakeBundle, tmp_path: Path, position: int, text: str):
     content = bytearray(make_bundle("random").read_bytes())
-    content[place] ^= 1
+    content[position] ^= 1
     (tmp_path / "changed.onnx").write_bytes(content)
     opened.get_by_label("Choose a bundle").set_input_files(tmp_path / "changed.onnx")
     expect(opened.get_by_role("status")).to_contain_text("changed.onnx: ")
-    expect(opened.get_by_role("status")).to_contain_text(says)
+    expect(opened.get_by_role("status")).to_contain_text(text)
 
 
 def test_rejects_file_that_is_not_a_bundle(opened: Page, photos: list[Path], tmp_path: Path):
@@ -338,10 +338,10 @@ def test_bundle_of_another_space_embeds_all_photos_again(opened: Page, make_bund
     other = make_bundle("other", CENTER_CROP, seed=1)
     opened.get_by_label("Choose a bundle").set_input_files(other)
     expect(opened.get_by_role("status")).to_contain_text("another space: all photos were embedded again")
-    found = save(opened)
-    assert found.space_id == "other"
+    saved = save(opened)
+    assert saved.space_id == "other"
     expected = embed_photos(Embedder(other), photos).embeddings
-    np.testing.assert_allclose(found.embeddings, expected, atol=1e-3, rtol=0)
+    np.testing.assert_allclose(saved.embeddings, expected, atol=1e-3, rtol=0)
 
 
 def test_uncalibrated_bundle_shows_notice_and_no_probability(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
@@ -358,7 +358,7 @@ def test_content_security_policy_blocks_other_origins(context: BrowserContext, o
     page = context.new_page()
     page.goto(origin)
     refused: list[str] = []
-    page.on("console", lambda said: refused.append(said.text))
+    page.on("console", lambda message: refused.append(message.text))
     other = origin.replace("127.0.0.1", "localhost")
     with pytest.raises(Error, match="Failed to fetch"):
         page.evaluate("url => fetch(url, {mode: 'no-cors'})", other)
@@ -371,7 +371,7 @@ def test_deploy_docs_javascript_matches_python(opened: Page, served: Path, make_
     bundle, first, second = make_bundle("random"), photos[0], photos[-1]
     for path in (bundle, first, second):
         shutil.copy(path, served)
-    found = opened.evaluate(
+    answer = opened.evaluate(
         """async names => {
             const {verify} = await import("./deploy.js");
             const fetched = names.map(async name => new File([await (await fetch(name)).blob()], name));
@@ -380,9 +380,9 @@ def test_deploy_docs_javascript_matches_python(opened: Page, served: Path, make_
         [path.name for path in (bundle, first, second)],
     )
     expected = verify_photos(Embedder(bundle), first, second)
-    assert found["similarity"] == pytest.approx(expected.similarity, abs=1e-3)
-    assert found["probability"] == pytest.approx(expected.probability, abs=1e-2)
-    assert found["same"] == expected.same
+    assert answer["similarity"] == pytest.approx(expected.similarity, abs=1e-3)
+    assert answer["probability"] == pytest.approx(expected.probability, abs=1e-2)
+    assert answer["same"] == expected.same
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""A run that was trained to be rounded, in int8: held against what it was in training."""
+"""Export of a run with quantization-aware training: int8 is compared with the rounded network."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from familiar.embedding.bundle import Bundle
 from familiar.export.bundle import export_run
-from familiar.export.gate import Gate, figures
+from familiar.export.gate import Gate, gate_metrics
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.models.quantized import round_to_8_bits
@@ -46,15 +46,15 @@ def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Pa
     )
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
-    table = run.data_spec().read().of_identities(run.split().validation)
+    table = run.data_spec().read().select_identities(run.split().validation)
     read = read_table(table, run.recipe().input.preprocessing())
     photos = FaceDataset(read.table, read.crops)
-    unrounded = figures(embed_dataset(network, photos), read.table.labels)
+    unrounded = gate_metrics(embed_dataset(network, photos), read.table.labels)
     round_to_8_bits(network)
-    rounded = figures(embed_dataset(network, photos), read.table.labels)
+    rounded = gate_metrics(embed_dataset(network, photos), read.table.labels)
     assert unrounded is not None
     assert rounded is not None
-    assert unrounded.auc != pytest.approx(rounded.auc, abs=1e-4), "else nothing is told apart"
+    assert unrounded.auc != pytest.approx(rounded.auc, abs=1e-4), "otherwise the test distinguishes nothing"
     assert source_auc(int8) == pytest.approx(rounded.auc, abs=2e-3)
     assert source_auc(plain) == pytest.approx(unrounded.auc, abs=2e-3)
     assert plain.metadata.space_id == run.space_id

@@ -4,16 +4,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
-from familiar.export.bias_correction import BATCH, FEWEST_PHOTOS, round_weights
+from familiar.export.bias_correction import BATCH_SIZE, MIN_PHOTOS, round_weights
 from familiar.export.onnx import INPUT_NAME
-from familiar.export.rounding import rows_in_8_bits
+from familiar.export.rounding import quantize_rows
 
 SIZE_PX = 6
-N = 2 * BATCH + 7  # so that the last batch is not as large as the others
+N = 2 * BATCH_SIZE + 7  # so that the last batch is not as large as the others
 
 
 def model_of(nodes, **tensors):
-    """From "images" to "y", without a type of what lies between."""
+    """Build a model from "images" to "y" without types of intermediate values."""
     graph = helper.make_graph(
         nodes,
         "few",
@@ -38,7 +38,7 @@ def numbers(*shape, seed=0):
 
 
 def photos_of_noise(n=N):
-    """With means far from zero, as behind a ReLU."""
+    """Draw photos with means far from zero, as after a ReLU."""
     return numbers(n, 3, SIZE_PX, SIZE_PX, seed=1) + np.float32([1, -2, 3]).reshape(3, 1, 1)
 
 
@@ -52,17 +52,17 @@ def conv(before="images", **attributes):
 
 FLAT = helper.make_node("Flatten", [INPUT_NAME], ["flat"])
 SIX = helper.make_node("Concat", [INPUT_NAME, INPUT_NAME], ["six"], axis=1)
-PLACES = 3 * SIZE_PX * SIZE_PX
+POSITIONS = 3 * SIZE_PX * SIZE_PX
 ONE_LAYER = {
     "of single places": ([conv()], (20, 3, 1, 1), photos_of_noise()),
     "without padding": ([conv()], (20, 3, 3, 3), photos_of_one_color()),
     "with strides": ([conv(strides=[2, 1])], (20, 3, 2, 3), photos_of_one_color()),
     "depthwise": ([conv(group=3)], (6, 1, 3, 3), photos_of_one_color()),
     "in groups": ([SIX, conv("six", group=2)], (8, 3, 2, 2), photos_of_one_color()),
-    "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (PLACES, 9), photos_of_noise()),
+    "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (POSITIONS, 9), photos_of_noise()),
     "product, transposed": (
         [FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"], transB=1)],
-        (9, PLACES),
+        (9, POSITIONS),
         photos_of_noise(),
     ),
     "product, square": (
@@ -88,7 +88,7 @@ def test_layer_keeps_mean_output(kind):
     before = run(model, photos)
     round_weights(model, photos)
     after, stored = run(model, photos), tensors_of(model)
-    steps, scale = rows_in_8_bits(weights)
+    steps, scale = quantize_rows(weights)
     np.testing.assert_array_equal(stored["w"], steps.astype(np.float32) * scale.astype(np.float32))
     axes = (0, *range(2, before.ndim))
     mean_before, mean_after = (values.mean(axis=axes, dtype=np.float64) for values in (before, after))
@@ -143,7 +143,7 @@ def test_no_correction_without_bias_or_with_few_weights():
 
 
 def test_correction_is_accurate_for_large_pixel_values():
-    """The sum of many numbers near to one another."""
+    """The mean is a sum of many nearly equal numbers."""
     photos = np.full((N, 3, SIZE_PX, SIZE_PX), 1e4, np.float32) + photos_of_noise()
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     source = tensors_of(model)
@@ -154,12 +154,12 @@ def test_correction_is_accurate_for_large_pixel_values():
     np.testing.assert_allclose(after["b"] - source["b"].astype(np.float64), lost, atol=1e-5 * np.abs(lost).max())
 
 
-@pytest.mark.parametrize("count", [0, 1, FEWEST_PHOTOS - 1])
+@pytest.mark.parametrize("count", [0, 1, MIN_PHOTOS - 1])
 def test_rejects_too_few_photos(count):
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     before = model.SerializeToString()
-    with pytest.raises(BadRun, match=rf"{count} of them can be read, and it takes {FEWEST_PHOTOS}\. .* --data"):
+    with pytest.raises(BadRun, match=rf"{count} of them can be read, and at least {MIN_PHOTOS} are needed\. .* --data"):
         round_weights(model, photos_of_noise(N)[:count])
     assert model.SerializeToString() == before
-    round_weights(model, photos_of_noise(FEWEST_PHOTOS))
+    round_weights(model, photos_of_noise(MIN_PHOTOS))
     assert model.SerializeToString() != before

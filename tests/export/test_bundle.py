@@ -13,16 +13,16 @@ from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, T
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
-from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
 from familiar.export.bundle import UNKNOWN_LICENSE, export_run
-from familiar.export.gate import Figures, Gate
+from familiar.export.gate import Gate, GateMetrics
 from familiar.export.precision import PRECISIONS
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics import pairs as pairs_module
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.retrieval import retrieval
@@ -34,7 +34,7 @@ from familiar.training.validation import embed_dataset
 pytestmark = pytest.mark.slow
 
 ANYTHING = Gate(1, 1)
-BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
+BEFORE = GateMetrics(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
 WORSE = replace(BEFORE, auc=0.96)
 
 
@@ -55,25 +55,25 @@ def exported(shared_bundle):
 
 @pytest.fixture
 def known_model(exported, monkeypatch):
-    """The network's ONNX, taken from the first export: the exporter takes seconds."""
+    """Use the ONNX model of the first export, since the exporter takes seconds."""
     model = exported.onnx[: -len(_sealed_metadata(exported.onnx))]
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: model)
     return model
 
 
 @pytest.fixture
-def judged(monkeypatch):
-    """What the gate is told of the source and of each export in turn, in place of what was measured."""
+def set_exported_metrics(monkeypatch):
+    """Set the metrics of the successive exports, instead of measuring them; those of the source are BEFORE."""
 
-    def tell(*losses):
-        told = iter([figure for loss in losses for figure in (BEFORE, loss)])
-        monkeypatch.setattr(export, "figures", lambda *_: next(told))
+    def set_metrics(*exported_metrics):
+        results = iter([metrics for after in exported_metrics for metrics in (BEFORE, after)])
+        monkeypatch.setattr(export, "gate_metrics", lambda *_: next(results))
 
-    return tell
+    return set_metrics
 
 
 def _sealed_metadata(content):
-    """The last field of a bundle: key, length, then our JSON behind its own key and lengths."""
+    """Return the last field of a bundle: key, length, then the metadata JSON after its own key and lengths."""
     start = content.rindex(b"familiar", 0, content.rindex(b'{"calibration"'))
     return content[content.rindex(b"\x72", 0, start) :]
 
@@ -95,8 +95,8 @@ def test_float16_keeps_space_at_half_size(run, exported, tmp_path):
     assert half.file_id != exported.file_id
     assert 0 < half.metadata.parity["max_difference"] < 1e-2
     photos = DataSpec((str(run.data_spec().sources[0]),)).read().photos
-    found, whole = (embed_photos(Embedder(bundle), photos).embeddings for bundle in (half, exported))
-    assert (found * whole).sum(axis=1).min() > 0.999  # of 96 photos; the proof of an export asks for .995
+    halved, whole = (embed_photos(Embedder(each), photos).embeddings for each in (half, exported))
+    assert (halved * whole).sum(axis=1).min() > 0.999  # of 96 photos; the parity check needs .995
 
 
 def test_embeddings_match_run(run, exported, cats):
@@ -104,9 +104,9 @@ def test_embeddings_match_run(run, exported, cats):
     load_weights(run.embedder, network=network)
     read = read_table(DataSpec((str(cats),)).read(), run.recipe().input.preprocessing())
     expected = embed_dataset(network, FaceDataset(read.table, read.crops))
-    found = embed_photos(Embedder(exported), read.table.photos)
-    assert not found.skipped
-    np.testing.assert_allclose(found.embeddings, expected, atol=1e-4)
+    report = embed_photos(Embedder(exported), read.table.photos)
+    assert not report.skipped
+    np.testing.assert_allclose(report.embeddings, expected, atol=1e-4)
 
 
 def test_metadata_matches_run(run, exported):
@@ -122,7 +122,7 @@ def test_metadata_matches_run(run, exported):
 
 
 def test_results_and_calibration_match_validation_identities(run, exported, cats):
-    table = DataSpec((str(cats),)).read().of_identities(run.split().validation)
+    table = DataSpec((str(cats),)).read().select_identities(run.split().validation)
     embeddings = embed_photos(Embedder(exported), table.photos).embeddings
     results, calibration = exported.metadata.results, exported.metadata.calibration
     assert (results["identities"], results["photos"]) == (5, 40)
@@ -153,7 +153,7 @@ def test_thresholds_are_fixed_when_pairs_are_too_few():
     assert known.target_far == pytest.approx(10 / known.pairs_different)  # ten false accepts, of 720 pairs
     assert known.high_precision.similarity >= known.balanced.similarity >= known.high_recall.similarity
     for labels in (np.arange(40), np.arange(40) // 2 * (np.arange(40) < 8) + 40 * (np.arange(40) >= 8)):
-        few = calibrate(rows[:9], labels[:9])  # no same pair; four of them
+        few = calibrate(rows[:9], labels[:9])  # no same pair, then four
         assert not few.fitted
         points = (few.high_precision, few.balanced, few.high_recall)
         assert [point.similarity for point in points] == [0.65, 0.55, 0.40]
@@ -174,15 +174,15 @@ def test_calibration_reports_full_pair_count_above_limit(monkeypatch):
 def test_reads_bundle_without_fitted_calibration(exported, tmp_path):
     fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
     path = tmp_path / "fixed.onnx"
-    network, _ = bundle_format._open_seals(exported.onnx, exported.path)
-    path.write_bytes(seal(network, replace(exported.metadata, calibration=fixed)))
+    network, _ = bundle_format._verify_metadata(exported.onnx, exported.path)
+    path.write_bytes(serialize_bundle(network, replace(exported.metadata, calibration=fixed)))
     assert load_bundle(path).metadata.calibration == fixed
 
 
 def test_bundle_contains_no_local_paths(run, exported, cats):
     package = Path(familiar.__file__).parent
-    for place in (package, package.parents[1], Path(sys.prefix), run.path, cats.parent, exported.path.parent):
-        assert str(place).encode() not in exported.onnx, place
+    for folder in (package, package.parents[1], Path(sys.prefix), run.path, cats.parent, exported.path.parent):
+        assert str(folder).encode() not in exported.onnx, folder
     assert b"site-packages" not in exported.onnx
     assert json.dumps(str(cats.parent)).encode() not in json.dumps(asdict(exported.metadata)).encode()
 
@@ -216,16 +216,16 @@ def test_accepts_new_location_of_moved_photos(run, exported, cats, tmp_path):
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["spec"]["sources"] = [str(tmp_path / "gone")]
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
-    found = export_run(tmp_path / "run", tmp_path / "cats.onnx", moved)
-    assert found.metadata == exported.metadata
-    with pytest.raises(BadRun, match=r"say where they moved.*gone: no such folder"):
+    bundle = export_run(tmp_path / "run", tmp_path / "cats.onnx", moved)
+    assert bundle.metadata == exported.metadata
+    with pytest.raises(BadRun, match=r"give their new folders with --data.*gone: no such folder"):
         export_run(tmp_path / "run", tmp_path / "other.onnx")
     assert not (tmp_path / "other.onnx").exists()
 
 
 @pytest.mark.usefixtures("known_model")
 def test_rejects_photos_of_other_identities(run, tmp_path):
-    with pytest.raises(BadRun, match="none of its validation identities"):
+    with pytest.raises(BadRun, match="none of the run's validation identities"):
         export_run(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x8",)))
     assert not list(tmp_path.iterdir())
 
@@ -235,12 +235,12 @@ def test_skips_unreadable_validation_photo(run, cats, tmp_path):
     shutil.copytree(cats, tmp_path / "my cats")
     spoilt = run.split().validation[0].split("/")[1]
     (tmp_path / "my cats" / spoilt / "0.png").write_bytes(b"no photo")
-    found = export_run(run.path, tmp_path / "cats.onnx", DataSpec((str(tmp_path / "my cats"),)))
-    assert found.metadata.parity["crops"] == 39
+    bundle = export_run(run.path, tmp_path / "cats.onnx", DataSpec((str(tmp_path / "my cats"),)))
+    assert bundle.metadata.parity["crops"] == 39
 
 
 def test_parity_failure_writes_nothing(run, tmp_path, monkeypatch):
-    """Neither is what lay there before touched."""
+    """An earlier file at the output path is not touched either."""
 
     source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: b"")
@@ -271,9 +271,9 @@ def test_creates_output_folder(run, tmp_path):
 
 
 def test_rejects_changed_byte(exported, tmp_path):
-    for place in (100, len(exported.onnx) // 2, len(exported.onnx) - 100):
+    for offset in (100, len(exported.onnx) // 2, len(exported.onnx) - 100):
         content = bytearray(exported.onnx)
-        content[place] ^= 1
+        content[offset] ^= 1
         (tmp_path / "changed.onnx").write_bytes(content)
         with pytest.raises(BadBundle):
             load_bundle(tmp_path / "changed.onnx")
@@ -283,34 +283,34 @@ def test_rejects_changed_byte(exported, tmp_path):
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
 def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precision, most):
-    found = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
-    assert found == load_bundle(tmp_path / "cats.onnx")
-    assert found.metadata.precision == precision
-    assert len(found.onnx) < most * len(exported.onnx)
-    table = DataSpec((str(run.data_spec().sources[0]),)).read().of_identities(run.split().validation)
-    mine, whole = (embed_photos(Embedder(bundle), table.photos).embeddings for bundle in (found, exported))
-    parity, results = found.metadata.parity, found.metadata.results
-    cosines = (mine * whole).sum(axis=1)
+    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
+    assert bundle == load_bundle(tmp_path / "cats.onnx")
+    assert bundle.metadata.precision == precision
+    assert len(bundle.onnx) < most * len(exported.onnx)
+    table = DataSpec((str(run.data_spec().sources[0]),)).read().select_identities(run.split().validation)
+    quantized, whole = (embed_photos(Embedder(each), table.photos).embeddings for each in (bundle, exported))
+    parity, results = bundle.metadata.parity, bundle.metadata.results
+    cosines = (quantized * whole).sum(axis=1)
     assert parity["crops"] == 40
     assert parity["mean_cosine"] == pytest.approx(cosines.mean(), abs=2e-2)
     assert parity["min_cosine"] < parity["mean_cosine"] < 0.99999
     assert parity["max_difference"] > 1e-4
     before = exported.metadata.results
     assert parity["source"] == {name: pytest.approx(before[name], abs=1e-2) for name in parity["source"]}
-    assert results["auc"] == pytest.approx(gate_module.figures(mine, table.labels).auc, abs=2e-2)
+    assert results["auc"] == pytest.approx(gate_module.gate_metrics(quantized, table.labels).auc, abs=2e-2)
     assert results["auc"] != before["auc"]
-    assert found.metadata.calibration != exported.metadata.calibration
+    assert bundle.metadata.calibration != exported.metadata.calibration
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
-    found = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
-    assert found.metadata.precision == "mixed"
-    assert len(found.onnx) < 0.45 * len(exported.onnx)
+    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
+    assert bundle.metadata.precision == "mixed"
+    assert len(bundle.onnx) < 0.45 * len(exported.onnx)
     photos = run.data_spec().read().photos
-    mine, whole = (embed_photos(Embedder(bundle), photos).embeddings for bundle in (found, exported))
-    assert (mine * whole).sum(axis=1).mean() > 0.97
+    quantized, whole = (embed_photos(Embedder(each), photos).embeddings for each in (bundle, exported))
+    assert (quantized * whole).sum(axis=1).mean() > 0.97
 
 
 @pytest.mark.exhaustive
@@ -318,15 +318,17 @@ def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
 def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     seen = {}
 
-    def in_8_bits(model, photos):
+    def quantize_all(model, photos):
         seen["photos"] = photos
         return model
 
-    monkeypatch.setattr(export, "in_8_bits", in_8_bits)
+    monkeypatch.setattr(export, "quantize_all", quantize_all)
     export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     trained = run.data_spec().read().of_identities(run.split().train)
     read = read_table(trained, run.recipe().input.preprocessing())
-    batch = next(iter(PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(40), 40), torch.device("cpu"))))
+    batch = next(
+        iter(PhotoBatches(FaceDataset(read.table, read.crops), sequential_batches(range(40), 40), torch.device("cpu")))
+    )
     assert seen["photos"].shape == (40, 3, 32, 32)
     np.testing.assert_array_equal(seen["photos"], batch.images.numpy())
     monkeypatch.setattr(export, "CALIBRATION_PHOTOS", 33)
@@ -341,18 +343,18 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
 
 @pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
-@pytest.mark.parametrize("kept", [0, 6])
-def test_rejects_too_few_calibration_photos(run, cats, tmp_path, kept):
-    """Though those to validate on are all there."""
+@pytest.mark.parametrize("photos_per_identity", [0, 6])
+def test_rejects_too_few_calibration_photos(run, cats, tmp_path, photos_per_identity):
+    """Even though all validation photos are there."""
     shutil.copytree(cats, tmp_path / "my cats")
     for name in run.split().train:
-        for photo in sorted((tmp_path / "my cats" / name.split("/")[1]).iterdir())[kept:]:
+        for photo in sorted((tmp_path / "my cats" / name.split("/")[1]).iterdir())[photos_per_identity:]:
             photo.unlink()
-        if not kept:
+        if not photos_per_identity:
             (tmp_path / "my cats" / name.split("/")[1]).rmdir()
     moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
     for precision in ("int8", "int8-weights", "mixed"):
-        with pytest.raises(BadRun, match=rf"trained on: {5 * kept} of them can be read, .* with --data"):
+        with pytest.raises(BadRun, match=rf"trained on: {5 * photos_per_identity} of them can be read, .* with --data"):
             export_run(run.path, output, moved, precisions=(precision,))
     assert not output.exists()
     assert export_run(run.path, output, moved, precisions=("float16", "int8")).metadata.precision == "float16"
@@ -369,7 +371,7 @@ def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
     with pytest.raises(TooLarge):
         export_run(run.path, tmp_path / "cats.onnx", moved, precisions=two, max_bytes=1, gate=ANYTHING)
     assert [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()] == [
-        f"skipped {spoilt[0]}: no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+        f"skipped {spoilt[0]}: not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
     ]
     for photo in spoilt[:20]:
         photo.write_bytes(b"no photo")
@@ -384,16 +386,16 @@ def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
 @pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("precision", ["float16", "int8-weights"])
-def test_gate_refusal_writes_nothing(run, tmp_path, judged, precision):
-    """Neither is what lay there before touched."""
+def test_gate_refusal_writes_nothing(run, tmp_path, set_exported_metrics, precision):
+    """An earlier file at the output path is not touched either."""
     output = tmp_path / "new" / "cats.onnx"
-    judged(WORSE)
+    set_exported_metrics(WORSE)
     with pytest.raises(GateRefused, match=rf"tiny in {precision} loses too much: ROC AUC 0\.9800 -> 0\.9600"):
         export_run(run.path, output, precisions=(precision,))
     assert not output.parent.exists()
     output.parent.mkdir()
     output.write_bytes(b"an earlier bundle")
-    judged(WORSE)
+    set_exported_metrics(WORSE)
     with pytest.raises(GateRefused):
         export_run(run.path, output, precisions=(precision,))
     assert [path.read_bytes() for path in output.parent.iterdir()] == [b"an earlier bundle"]
@@ -401,51 +403,51 @@ def test_gate_refusal_writes_nothing(run, tmp_path, judged, precision):
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
-def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, judged):
-    """Whatever else is let through."""
+def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, set_exported_metrics):
+    """Also if the gate lets everything through."""
     spaces = {}
     for name, loss in {"passes": replace(BEFORE, auc=0.97), "lost": WORSE, "again": WORSE}.items():
-        judged(loss)
-        found = export_run(run.path, tmp_path / "cats.onnx", precisions=("float16",), gate=ANYTHING)
-        assert found.metadata.results["auc"] == loss.auc
-        assert found.metadata.parity["source"] == asdict(BEFORE)
-        spaces[name] = found.metadata.space_id
+        set_exported_metrics(loss)
+        bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("float16",), gate=ANYTHING)
+        assert bundle.metadata.results["auc"] == loss.auc
+        assert bundle.metadata.parity["source"] == asdict(BEFORE)
+        spaces[name] = bundle.metadata.space_id
     assert spaces["passes"] == exported.metadata.space_id
     assert spaces["lost"] == spaces["again"] != spaces["passes"]
-    judged(WORSE)
+    set_exported_metrics(WORSE)
     other = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8-weights",), gate=ANYTHING)
     assert other.metadata.space_id not in spaces.values()
-    judged(replace(BEFORE, auc=0.975))
-    with pytest.raises(GateRefused, match=r"at most 0\.001 may go"):
+    set_exported_metrics(replace(BEFORE, auc=0.975))
+    with pytest.raises(GateRefused, match=r"may drop by 0\.001 at most"):
         export_run(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(("cosine", "same"), [(0.96, True), (0.94, False)])
-def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, judged, cosine, same):
-    """However good it is alone: no figure of the gate compares its embeddings with its source's."""
+def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, set_exported_metrics, cosine, same):
+    """However good it is by itself: no metric of the gate compares its embeddings with its source's."""
     source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
     elsewhere = np.float32(cosine) * source + np.float32(np.sqrt(1 - cosine**2)) * np.roll(source, 5, axis=1)
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: exported.onnx)
-    monkeypatch.setattr(export, "in_8_bits", lambda *_: b"")
+    monkeypatch.setattr(export, "quantize_all", lambda *_: b"")
     monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
     monkeypatch.setattr(export, "embed_with_export", lambda *_: elsewhere)
-    judged(BEFORE)
-    found = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",)).metadata
-    assert found.parity["mean_cosine"] == pytest.approx(cosine)
-    assert (found.space_id == exported.metadata.space_id) is same
+    set_exported_metrics(BEFORE)
+    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",)).metadata
+    assert bundle.parity["mean_cosine"] == pytest.approx(cosine)
+    assert (bundle.space_id == exported.metadata.space_id) is same
 
 
 @pytest.mark.usefixtures("known_model")
-def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, judged):
+def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, set_exported_metrics):
     shutil.copytree(run.path, tmp_path / "run")
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["compatible"] = {"space_id": "of another", "components": 8}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
-    judged(BEFORE, WORSE)
-    kept, lost = (export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
-    assert kept.space_id == "of another" != lost.space_id
-    assert kept.prefixes == lost.prefixes == (8, 16)
+    set_exported_metrics(BEFORE, WORSE)
+    passing, failing = (export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
+    assert passing.space_id == "of another" != failing.space_id
+    assert passing.prefixes == failing.prefixes == (8, 16)
 
 
 @pytest.mark.usefixtures("known_model")
@@ -454,33 +456,33 @@ def test_metadata_lists_teacher_spaces(run, exported, tmp_path):
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["distilled"] = {"space_ids": ["of one", "of another"]}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
-    found = export_run(tmp_path / "run", tmp_path / "cats.onnx").metadata
+    bundle = export_run(tmp_path / "run", tmp_path / "cats.onnx").metadata
     assert exported.metadata.taught_by == ()
-    assert found == replace(exported.metadata, taught_by=("of one", "of another"))
+    assert bundle == replace(exported.metadata, taught_by=("of one", "of another"))
 
 
 @pytest.mark.usefixtures("known_model")
 def test_without_validation_pairs_8_bit_export_is_rejected(run, cats, exported, tmp_path):
-    """What 8 bits would cost cannot be said; what gives nothing up needs no more than its proof."""
+    """The loss from 8 bits cannot be measured; in float16 the parity check is enough."""
     shutil.copytree(cats, tmp_path / "my cats")
     for name in run.split().validation:
         for photo in sorted((tmp_path / name).iterdir())[1:]:
             photo.unlink()
     moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
     for precision in ("int8-weights", "int8"):
-        with pytest.raises(BadRun, match=f"what {precision} would cost cannot be measured"):
+        with pytest.raises(BadRun, match=f"the loss from {precision} cannot be measured"):
             export_run(run.path, output, moved, precisions=(precision,))
     assert not output.exists()
-    found = export_run(run.path, output, moved, precisions=("float16",)).metadata
-    assert found.parity["source"] is None
-    assert found.results == {
+    bundle = export_run(run.path, output, moved, precisions=("float16",)).metadata
+    assert bundle.parity["source"] is None
+    assert bundle.results == {
         "on": "the run's validation identities",
         "identities": 5,
         "photos": 5,
         **dict.fromkeys(("auc", "eer", "best_accuracy", "recall_at_1", "tar_at_far")),
     }
-    assert found.space_id == exported.metadata.space_id
-    assert not found.calibration.fitted
+    assert bundle.space_id == exported.metadata.space_id
+    assert not bundle.calibration.fitted
 
 
 @pytest.mark.exhaustive
@@ -500,12 +502,12 @@ def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
         ("int8-weights", sizes["float16"] - 1),
         ("int8-weights", sizes["int8-weights"]),
     ]:
-        found = export_run(run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING)
-        assert found.metadata.precision == precision
-        assert len(found.onnx) == (tmp_path / "cats.onnx").stat().st_size <= (max_bytes or 10**9)
+        bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING)
+        assert bundle.metadata.precision == precision
+        assert len(bundle.onnx) == (tmp_path / "cats.onnx").stat().st_size <= (max_bytes or 10**9)
     smallest = sizes["int8-weights"]
-    said = rf"tiny: the smallest bundle has {smallest:,} bytes \(in int8-weights\), more than the {smallest - 1:,}"
-    with pytest.raises(TooLarge, match=said):
+    message = rf"tiny: the smallest bundle has {smallest:,} bytes \(in int8-weights\), more than the {smallest - 1:,}"
+    with pytest.raises(TooLarge, match=message):
         export_run(run.path, tmp_path / "none.onnx", precisions=three, max_bytes=smallest - 1, gate=ANYTHING)
     assert not (tmp_path / "none.onnx").exists()
 
@@ -520,24 +522,24 @@ def test_stops_at_first_precision_that_fits(run, tmp_path, monkeypatch):
         return made
 
     made = export_run(run.path, tmp_path / "cats.onnx").onnx
-    monkeypatch.setattr(export, "_sealed", sealed)
+    monkeypatch.setattr(export, "_build_bundle", sealed)
     export_run(run.path, tmp_path / "cats.onnx", precisions=PRECISIONS, max_bytes=10**9)
     assert tried == ["float32"]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
-def test_skips_precision_refused_by_gate(run, tmp_path, judged):
-    """And where all is refused or too large, what is said is why."""
+def test_skips_precision_refused_by_gate(run, tmp_path, set_exported_metrics):
+    """If all are refused or too large, the error gives the reason."""
     two, output = ("float32", "float16"), tmp_path / "cats.onnx"
-    judged(WORSE, BEFORE)
+    set_exported_metrics(WORSE, BEFORE)
     assert export_run(run.path, output, precisions=two).metadata.precision == "float16"
     whole = output.stat().st_size
     output.unlink()
-    judged(BEFORE, WORSE)
+    set_exported_metrics(BEFORE, WORSE)
     with pytest.raises(TooLarge, match=r"the smallest bundle that passes has [\d,]+ bytes \(in float32\)"):
         export_run(run.path, output, precisions=two, max_bytes=whole)
-    judged(WORSE, replace(WORSE, auc=0.9))
+    set_exported_metrics(WORSE, replace(WORSE, auc=0.9))
     with pytest.raises(GateRefused, match=r"in float16 loses too much: ROC AUC 0\.9800 -> 0\.9000"):
         export_run(run.path, output, precisions=two, max_bytes=whole)
     assert not output.exists()
@@ -548,7 +550,7 @@ def test_skips_float16_when_weights_overflow(run, tmp_path, monkeypatch):
     def too_far(_):
         raise ParityFailed("the weight reaches 1e+05")
 
-    monkeypatch.setattr(export, "in_float16", too_far)
+    monkeypatch.setattr(export, "to_float16", too_far)
     output = tmp_path / "cats.onnx"
     with pytest.raises(ParityFailed, match="reaches"):
         export_run(run.path, output, precisions=("float16",))

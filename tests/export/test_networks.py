@@ -1,4 +1,4 @@
-"""Each row of the catalog as ONNX: local response norm, maxout, L2 pooling and stochastic depth with them."""
+"""ONNX export of every network, including local response norm, maxout, L2 pooling and stochastic depth."""
 
 import pytest
 import torch
@@ -19,16 +19,16 @@ QUICK = ("simple", "simple_v2", "digits", "facenet_nns2")
 
 
 def assert_exports(network, size_px=SIZE_PX):
-    """With batch norms' statistics of noise, so that embeddings of different noise differ."""
+    """Batch norms get the statistics of noise, so that embeddings of different noise differ."""
     torch.manual_seed(0)
-    network.frozen_trunk = False  # or its statistics would be those of no weights
+    network.frozen_trunk = False  # otherwise its statistics would stay at their initial values
     for module in network.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-            module.momentum = None  # the mean of all batches, in place of one that still remembers its start
+            module.momentum = None  # the mean of all batches, instead of a running one that includes the initial value
     with torch.no_grad():
         for _ in range(5):
             network.train()(torch.randn(8, 3, size_px, size_px))
-    # Beside noise a crop of one color, and batches of other sizes than the exporter looked at.
+    # Noise and a crop of one color, in batches of other sizes than the exporter's example.
     batches = [torch.randn(3, 3, size_px, size_px), torch.ones(1, 3, size_px, size_px)]
     source = embed_with_source(network, batches)
     exported = embed_with_export(onnx_bytes(network, size_px), batches)
@@ -56,7 +56,7 @@ def test_onnx_matches_torch_for_larger_networks(name):
 
 @pytest.mark.exhaustive
 def test_onnx_matches_torch_for_narrow_nn1():
-    """Its own would weigh half a gigabyte."""
+    """At its own width it would be half a gigabyte."""
     torch.manual_seed(0)
     assert_exports(EmbeddingNetwork(ZeilerFergusTrunk(), MaxoutHead(256, 2, DIM, 0.5, widths=(24, 16))))
 

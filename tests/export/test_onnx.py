@@ -19,7 +19,7 @@ SIZE_PX, DIM = 32, 8
 
 @pytest.fixture(scope="module")
 def network():
-    """With statistics such that embeddings of noise differ, and all that a run's network may bring along."""
+    """A network with statistics such that embeddings of noise differ, and with everything a run's network may have."""
     torch.manual_seed(0)
     made = network_spec("mobilenetv3_small_050").build(SIZE_PX, DIM, 0.3)
     made.trunk.batch_norm_eps = 1e-2
@@ -45,12 +45,12 @@ def test_matches_torch_for_any_batch_size(model, network, batch):
     images = torch.randn(batch, 3, SIZE_PX, SIZE_PX)
     with torch.no_grad():
         expected = network(images).numpy()
-    found = run(model, images)
-    assert found.shape == (batch, DIM)
+    embeddings = run(model, images)
+    assert embeddings.shape == (batch, DIM)
     assert not network.training, "dropout and batch statistics would have been exported"
     assert batch == 1 or np.abs(expected[0] - expected[1]).max() > 0.1
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1.0, atol=1e-5)
 
 
 def test_model_has_expected_names_shapes_and_opset(model):
@@ -75,12 +75,12 @@ def test_weights_are_stored_inside_model(network, model):
 
 
 def test_model_contains_no_paths_or_metadata(model):
-    """Neither where it was made, nor from which sources."""
+    """Neither the folder where it was exported, nor source files."""
     package = Path(familiar.__file__).parent
-    home = str(Path.home())
+    home_dir = str(Path.home())
     for trace in (str(package), str(package.parents[1]), sys.prefix, "site-packages", ".py", "torch.nn"):
         assert trace.encode() not in model, trace
-    assert home == "/" or home.encode() not in model
+    assert home_dir == "/" or home_dir.encode() not in model
     proto = onnx.load_from_string(model)
     assert not proto.metadata_props
     assert not proto.doc_string

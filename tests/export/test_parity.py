@@ -8,10 +8,10 @@ from torch import nn
 from familiar.core.errors import ParityFailed
 from familiar.core.vectors import normalize
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import BOUNDS, embed_with_export, embed_with_source, require_parity
+from familiar.export.parity import TOLERANCES, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import PRECISIONS
 
-MAX_DIFFERENCE, MIN_COSINE = BOUNDS["float32"]
+MAX_DIFFERENCE, MIN_COSINE = TOLERANCES["float32"]
 
 
 def unit_rows(n=5, d=8, seed=0):
@@ -19,7 +19,7 @@ def unit_rows(n=5, d=8, seed=0):
 
 
 def turned(rows, angle_rad):
-    """Each row turned by an angle in a plane of its own."""
+    """Rotate each row by an angle in a random plane."""
     other = np.random.default_rng(1000).normal(size=rows.shape)
     other -= (other * rows).sum(1, keepdims=True) * rows
     other /= np.linalg.norm(other, axis=1, keepdims=True)
@@ -58,7 +58,7 @@ def test_rejects_one_component_beyond_limit():
 
 @pytest.mark.parametrize(("beyond", "passes"), [(0, True), (2, True), (3, False)])
 def test_one_crop_in_a_thousand_may_exceed_limit(beyond, passes):
-    """As an embedding is whose length before scaling is next to nothing; its cosine is as bounded as the others'."""
+    """Like an embedding with a norm near 0 before scaling; the bound of its cosine is that of the others."""
     exported = unit_rows(2000, 2)
     exported[:beyond] = turned(exported[:beyond], 2e-4)
     if passes:
@@ -72,7 +72,7 @@ def test_one_crop_in_a_thousand_may_exceed_limit(beyond, passes):
 
 
 def test_rejects_many_small_differences():
-    """Each within the difference allowed, together another direction."""
+    """Each component is within the allowed difference, but together they change the direction."""
     rows = np.full((2, 10_000), 0.01, np.float32)
     signs = np.where(np.arange(10_000) % 2, 1, -1) * 0.9 * MAX_DIFFERENCE
     exported = (rows + signs).astype(np.float32)
@@ -96,7 +96,7 @@ def test_rejects_non_finite_embeddings(bad, precision):
 
 @pytest.mark.parametrize("precision", ["int8-weights", "mixed", "int8"])
 def test_8_bit_parity_requires_only_unit_length(precision):
-    """What it lost is for the gate to judge; but no embedding may be all zeros, as a small one is in coarse steps."""
+    """The gate checks the loss; but no embedding may be all zeros, as a small one can be in coarse steps."""
     for factor in (0, 0.99, 1.01):
         exported = unit_rows()
         exported[2] *= factor
@@ -108,7 +108,7 @@ def test_8_bit_parity_requires_only_unit_length(precision):
 
 
 class Flat(nn.Module):
-    """A linear layer, and in training mode nonsense."""
+    """A linear layer that returns wrong results in training mode."""
 
     def __init__(self):
         super().__init__()

@@ -10,13 +10,18 @@ from onnx import TensorProto, helper, numpy_helper
 from familiar.core.errors import ParityFailed
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_export, embed_with_source, require_parity
-from familiar.export.precision import FEWEST_WORTH_SHORTENING, halve_weights, in_float16, weights_in_8_bits
-from familiar.export.rounding import rows_in_8_bits
+from familiar.export.precision import (
+    MIN_ELEMENTS_TO_COMPRESS,
+    store_weights_as_float16,
+    store_weights_as_int8,
+    to_float16,
+)
+from familiar.export.rounding import quantize_rows
 from familiar.models.catalog import network_spec
 
 
 def model_of(node, shape, **tensors):
-    """One node from "x", of this shape, to "y", as small as a model can be."""
+    """Build the smallest possible model: one node from "x", of this shape, to "y"."""
     graph = helper.make_graph(
         [node],
         "one",
@@ -43,23 +48,23 @@ def test_halved_weights_compute_with_nearest_float16(seed, scale):
     weights = (generator.standard_normal((8, 5)) * scale).astype(np.float32)
     x = generator.standard_normal((3, 8)).astype(np.float32)
     model = product_with(weights)
-    halve_weights(model)
+    store_weights_as_float16(model)
     onnx.checker.check_model(model)
-    wanted = x @ weights.astype(np.float16).astype(np.float32)
-    np.testing.assert_allclose(run(model, x), wanted, rtol=1e-5, atol=1e-5 * scale)
+    expected = x @ weights.astype(np.float16).astype(np.float32)
+    np.testing.assert_allclose(run(model, x), expected, rtol=1e-5, atol=1e-5 * scale)
     assert [tensor.data_type for tensor in model.graph.initializer] == [TensorProto.FLOAT16]
 
 
 def test_small_and_integer_tensors_are_unchanged():
-    for shorten in (halve_weights, weights_in_8_bits):
-        few = product_with(np.ones((FEWEST_WORTH_SHORTENING - 1, 1), np.float32))
+    for shorten in (store_weights_as_float16, store_weights_as_int8):
+        few = product_with(np.ones((MIN_ELEMENTS_TO_COMPRESS - 1, 1), np.float32))
         before = few.SerializeToString()
         shorten(few)
         assert few.SerializeToString() == before
-        enough = product_with(np.ones((FEWEST_WORTH_SHORTENING, 1), np.float32))
+        enough = product_with(np.ones((MIN_ELEMENTS_TO_COMPRESS, 1), np.float32))
         shorten(enough)
         assert few.graph.node != enough.graph.node
-    for shorten, kind in ((halve_weights, TensorProto.FLOAT16), (weights_in_8_bits, TensorProto.INT8)):
+    for shorten, kind in ((store_weights_as_float16, TensorProto.FLOAT16), (store_weights_as_int8, TensorProto.INT8)):
         whole = product_with(np.ones((8, 8), np.float32))
         whole.graph.initializer.append(numpy_helper.from_array(np.arange(100).reshape(10, 10), "shape"))
         shorten(whole)
@@ -72,13 +77,13 @@ def test_rejects_weight_beyond_float16(value):
     weights = np.ones((8, 8), np.float32)
     weights[3, 4] = value
     with pytest.raises(ParityFailed, match=r"the weight w reaches .* nothing was written\. Export it in float32"):
-        halve_weights(product_with(weights))
+        store_weights_as_float16(product_with(weights))
 
 
 def test_accepts_largest_float16_weight():
     weights = np.full((8, 8), 65_504.0, np.float32)
     model = product_with(weights)
-    halve_weights(model)
+    store_weights_as_float16(model)
     assert np.array_equal(run(model, np.eye(8, dtype=np.float32)), weights)
 
 
@@ -93,7 +98,7 @@ def test_float16_and_8_bit_networks_stay_close_to_source():
             norm.bias.data.normal_(std=0.1)
     crops = [torch.randn(4, 3, 48, 48), torch.randn(3, 3, 48, 48)]
     whole = onnx_bytes(network, 48)
-    half = in_float16(whole)
+    half = to_float16(whole)
     assert len(half) < 0.51 * len(whole)
     exact, source, halved = (
         embed_with_export(whole, crops),
@@ -108,14 +113,14 @@ def test_float16_and_8_bit_networks_stay_close_to_source():
     with pytest.raises(ParityFailed):
         require_parity(source, np.roll(halved, 1, axis=0), "float16")
     quarter = onnx.load_from_string(whole)
-    weights_in_8_bits(quarter)
+    store_weights_as_int8(quarter)
     assert len(quarter.SerializeToString()) < 0.27 * len(whole)
     eight = embed_with_export(quarter.SerializeToString(), crops)
     assert 0.99 < require_parity(source, eight, "int8-weights").min_cosine < 0.99999
 
 
 def layers(generator):
-    """(a model of one layer, its weights and bias) of each kind."""
+    """Return (a model of one layer, its weights and bias) for each kind of layer."""
 
     def numbers(*shape):
         return generator.standard_normal(shape).astype(np.float32)
@@ -138,9 +143,9 @@ def test_8_bit_weights_compute_as_steps_times_scale(kind):
     node, shape, weights, bias = layers(generator)[kind]
     tensors = {"w": weights} | ({} if bias is None else {"b": bias})
     model = model_of(node, shape, **tensors)
-    weights_in_8_bits(model)
+    store_weights_as_int8(model)
     onnx.checker.check_model(model)
-    steps, scale = rows_in_8_bits(weights)
+    steps, scale = quantize_rows(weights)
     multiplied = {"w": steps.astype(np.float32) * scale.astype(np.float32)}
     assert np.abs(multiplied["w"] - weights).max() > 1e-3
     if bias is not None:
@@ -148,29 +153,29 @@ def test_8_bit_weights_compute_as_steps_times_scale(kind):
     x = generator.standard_normal((3, *shape[1:])).astype(np.float32)
     np.testing.assert_array_equal(run(model, x), run(model_of(node, shape, **multiplied), x))
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    of_weights = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
-    assert stored == of_weights | ({} if bias is None else {"bh": TensorProto.FLOAT16})
+    weight_types = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
+    assert stored == weight_types | ({} if bias is None else {"bh": TensorProto.FLOAT16})
 
 
 def test_named_tensors_are_unchanged():
     generator = np.random.default_rng(0)
     node, shape, weights, bias = layers(generator)["convolution"]
-    for kept, kinds in (
+    for excluded, types in (
         ({"w"}, {"w": TensorProto.FLOAT, "bh": TensorProto.FLOAT16}),
         ({"b"}, {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16, "b": TensorProto.FLOAT}),
     ):
         model = model_of(node, shape, w=weights, b=bias)
-        weights_in_8_bits(model, kept)
+        store_weights_as_int8(model, excluded)
         onnx.checker.check_model(model)
-        assert {tensor.name: tensor.data_type for tensor in model.graph.initializer} == kinds
+        assert {tensor.name: tensor.data_type for tensor in model.graph.initializer} == types
     model = model_of(node, shape, w=weights, b=bias)
-    weights_in_8_bits(model, {"w", "b"})
+    store_weights_as_int8(model, {"w", "b"})
     assert model == model_of(node, shape, w=weights, b=bias)
 
 
-@pytest.mark.parametrize("shorten", [halve_weights, weights_in_8_bits])
+@pytest.mark.parametrize("shorten", [store_weights_as_float16, store_weights_as_int8])
 def test_tensor_names_are_unique(shorten):
-    """Also where there are so many that hexadecimal numbers use all their letters."""
+    """Also with so many that hexadecimal numbers use all their letters."""
     names = [f"{number:x}" for number in range(0xE0, 0x130)]
     nodes = [
         helper.make_node("MatMul", [before, name], [f"{name}0" if name != names[-1] else "y"])
@@ -181,9 +186,9 @@ def test_tensor_names_are_unique(shorten):
     model.graph.node.extend(nodes[1:])
     shorten(model)
     onnx.checker.check_model(model, full_check=True)
-    given = [tensor.name for tensor in model.graph.initializer]
-    given += [name for node in model.graph.node for name in node.output]
-    assert len(set(given)) == len(given)
+    names = [tensor.name for tensor in model.graph.initializer]
+    names += [name for node in model.graph.node for name in node.output]
+    assert len(set(names)) == len(names)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     np.testing.assert_allclose(run(model, x), x, rtol=0.1)
 
@@ -195,5 +200,5 @@ def test_8_bit_weights_reject_values_beyond_float16(value):
         before = spoilt.flat[3]
         spoilt.flat[3] = value
         with pytest.raises(ParityFailed, match=f"the weight {name} reaches .* nothing was written"):
-            weights_in_8_bits(model_of(node, shape, w=weights, b=bias))
+            store_weights_as_int8(model_of(node, shape, w=weights, b=bias))
         spoilt.flat[3] = before

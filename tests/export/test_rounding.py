@@ -4,14 +4,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.core.errors import ParityFailed
-from familiar.export.rounding import LARGEST_INT8, as_float16, rounded_to_the_sum, rows_in_8_bits
+from familiar.export.rounding import MAX_INT8, as_float16, quantize_rows, round_preserving_sum
 
 SHAPES = ((7, 5), (4, 3, 1, 1), (6, 1, 3, 3), (5, 4, 3, 3), (3, 2, 5, 5), (4, 1), (1, 40), (2, 3, 1, 7))
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def weights(seed, shape, scale=1.0):
-    """Rows of very different reach, as batch norms leave them that are folded into the layers before them."""
+    """Draw rows of very different ranges, as after folding batch norms into the layers before them."""
     generator = np.random.default_rng(seed)
     reach = 10 ** generator.uniform(-2, 2, (shape[0], *[1] * (len(shape) - 1)))
     return (generator.standard_normal(shape) * reach * scale).astype(np.float32)
@@ -30,21 +30,21 @@ any_weights = st.builds(
 
 
 @given(any_weights)
-@example(np.zeros((2, 3), np.float32))  # which numbers of 1e-42 become now and then
+@example(np.zeros((2, 3), np.float32))  # as numbers of 1e-42 may become
 def test_error_is_at_most_one_step_and_half_for_1x1_kernels(values):
-    steps, scale = rows_in_8_bits(values)
+    steps, scale = quantize_rows(values)
     assert (steps.dtype, scale.dtype) == (np.int8, np.float16)
     assert steps.shape == values.shape
     assert scale.shape == (len(values), *[1] * (values.ndim - 1))
-    assert np.abs(steps.astype(int)).max() <= LARGEST_INT8
-    of_a_step = np.abs(multiplied(steps, scale) - values) / np.where(scale > 0, scale, 1).astype(np.float64)
-    alone = values.ndim == 2 or values.shape[2:] == (1, 1)
-    assert of_a_step.max() <= (0.5 + 1e-9 if alone else 1)
+    assert np.abs(steps.astype(int)).max() <= MAX_INT8
+    error_in_steps = np.abs(multiplied(steps, scale) - values) / np.where(scale > 0, scale, 1).astype(np.float64)
+    without_kernel = values.ndim == 2 or values.shape[2:] == (1, 1)
+    assert error_in_steps.max() <= (0.5 + 1e-9 if without_kernel else 1)
 
 
 @given(any_weights)
 def test_kernel_keeps_its_sum_within_half_a_step(values):
-    steps, scale = rows_in_8_bits(values)
+    steps, scale = quantize_rows(values)
     taps = tuple(range(2, values.ndim))
     lost = multiplied(steps, scale).sum(axis=taps) - values.astype(np.float64).sum(axis=taps)
     half = 0.5 * scale.astype(np.float64).reshape(-1, 1)
@@ -53,63 +53,65 @@ def test_kernel_keeps_its_sum_within_half_a_step(values):
 
 @given(any_weights)
 def test_scale_is_smallest_float16_that_covers_row(values):
-    _, scale = rows_in_8_bits(values)
+    _, scale = quantize_rows(values)
     largest = np.abs(values).reshape(len(values), -1).max(axis=1).astype(np.float64)
     scale = scale.ravel()
     below = np.nextafter(scale, np.float16(0))
-    assert (scale.astype(np.float64) * LARGEST_INT8 >= largest).all(), "the largest is cut off"
-    assert (below.astype(np.float64) * LARGEST_INT8 < largest)[largest > 0].all()
+    assert (scale.astype(np.float64) * MAX_INT8 >= largest).all(), "the largest is cut off"
+    assert (below.astype(np.float64) * MAX_INT8 < largest)[largest > 0].all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rounding_is_idempotent(shape):
-    """So that whoever rounds it again, as ONNX Runtime does, finds the very steps that biases were corrected for."""
+    """So that rounding again, as ONNX Runtime does, finds the steps for which biases were corrected."""
     values = weights(0, shape)
     values *= np.maximum(1, 0.01 / np.abs(values).reshape(len(values), -1).max(axis=1)).reshape(
         -1, *[1] * (len(shape) - 1)
-    )  # below that scales are no longer normal numbers of float16
-    steps, scale = rows_in_8_bits(values)
-    again, same_scale = rows_in_8_bits(multiplied(steps, scale).astype(np.float32))
-    assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [LARGEST_INT8] * len(steps)
+    )  # below that scales are subnormal in float16
+    steps, scale = quantize_rows(values)
+    again, same_scale = quantize_rows(multiplied(steps, scale).astype(np.float32))
+    assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [MAX_INT8] * len(steps)
     np.testing.assert_array_equal(again, steps)
     np.testing.assert_array_equal(same_scale, scale)
 
 
 def test_rounded_edge_detector_sums_to_zero():
-    """Each to its nearest would leave a step over: 127 - 41 - 41 - 44."""
+    """Rounding each to the nearest would give a sum of one step: 127 - 41 - 41 - 44."""
     kernel = np.array([[1, -0.326], [-0.326, -0.348]], np.float32)
-    steps, _ = rows_in_8_bits(kernel[None, None])
+    steps, _ = quantize_rows(kernel[None, None])
     assert steps[0, 0].tolist() in ([[127, -42], [-41, -44]], [[127, -41], [-42, -44]])
 
 
 def test_accepts_zero_rows_and_single_value_rows():
-    steps, scale = rows_in_8_bits(np.array([[0.0], [-3.0], [1e-45]], np.float32))
+    steps, scale = quantize_rows(np.array([[0.0], [-3.0], [1e-45]], np.float32))
     assert steps.ravel().tolist() == [0, -127, 0]
     assert scale.ravel()[[0, 2]].tolist() == [0, SMALLEST]
-    steps, scale = rows_in_8_bits(np.zeros((2, 3, 3, 3), np.float32))
+    steps, scale = quantize_rows(np.zeros((2, 3, 3, 3), np.float32))
     assert not steps.any()
     assert not scale.any()
 
 
 def test_row_does_not_depend_on_other_rows():
     values = weights(1, (6, 2, 3, 3))
-    steps, scale = rows_in_8_bits(values)
+    steps, scale = quantize_rows(values)
     for row in range(6):
-        alone, own = rows_in_8_bits(values[row : row + 1])
-        np.testing.assert_array_equal(alone[0], steps[row])
-        assert own[0] == scale[row]
+        row_steps, row_scale = quantize_rows(values[row : row + 1])
+        np.testing.assert_array_equal(row_steps[0], steps[row])
+        assert row_scale[0] == scale[row]
 
 
 @pytest.mark.parametrize("value", [65_520.0, -8e6, 1e30, np.inf, np.nan])
 def test_rejects_rows_beyond_float16(value):
     values = np.ones((3, 20), np.float32)
     values[1, 7] = value
-    with pytest.raises(ParityFailed, match=r"the weight 1f reaches .* float16 ends at 65504; nothing was written"):
-        rows_in_8_bits(values, "1f")
+    with pytest.raises(
+        ParityFailed, match=r"the weight 1f reaches .* float16's largest number, 65504; nothing was written"
+    ):
+        quantize_rows(values, "1f")
 
 
 def test_accepts_largest_float16():
-    steps, scale = rows_in_8_bits(np.array([[65_504.0, -32_752.0]], np.float32))
+    steps, scale = quantize_rows(np.array([[65_504.0, -32_752.0]], np.float32))
     assert steps.tolist() == [[127, -63]] or steps.tolist() == [[127, -64]]
     np.testing.assert_allclose(multiplied(steps, scale), [[65_504, -32_752]], atol=float(scale[0, 0]) / 2)
 
@@ -124,26 +126,28 @@ row_lists = st.integers(1, 12).flatmap(
 @given(row_lists)
 def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)
-    found = rounded_to_the_sum(rows)
-    assert (found == np.rint(found)).all()
-    assert (np.abs(found - rows) < 1).all(), "what is whole already stays, and nothing goes further than its neighbors"
-    off = np.abs(found.sum(axis=1) - rows.sum(axis=1))
+    rounded = round_preserving_sum(rows)
+    assert (rounded == np.rint(rounded)).all()
+    assert (np.abs(rounded - rows) < 1).all(), (
+        "what is whole already stays, and nothing goes further than its neighbors"
+    )
+    off = np.abs(rounded.sum(axis=1) - rows.sum(axis=1))
     assert (off <= 0.5 + 1e-9).all()
     nearest = np.rint(rows)
     fits = np.abs(nearest.sum(axis=1) - rows.sum(axis=1)) < 0.5 - 1e-9
-    np.testing.assert_array_equal(found[fits], nearest[fits])
+    np.testing.assert_array_equal(rounded[fits], nearest[fits])
 
 
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_rounded_to_the_sum_has_least_error(row):
-    """Against every choice of going down or up."""
+    """Compared with every combination of rounding down or up."""
     exact = np.array(row, np.float64)
-    (found,) = rounded_to_the_sum(exact[None])
+    (rounded,) = round_preserving_sum(exact[None])
     down = np.floor(exact)
     choices = (down + (code >> np.arange(len(row)) & 1) for code in range(2 ** len(row)))
     as_near = [choice for choice in choices if abs(choice.sum() - exact.sum()) <= 0.5 + 1e-9]
     least = min(np.abs(choice - exact).sum() for choice in as_near)
-    assert np.abs(found - exact).sum() <= least + 1e-9
+    assert np.abs(rounded - exact).sum() <= least + 1e-9
 
 
 def test_as_float16_rounds_to_nearest_or_rejects():

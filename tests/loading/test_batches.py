@@ -15,7 +15,7 @@ from familiar.loading.augment.settings import Augmentation
 from familiar.loading.batches import PhotoBatches, standardize_batch
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, PhotoKey, in_order
+from familiar.loading.dataset import FaceDataset, PhotoKey, sequential_batches
 from familiar.loading.sampler import ShuffledBatches
 from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing, standardize
@@ -108,7 +108,7 @@ def test_standardizing_keeps_input_and_returns_channels_last(cats: DataSpec) -> 
     assert (rgb_u8 == 7).all()
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert images.stride() == (3 * 16 * 16, 1, 16 * 3, 3)
-    for loaded, *_ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
+    for loaded, *_ in PhotoBatches(photos_of(cats), sequential_batches(range(9), 4), CPU):
         assert loaded.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -165,7 +165,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
     missing = dataset.table.photos[5]
     assert isinstance(missing, Path)
     missing.unlink()
-    batches = PhotoBatches(dataset, in_order(range(9), 4), CPU, workers)
+    batches = PhotoBatches(dataset, sequential_batches(range(9), 4), CPU, workers)
     with pytest.raises(UnreadablePhoto) as caught:
         list(batches)
     assert str(caught.value).startswith(f"{missing}: ")
@@ -177,7 +177,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
 def test_killed_worker_raises_training_failed(cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As the system kills a process that uses too much memory: while it loads, and while it sends."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
-    batches = PhotoBatches(photos_of(cats), in_order(range(9), count), CPU, workers=1)
+    batches = PhotoBatches(photos_of(cats), sequential_batches(range(9), count), CPU, workers=1)
 
     def load() -> None:
         for _ in batches:
@@ -196,13 +196,13 @@ class OtherError(FaceDataset):
 def test_dataset_error_is_raised_unchanged(cats: DataSpec) -> None:
     crop_table = read_table(cats.read(), PREPROCESSING)
     with pytest.raises(RuntimeError, match="an internal error"):
-        list(PhotoBatches(OtherError(crop_table.table, crop_table.crops), in_order(range(9), 4), CPU))
+        list(PhotoBatches(OtherError(crop_table.table, crop_table.crops), sequential_batches(range(9), 4), CPU))
 
 
 @pytest.mark.slow
 def test_training_error_is_not_reported_as_worker_failure(cats: DataSpec) -> None:
     def train() -> None:
-        for _ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
+        for _ in PhotoBatches(photos_of(cats), sequential_batches(range(9), 4), CPU):
             raise RuntimeError("DataLoader worker in the message")
 
     with pytest.raises(RuntimeError, match="DataLoader worker in the message"):

@@ -25,7 +25,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.loading import cache as module
 from familiar.loading import crops as crops_module
 from familiar.loading.cache import CropCache
-from familiar.loading.crops import Crops, ReadTable, crop_of, read_table
+from familiar.loading.crops import Crops, CropTable, crop_of, read_table
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 from support.idx_files import idx_bytes, write_mnist
 
@@ -79,7 +79,7 @@ def assert_same_pixels(crops: Crops, preprocessing: Preprocessing = PREPROCESSIN
         np.testing.assert_array_equal(crops[row], crop_of(photo, preprocessing))
 
 
-def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PREPROCESSING) -> ReadTable:
+def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PREPROCESSING) -> CropTable:
     return read_table(scan_folders(root), preprocessing, cache)
 
 
@@ -194,7 +194,7 @@ def test_geometry_changes_the_pack_and_colors_do_not(
 
 def test_photo_order_changes_the_pack(cats: Path, cache: CropCache) -> None:
     table = scan_folders(cats)
-    reversed_table = table.rows(np.arange(6)[::-1].copy())
+    reversed_table = table.select_rows(np.arange(6)[::-1].copy())
     first, second = (read_table(photos, PREPROCESSING, cache) for photos in (table, reversed_table))
     assert_same_pixels(second.crops)
     assert len(packs(cache)) == 2
@@ -769,8 +769,8 @@ def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: 
 def test_subset_crops_match_subset_photos(tmp_path: Path, rows: list[int], room: int) -> None:
     table = DataSpec(("synthetic:cats:3x3",)).read()
     everything = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
-    subset = table.rows(np.array(rows))
-    crops = everything.crops.of(subset)
+    subset = table.select_rows(np.array(rows))
+    crops = everything.crops.select(subset)
     assert crops.photos == subset.photos
     assert len(crops) == len(rows)
     assert_same_pixels(crops)

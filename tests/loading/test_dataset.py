@@ -12,7 +12,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.crops import crop_of, read_table
-from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, in_order
+from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, sequential_batches
 from familiar.photos.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
@@ -130,11 +130,11 @@ def test_pickled_dataset_returns_same_batch(cats: Path) -> None:
 def test_rejects_crops_for_other_photos(cats: Path) -> None:
     read = read_table(scan_folders(cats), PREPROCESSING)
     with pytest.raises(ValueError, match="6 crops for 2 photos"):
-        FaceDataset(read.table.rows(np.array([0, 1])), read.crops)
+        FaceDataset(read.table.select_rows(np.array([0, 1])), read.crops)
 
 
 @pytest.mark.parametrize(("photos", "sizes"), [(0, []), (1, [1]), (6, [3, 3]), (7, [3, 3, 1])])
 def test_in_order_lists_every_row_once(photos: int, sizes: list[int]) -> None:
-    batches = in_order(range(photos), 3)
+    batches = sequential_batches(range(photos), 3)
     assert [len(batch) for batch in batches] == sizes
     assert [key for batch in batches for key in batch] == [PhotoKey(0, row) for row in range(photos)]

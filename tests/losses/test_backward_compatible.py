@@ -27,7 +27,7 @@ def batch(n=12, k=3, new=8, old=8, seed=0):
 
 
 def slow(embeddings, labels, old, old_labels, margin=0.2):
-    """Anchors new; positives and negatives new or old."""
+    """Compute the loss with new anchors, and positives and negatives that are new or old."""
     rows = [*embeddings, *old]
     names = [*labels.tolist(), *old_labels.tolist()]
     costs = []
@@ -47,26 +47,26 @@ def gradient_of(loss, embeddings, *others):
 
 
 def test_loss_equals_hand_computation():
-    """One new vector a quarter turn from its old self, a stranger's old one between them at 45 degrees."""
+    """A new vector is 90 degrees from its old one, with a negative's old vector between them at 45 degrees."""
     new = torch.tensor([[1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
     old = torch.tensor([[0.0, 1.0], [0.5**0.5, 0.5**0.5]], dtype=torch.float64)
     loss = CompatibleLoss(nothing, weight=2.0)
     # Anchor 0: positive at 2; negatives: new at 2, old at 2 - sqrt 2. Anchor 1: positive at 2 + sqrt 2; at 2 and 4.
     root = 2**0.5
     costs = [2 - 2 + 0.2, 2 - (2 - root) + 0.2, 2 + root - 2 + 0.2]
-    found = loss(new, torch.tensor([0, 1]), old)
-    assert found.item() == pytest.approx(2.0 * sum(costs) / 3, abs=1e-12)
+    actual = loss(new, torch.tensor([0, 1]), old)
+    assert actual.item() == pytest.approx(2.0 * sum(costs) / 3, abs=1e-12)
 
 
 @pytest.mark.parametrize("old_rows", [12, 5])
 def test_matches_slow_reference(old_rows):
     embeddings, labels, old = batch()
     old, old_labels = old[:old_rows], labels[:old_rows]
-    found = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
-    wanted = gradient_of(slow, embeddings, labels, old, old_labels)
-    # A unit row's own length counts for nothing: it is scaled back.
-    flat = wanted[1] - (wanted[1] * embeddings).sum(1, keepdim=True) * embeddings
-    torch.testing.assert_close(found, (wanted[0], flat))
+    actual = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
+    expected = gradient_of(slow, embeddings, labels, old, old_labels)
+    # The norm of a unit row does not matter: rows are normalized.
+    flat = expected[1] - (expected[1] * embeddings).sum(1, keepdim=True) * embeddings
+    torch.testing.assert_close(actual, (expected[0], flat))
 
 
 def test_adds_loss_on_new_embeddings():
@@ -82,13 +82,13 @@ def test_adds_loss_on_new_embeddings():
 
 def test_compares_prefix_with_shorter_old_embeddings():
     embeddings, labels, old = batch(new=8, old=3)
-    found = CompatibleLoss(nothing)(embeddings, labels, old)
-    assert found.item() == pytest.approx(slow(unit_prefix(embeddings, 3), labels, old, labels).item())
+    actual = CompatibleLoss(nothing)(embeddings, labels, old)
+    assert actual.item() == pytest.approx(slow(unit_prefix(embeddings, 3), labels, old, labels).item())
 
 
 def test_rejects_old_embeddings_longer_than_new():
     embeddings, labels, old = batch(new=4, old=8)
-    with pytest.raises(ValueError, match="old vectors of 8 components cannot compare with 4"):
+    with pytest.raises(ValueError, match="old vectors of 8 components cannot be compared with new ones of 4"):
         CompatibleLoss(nothing)(embeddings, labels, old)
 
 
@@ -124,7 +124,7 @@ def test_empty_batch_has_zero_loss():
 
 @pytest.mark.slow
 def test_training_aligns_new_space_with_old_space():
-    """Two linear networks on the same photos: alone their spaces have nothing to do with each other."""
+    """Two linear networks on the same photos, whose spaces are unrelated without the second loss."""
     torch.manual_seed(0)
     centers = torch.randn(10, 16)
     labels = torch.arange(10).repeat_interleave(6)

@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from familiar.losses import blockwise
-from familiar.losses.blockwise import PairLoss, Weighed, count_terms, distance_blocks
+from familiar.losses.batch_hard import BatchHard
+from familiar.losses.blockwise import BlockLoss, PairLoss, count_terms, distance_blocks
 from familiar.losses.mining import mine_batch_hard, mine_hard_negative, mine_semi_hard
-from familiar.losses.triplet import BatchAll, BatchHard, HardNegative, SemiHard, active_fraction
+from familiar.losses.triplet import BatchAll, HardNegative, SemiHard, active_fraction
 from support.triplet_reference import (
     as_labels,
     assert_same,
@@ -34,29 +35,29 @@ PREFIXES = [2, 3, 7]
 class Cubes(PairLoss):
     """A smooth loss of pairs: mean of v^3 over positive pairs and -v^2 over negative ones, anchor by anchor."""
 
-    def weigh(self, block):
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=0.0).clone()
-        slopes = (-2 * negatives).scatter_(1, block.places, 3 * positives.square())
+    def block_loss(self, block):
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=0.0).clone()
+        slopes = (-2 * negatives).scatter_(1, block.positive_cols, 3 * positives.square())
         total = positives.pow(3).sum(dtype=torch.float64) - negatives.square().sum(dtype=torch.float64)
         terms = len(block.values) * (block.values.shape[1] - 1)
-        return Weighed(total, torch.tensor(terms), slopes)
+        return BlockLoss(total, torch.tensor(terms), slopes)
 
 
 class DistanceCubes(Cubes):
-    sees = "distance"
+    uses = "distance"
 
 
 class SimilarityCubes(Cubes):
-    sees = "similarity"
+    uses = "similarity"
 
 
-def slow_cubes(sees, embeddings, labels, anchors=None):
+def slow_cubes(uses, embeddings, labels, anchors=None):
     costs = []
     for a in range(len(labels) if anchors is None else anchors):
         for b in range(len(labels)):
             if b != a:
                 difference = embeddings[a] - embeddings[b]
-                v = difference @ difference if sees == "distance" else embeddings[a] @ embeddings[b]
+                v = difference @ difference if uses == "distance" else embeddings[a] @ embeddings[b]
                 costs.append(v**3 if labels[a] == labels[b] else -(v**2))
     return torch.stack(costs).mean() if costs else 0.0 * embeddings.sum()
 
@@ -70,20 +71,20 @@ PAIR_LOSSES = {
     "hard_negative": HardNegative(0.7),
     "hard_negative of all": HardNegative(0.7, "all"),
 }
-# Not made of slopes, but cut into the same blocks.
+# Not a PairLoss, but computed in the same blocks.
 LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": SemiHard(0.7, select="hardest")}
 
 
-# What a loss of pairs is made of
+# Parts of a pair loss
 
 
-@pytest.mark.parametrize("sees", CUBES)
+@pytest.mark.parametrize("uses", CUBES)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
-def test_value_and_gradient_match_slow_reference(sees, batch, data):
+def test_value_and_gradient_match_slow_reference(uses, batch, data):
     embeddings, labels, _ = batch
     anchors = data.draw(st.none() | st.integers(0, len(labels)))
-    ours = value_and_gradient(CUBES[sees], embeddings, labels, anchors)
-    assert_same(ours, value_and_gradient(partial(slow_cubes, sees), embeddings, labels, anchors), 1e-9)
+    ours = value_and_gradient(CUBES[uses], embeddings, labels, anchors)
+    assert_same(ours, value_and_gradient(partial(slow_cubes, uses), embeddings, labels, anchors), 1e-9)
 
 
 @given(batch=grid_batches())
@@ -93,13 +94,13 @@ def test_distance_blocks_contain_distances_and_positive_indices(batch):
     seen = []
     for rows, block in distance_blocks(embeddings, labels):
         assert block.values.tolist() == d[rows]
-        for a, places, real in zip(
-            range(rows.start, rows.stop), block.places.tolist(), block.real.tolist(), strict=True
+        for a, columns, real in zip(
+            range(rows.start, rows.stop), block.positive_cols.tolist(), block.positive_mask.tolist(), strict=True
         ):
             seen.append(a)
-            mates = [b for b in range(len(labels)) if b != a and labels[a] == labels[b]]
-            assert [place for place, is_real in zip(places, real, strict=True) if is_real] == mates
-            assert {place for place, is_real in zip(places, real, strict=True) if not is_real} == {a}
+            expected = [b for b in range(len(labels)) if b != a and labels[a] == labels[b]]
+            assert [column for column, is_real in zip(columns, real, strict=True) if is_real] == expected
+            assert {column for column, is_real in zip(columns, real, strict=True) if not is_real} == {a}
     assert seen == list(range(len(labels)))
 
 
@@ -107,9 +108,9 @@ def test_block_returns_padded_positives_and_filled_negatives():
     embeddings = torch.tensor([[0.0], [1.0], [3.0]])
     ((_, block),) = distance_blocks(embeddings, as_labels([0, 0, 1]))
     assert block.values.tolist() == [[0, 1, 9], [1, 0, 4], [9, 4, 0]]
-    assert sorted(block.positives(pad=-5.0)[0].tolist()) == [-5, 1]
-    assert block.positives(pad=-5.0)[2].tolist() == [-5, -5]
-    assert block.negatives(fill=7.0).tolist() == [[7, 7, 9], [7, 7, 4], [9, 4, 7]]
+    assert sorted(block.positive_values(pad=-5.0)[0].tolist()) == [-5, 1]
+    assert block.positive_values(pad=-5.0)[2].tolist() == [-5, -5]
+    assert block.negative_values(fill=7.0).tolist() == [[7, 7, 9], [7, 7, 4], [9, 4, 7]]
 
 
 @pytest.mark.parametrize("reduction", ["active", "all"])
@@ -121,19 +122,19 @@ def test_count_terms_matches_reference(reduction, batch):
     assert count_terms(BatchAll(margin, reduction), embeddings, labels).item() == len(counted)
 
 
-@pytest.mark.parametrize("sees", CUBES)
-def test_passes_gradcheck(sees):
+@pytest.mark.parametrize("uses", CUBES)
+def test_passes_gradcheck(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
-    assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN), embeddings)
-    assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN, anchors=7), embeddings)
-    prefixes = partial(CUBES[sees].of_prefixes, labels=UNEVEN, lengths=[1, 3])
+    assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN), embeddings)
+    assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN, anchors=7), embeddings)
+    prefixes = partial(CUBES[uses].loss_per_prefix, labels=UNEVEN, lengths=[1, 3])
     assert torch.autograd.gradcheck(prefixes, embeddings)
 
 
-@pytest.mark.parametrize("sees", CUBES)
-def test_rejects_second_derivative(sees):
+@pytest.mark.parametrize("uses", CUBES)
+def test_rejects_second_derivative(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
-    for value in (CUBES[sees](embeddings, UNEVEN), CUBES[sees].of_prefixes(embeddings, UNEVEN, [1, 3]).sum()):
+    for value in (CUBES[uses](embeddings, UNEVEN), CUBES[uses].loss_per_prefix(embeddings, UNEVEN, [1, 3]).sum()):
         (gradient,) = torch.autograd.grad(value.square(), embeddings, create_graph=True)
         with pytest.raises(RuntimeError, match="once_differentiable"):
             gradient.square().sum().backward()
@@ -155,10 +156,10 @@ def test_prefix_losses_match_separate_unit_prefixes(name, unit, lengths):
         embeddings = embeddings * torch.linspace(0.3, 2.0, 18, dtype=torch.float64)[:, None]
     weights = torch.linspace(0.5, 2.0, len(lengths), dtype=torch.float64)
     loss = LOSSES[name]
-    values = loss.of_prefixes(embeddings, UNEVEN, lengths)
+    values = loss.loss_per_prefix(embeddings, UNEVEN, lengths)
     torch.testing.assert_close(values, prefix_by_prefix(loss, embeddings, UNEVEN, lengths))
     assert_same(
-        value_and_gradient(lambda rows: weights @ loss.of_prefixes(rows, UNEVEN, lengths), embeddings),
+        value_and_gradient(lambda rows: weights @ loss.loss_per_prefix(rows, UNEVEN, lengths), embeddings),
         value_and_gradient(lambda rows: weights @ prefix_by_prefix(loss, rows, UNEVEN, lengths), embeddings),
     )
 
@@ -175,7 +176,7 @@ def test_prefix_losses_match_slow_reference(way, reduction, batch):
         prefixes = [normalize(rows[:, :length], dim=1) for length in lengths]
         return sum(slow_loss(way, prefix, labels, margin, reduction) for prefix in prefixes)
 
-    ours = value_and_gradient(lambda rows: loss.of_prefixes(rows, labels, lengths).sum(), embeddings)
+    ours = value_and_gradient(lambda rows: loss.loss_per_prefix(rows, labels, lengths).sum(), embeddings)
     assert_same(ours, value_and_gradient(slow, embeddings), 1e-9)
 
 
@@ -183,10 +184,10 @@ def test_prefix_losses_match_slow_reference(way, reduction, batch):
 @pytest.mark.parametrize("names", [[], [5], [1, 2, 3]])
 def test_prefixes_without_positive_pairs_keep_gradient_finite(name, names):
     embeddings = unit_rows(len(names), 7)
-    values = PAIR_LOSSES[name].of_prefixes(embeddings, as_labels(names), PREFIXES)
+    values = PAIR_LOSSES[name].loss_per_prefix(embeddings, as_labels(names), PREFIXES)
     assert values.shape == (len(PREFIXES),)
     _, gradient = value_and_gradient(
-        lambda rows: PAIR_LOSSES[name].of_prefixes(rows, as_labels(names), PREFIXES).sum(), embeddings
+        lambda rows: PAIR_LOSSES[name].loss_per_prefix(rows, as_labels(names), PREFIXES).sum(), embeddings
     )
     assert gradient.isfinite().all()
     if name not in CUBES:
@@ -199,7 +200,7 @@ def test_zero_prefix_keeps_loss_and_gradient_finite():
     embeddings[3, :2] = 0.0
     for loss in PAIR_LOSSES.values():
         value, gradient = value_and_gradient(
-            lambda rows, loss=loss: loss.of_prefixes(rows, UNEVEN, PREFIXES).sum(), embeddings
+            lambda rows, loss=loss: loss.loss_per_prefix(rows, UNEVEN, PREFIXES).sum(), embeddings
         )
         assert value.isfinite()
         assert gradient.isfinite().all()
@@ -210,7 +211,7 @@ def test_prefix_losses_in_float32_match_float64(name):
     embeddings, labels = unit_rows(200, 64), torch.arange(20).repeat(10)
 
     def loss(rows):
-        return PAIR_LOSSES[name].of_prefixes(rows, labels, [16, 32, 64]).sum()
+        return PAIR_LOSSES[name].loss_per_prefix(rows, labels, [16, 32, 64]).sum()
 
     value, gradient = value_and_gradient(loss, embeddings.float())
     exact, exact_gradient = value_and_gradient(loss, embeddings)
@@ -224,7 +225,7 @@ def test_half_precision_and_autocast_match_float32(name, dtype):
     embeddings = unit_rows(18, 7, dtype=dtype)
 
     def loss(rows):
-        return PAIR_LOSSES[name](rows, UNEVEN) + PAIR_LOSSES[name].of_prefixes(rows, UNEVEN, PREFIXES).sum()
+        return PAIR_LOSSES[name](rows, UNEVEN) + PAIR_LOSSES[name].loss_per_prefix(rows, UNEVEN, PREFIXES).sum()
 
     value, gradient = value_and_gradient(loss, embeddings)
     expected, expected_gradient = value_and_gradient(loss, embeddings.float())
@@ -245,11 +246,11 @@ def test_half_precision_and_autocast_match_float32(name, dtype):
 def test_block_size_does_not_change_loss(name, rows_at_once, monkeypatch):
     embeddings = unit_rows(18, 7)
     expected = value_and_gradient(LOSSES[name], embeddings, UNEVEN)
-    of_some = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
-    assert blockwise.anchors_at_once(embeddings) == rows_at_once
+    blocked = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
+    assert blockwise.anchors_per_block(embeddings) == rows_at_once
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN), expected, 1e-12)
-    assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), of_some, 1e-12)
+    assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), blocked, 1e-12)
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
@@ -258,10 +259,10 @@ def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatc
     embeddings = unit_rows(18, 7)
 
     def loss(rows):
-        return PAIR_LOSSES[name].of_prefixes(rows, UNEVEN, PREFIXES).sum()
+        return PAIR_LOSSES[name].loss_per_prefix(rows, UNEVEN, PREFIXES).sum()
 
     expected = value_and_gradient(loss, embeddings)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
     assert_same(value_and_gradient(loss, embeddings), expected, 1e-12)
 
 
@@ -269,17 +270,17 @@ def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatc
 def test_block_size_does_not_change_active_fraction(rows_at_once, monkeypatch):
     embeddings = unit_rows(18)
     expected = active_fraction(embeddings, UNEVEN)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
     assert active_fraction(embeddings, UNEVEN) == expected
 
 
 def test_block_smaller_than_one_row_has_one_anchor(monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", 5)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", 5)
     assert [rows for rows, _ in distance_blocks(unit_rows(18), UNEVEN)] == [slice(a, a + 1) for a in range(18)]
 
 
 class Allocations(TorchDispatchMode):
-    """The most values that any tensor's storage holds, and the most that are alive at once."""
+    """Records the largest number of values in one tensor's storage, and in all storages at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -294,8 +295,8 @@ class Allocations(TorchDispatchMode):
                 values = storage.nbytes() // tensor.element_size()
                 self.made.append((weakref.ref(tensor), storage.data_ptr(), values))
                 self.largest = max(self.largest, values)
-        self.made = [(tensor, place, values) for tensor, place, values in self.made if tensor() is not None]
-        self.peak = max(self.peak, sum({place: values for _, place, values in self.made}.values()))
+        self.made = [(tensor, address, values) for tensor, address, values in self.made if tensor() is not None]
+        self.peak = max(self.peak, sum({address: values for _, address, values in self.made}.values()))
         return result
 
 
@@ -304,7 +305,7 @@ LARGE = unit_rows(N, DIM, dtype=torch.float32)
 LARGE_LABELS = torch.cat([torch.zeros(300, dtype=torch.int64), 1 + torch.arange(N - 300) // 5])
 COMPUTED = {
     **{name: lambda rows, loss=loss: loss(rows, LARGE_LABELS).backward() for name, loss in LOSSES.items()},
-    "prefixes": lambda rows: BatchAll(0.7).of_prefixes(rows, LARGE_LABELS, [4, 8]).sum().backward(),
+    "prefixes": lambda rows: BatchAll(0.7).loss_per_prefix(rows, LARGE_LABELS, [4, 8]).sum().backward(),
     "active_fraction": lambda rows: active_fraction(rows, LARGE_LABELS),
     "mine_batch_hard": lambda rows: mine_batch_hard(rows, LARGE_LABELS),
 }
@@ -313,7 +314,7 @@ COMPUTED = {
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name != "semi_hard_hardest"])
 def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", BLOCK)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", BLOCK)
     with Allocations() as seen:
         COMPUTED[name](LARGE.clone().requires_grad_())
     assert seen.largest <= 3 * BLOCK
@@ -323,7 +324,7 @@ def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
 
 @pytest.mark.parametrize("miner", [mine_hard_negative, partial(mine_semi_hard, select="hardest")])
 def test_mining_memory_is_linear_in_triplet_count(miner, monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", BLOCK)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", BLOCK)
     with Allocations() as seen:
         triplets = miner(LARGE, LARGE_LABELS)
     assert seen.peak <= 16 * (BLOCK + len(triplets))
@@ -332,12 +333,12 @@ def test_mining_memory_is_linear_in_triplet_count(miner, monkeypatch):
 @pytest.mark.parametrize("name", [*PAIR_LOSSES, "batch_hard"])
 def test_forward_saves_only_one_gradient_for_backward(name):
     embeddings = LARGE.clone().requires_grad_()
-    kept = []
+    saved = []
 
     def keep(tensor):
-        kept.append(tensor.numel())
+        saved.append(tensor.numel())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         LOSSES[name](embeddings, LARGE_LABELS)
-    assert kept == [N * DIM]
+    assert saved == [N * DIM]

@@ -21,12 +21,12 @@ def test_loss_and_centers_match_loop_reference(n, rate, seed):
     centers = objective.centers.tolist()
     expected = 0.0
     moved = [list(center) for center in centers]
-    for place, center in enumerate(centers):
-        own = [row for row, label in zip(embeddings.tolist(), labels.tolist(), strict=True) if label == place]
-        for row in own:
+    for number, center in enumerate(centers):
+        class_rows = [row for row, label in zip(embeddings.tolist(), labels.tolist(), strict=True) if label == number]
+        for row in class_rows:
             expected += sum((x - c) ** 2 for x, c in zip(row, center, strict=True)) / 2 / n
         for axis, component in enumerate(center):
-            moved[place][axis] -= rate * sum(component - row[axis] for row in own) / (1 + len(own))
+            moved[number][axis] -= rate * sum(component - row[axis] for row in class_rows) / (1 + len(class_rows))
     assert objective(embeddings, labels).item() == pytest.approx(expected, abs=1e-12)
     torch.testing.assert_close(objective.centers, torch.tensor(moved, dtype=torch.float64))
 
@@ -87,5 +87,5 @@ def test_centers_converge_to_class_means():
     embeddings, labels = rows(30)
     for _ in range(60):
         objective(embeddings, labels)
-    means = torch.stack([embeddings[labels == place].mean(dim=0) for place in range(5)])
+    means = torch.stack([embeddings[labels == number].mean(dim=0) for number in range(5)])
     torch.testing.assert_close(objective.centers, means)

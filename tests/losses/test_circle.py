@@ -35,18 +35,18 @@ def value_and_gradient(loss, embeddings, labels):
 
 
 def slow_pairs(embeddings, labels, margin, gamma, detach=True):
-    """The paper's formula, anchor by anchor and pair by pair."""
+    """Compute the paper's formula, anchor by anchor and pair by pair."""
     costs = []
     for a in range(len(embeddings)):
         sums = {True: [], False: []}
         for other in range(len(embeddings)):
             if other == a:
                 continue
-            mates = bool(labels[a] == labels[other])
+            positive = bool(labels[a] == labels[other])
             s = embeddings[a] @ embeddings[other]
-            alpha = (1 + margin - s if mates else s + margin).clamp_min(0)
+            alpha = (1 + margin - s if positive else s + margin).clamp_min(0)
             alpha = alpha.detach() if detach else alpha
-            sums[mates].append(-gamma * alpha * (s - 1 + margin) if mates else gamma * alpha * (s - margin))
+            sums[positive].append(-gamma * alpha * (s - 1 + margin) if positive else gamma * alpha * (s - margin))
         if sums[True] and sums[False]:
             sizes = [torch.stack(sums[kind]).logsumexp(0) for kind in (True, False)]
             z = sizes[0] + sizes[1]
@@ -61,13 +61,13 @@ def test_triplet_loss_equals_hand_computation():
     """s_p = .9, s_n = .75 on the scaled cosine; margin .25, gamma 2."""
     anchor = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 
-    def at(scaled):
+    def at_similarity(scaled):
         cosine = 2 * scaled - 1
         return torch.tensor([[cosine, math.sqrt(1 - cosine**2)]], dtype=torch.float64)
 
     z = 2 * ((0.75 + 0.25) * (0.75 - 0.25) - (1.25 - 0.9) * (0.9 - 0.75))
-    found = circle_loss(anchor, at(0.9), at(0.75), margin=0.25, gamma=2.0)
-    assert found.item() == pytest.approx(math.log1p(math.exp(z)) / 2, abs=1e-12)
+    actual = circle_loss(anchor, at_similarity(0.9), at_similarity(0.75), margin=0.25, gamma=2.0)
+    assert actual.item() == pytest.approx(math.log1p(math.exp(z)) / 2, abs=1e-12)
 
 
 @given(s_p=st.floats(0, 1), s_n=st.floats(0, 1), margin=st.floats(0, 1), gamma=st.floats(0.5, 200))
@@ -134,21 +134,21 @@ def test_extreme_gamma_keeps_loss_and_gradient_finite(gamma):
 def test_mined_loss_equals_loss_for_its_triplets(mining):
     embeddings, labels = batch()
     loss = CircleTriplets(0.3, 32.0, mining, mining_margin=0.4)
-    mined = loss.mine(embeddings, labels)
+    mined = loss.mine_triplets(embeddings, labels)
     assert len(mined) > 0
     for loss.detach_weights in (True, False):
         torch.testing.assert_close(
             value_and_gradient(loss, embeddings, labels),
-            value_and_gradient(lambda rows, _: loss.of_triplets(*mined.of(rows)), embeddings, labels),
+            value_and_gradient(lambda rows, _: loss.triplet_loss_from(*mined.select_rows(rows)), embeddings, labels),
         )
     loss.detach_weights = True
     assert loss(embeddings, labels).item() == pytest.approx(
-        circle_loss(*mined.of(embeddings), 0.3, 32.0).item(), rel=1e-12
+        circle_loss(*mined.select_rows(embeddings), 0.3, 32.0).item(), rel=1e-12
     )
-    of_first = [triple for triple in mined if triple[0] < 6]
-    assert list(mined.of_first(6)) == of_first
+    first_triples = [triple for triple in mined if triple[0] < 6]
+    assert list(mined.first_anchors(6)) == first_triples
     few = loss(embeddings, labels, anchors=6)
-    assert few.item() == pytest.approx(circle_loss(*mined.of_first(6).of(embeddings), 0.3, 32.0).item())
+    assert few.item() == pytest.approx(circle_loss(*mined.first_anchors(6).select_rows(embeddings), 0.3, 32.0).item())
 
 
 @pytest.mark.parametrize("mining", ["batch_all", "batch_hard"])
@@ -181,10 +181,10 @@ def test_rejects_settings_out_of_range(kind, wrong):
 
 def test_mine_matches_the_mining_functions():
     embeddings, labels = batch()
-    assert list(CircleTriplets(mining="batch_hard").mine(embeddings, labels)) == list(
+    assert list(CircleTriplets(mining="batch_hard").mine_triplets(embeddings, labels)) == list(
         mine_batch_hard(embeddings, labels)
     )
-    assert list(CircleTriplets(mining="semi_hard", mining_margin=0.5).mine(embeddings, labels)) == list(
+    assert list(CircleTriplets(mining="semi_hard", mining_margin=0.5).mine_triplets(embeddings, labels)) == list(
         mine_semi_hard(embeddings, labels, 0.5)
     )
 
@@ -193,7 +193,7 @@ def test_mine_matches_the_mining_functions():
 
 
 def test_batch_loss_equals_hand_computation():
-    """Two mates at 60 degrees; a stranger at a right angle to the first and 30 degrees from the second."""
+    """Two positives at 60 degrees; a negative at 90 degrees from the first and 30 degrees from the second."""
     angles = torch.tensor([0.0, math.pi / 3, math.pi / 2], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
 
@@ -201,9 +201,9 @@ def test_batch_loss_equals_hand_computation():
         z = gamma * max(0, s_n + m) * (s_n - m) - gamma * max(0, 1 + m - s_p) * (s_p - 1 + m)
         return math.log1p(math.exp(z))
 
-    wanted = (cost(0.5, 0.0) + cost(0.5, math.sqrt(3) / 2)) / 2  # the stranger has no mate, so is no anchor
-    found = circle_pair_loss(embeddings, torch.tensor([0, 0, 1]), 0.25, 2.0)
-    assert found.item() == pytest.approx(wanted, abs=1e-12)
+    expected = (cost(0.5, 0.0) + cost(0.5, math.sqrt(3) / 2)) / 2  # the third row has no positive, so it is no anchor
+    actual = circle_pair_loss(embeddings, torch.tensor([0, 0, 1]), 0.25, 2.0)
+    assert actual.item() == pytest.approx(expected, abs=1e-12)
 
 
 @given(
@@ -219,12 +219,12 @@ def test_matches_slow_reference(n, names, margin, gamma, detach, seed, block):
     embeddings, _ = batch(n=n, seed=seed)
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
-        found = value_and_gradient(CirclePairs(margin, gamma, detach), embeddings, labels)
-    wanted = value_and_gradient(
+        patch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", block)
+        actual = value_and_gradient(CirclePairs(margin, gamma, detach), embeddings, labels)
+    expected = value_and_gradient(
         lambda rows, labels: slow_pairs(rows, labels, margin, gamma, detach), embeddings, labels
     )
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-9)
 
 
 def test_batch_passes_gradcheck_only_without_detached_weights():
@@ -276,12 +276,12 @@ def test_is_invariant_to_row_order_and_label_values():
 
 def test_anchors_argument_limits_anchors_to_first_rows():
     embeddings, labels = batch(n=9)
-    some = CirclePairs(gamma=8.0)(embeddings, labels, anchors=4)
+    partial_loss = CirclePairs(gamma=8.0)(embeddings, labels, anchors=4)
     each = []
     for a in range(4):
         front = [a, *(row for row in range(9) if row != a)]
         each.append(CirclePairs(gamma=8.0)(embeddings[front], labels[front], anchors=1))
-    assert some.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-12)
+    assert partial_loss.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-12)
 
 
 def test_prefix_losses_match_separate_unit_prefixes():
@@ -293,7 +293,9 @@ def test_prefix_losses_match_separate_unit_prefixes():
         return torch.stack([loss(unit_prefix(rows, length), labels) for length in (2, 6)]) @ weights
 
     torch.testing.assert_close(
-        value_and_gradient(lambda rows, labels: loss.of_prefixes(rows, labels, [2, 6]) @ weights, embeddings, labels),
+        value_and_gradient(
+            lambda rows, labels: loss.loss_per_prefix(rows, labels, [2, 6]) @ weights, embeddings, labels
+        ),
         value_and_gradient(each, embeddings, labels),
     )
 
@@ -302,11 +304,11 @@ def test_prefix_losses_match_separate_unit_prefixes():
 def test_low_precision_and_autocast_match_float64(dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
     value, gradient = value_and_gradient(circle_pair_loss, embeddings, labels)
-    wide, wanted = value_and_gradient(circle_pair_loss, embeddings.double(), labels)
+    wide, expected = value_and_gradient(circle_pair_loss, embeddings.double(), labels)
     assert (value.dtype, gradient.dtype) == (torch.float32, dtype)
     assert value.item() == pytest.approx(wide.item(), rel=1e-5)
     digits = {torch.float16: 1e-3, torch.bfloat16: 1e-2, torch.float32: 1e-4}[dtype]
-    assert (gradient.double() - wanted).abs().max() <= digits * wanted.abs().max()
+    assert (gradient.double() - expected).abs().max() <= digits * expected.abs().max()
     with torch.autocast("cpu", torch.bfloat16):
         assert circle_pair_loss(embeddings, labels).item() == value.item()
 
@@ -318,7 +320,7 @@ def test_matches_pytorch_metric_learning(margin, gamma):
     value, gradient = value_and_gradient(
         lambda rows, labels: circle_pair_loss(rows, labels, margin, gamma), embeddings, labels
     )
-    theirs, wanted = value_and_gradient(peers.CircleLoss(m=margin, gamma=gamma), embeddings, labels)
-    assert value.item() == pytest.approx(theirs.item(), rel=1e-9)
+    peer_result, expected = value_and_gradient(peers.CircleLoss(m=margin, gamma=gamma), embeddings, labels)
+    assert value.item() == pytest.approx(peer_result.item(), rel=1e-9)
     flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows
-    torch.testing.assert_close(flat, wanted)
+    torch.testing.assert_close(flat, expected)

@@ -28,15 +28,15 @@ def slow(embeddings, labels, margin=1.0, reduction="active", anchors=None):
     for a, b in itertools.product(range(len(embeddings) if anchors is None else anchors), range(len(embeddings))):
         if a != b:
             distance = (embeddings[a] - embeddings[b]).square().sum()
-            mates = bool(labels[a] == labels[b])
-            cost = distance if mates else (margin - distance).clamp_min(0)
-            if cost > 0 or mates or reduction == "all":
-                costs[mates].append(cost)
+            positive = bool(labels[a] == labels[b])
+            cost = distance if positive else (margin - distance).clamp_min(0)
+            if cost > 0 or positive or reduction == "all":
+                costs[positive].append(cost)
     return sum((torch.stack(kind).mean() for kind in costs.values() if kind), start=0.0 * embeddings.sum())
 
 
 def test_loss_equals_hand_computation():
-    """Mates a right angle apart: 2. Strangers at 60 and 30 degrees: 1 and 2 - sqrt 3."""
+    """Positives at 90 degrees: 2. Negatives at 60 and 30 degrees: 1 and 2 - sqrt 3."""
     angles = torch.tensor([0.0, math.pi / 2, math.pi / 3], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = torch.tensor([0, 0, 1])
@@ -62,12 +62,12 @@ def test_matches_slow_reference(n, names, margin, reduction, seed, block):
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     loss = Contrastive(margin, reduction)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
-        found = value_and_gradient(loss, embeddings, labels)
-    wanted = value_and_gradient(slow, embeddings, labels, margin=margin, reduction=reduction)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+        patch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", block)
+        actual = value_and_gradient(loss, embeddings, labels)
+    expected = value_and_gradient(slow, embeddings, labels, margin=margin, reduction=reduction)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
     again = contrastive_loss(embeddings, labels, margin, reduction=reduction)
-    assert again.item() == pytest.approx(found[0].item(), rel=1e-12)
+    assert again.item() == pytest.approx(actual[0].item(), rel=1e-12)
 
 
 @pytest.mark.slow
@@ -81,10 +81,10 @@ def test_passes_gradcheck(reduction):
 
 def test_only_positives_or_only_negatives_match_reference():
     embeddings, labels = batch(n=6)
-    mates = contrastive_loss(embeddings, labels * 0)
-    assert mates.item() == pytest.approx(slow(embeddings, labels * 0).item())
-    strangers = contrastive_loss(embeddings, torch.arange(6), 2.0)
-    assert strangers.item() == pytest.approx(slow(embeddings, torch.arange(6), 2.0).item())
+    positives = contrastive_loss(embeddings, labels * 0)
+    assert positives.item() == pytest.approx(slow(embeddings, labels * 0).item())
+    negatives = contrastive_loss(embeddings, torch.arange(6), 2.0)
+    assert negatives.item() == pytest.approx(slow(embeddings, torch.arange(6), 2.0).item())
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -98,18 +98,18 @@ def test_without_pairs_is_differentiable_zero(rows):
 def test_identical_and_opposite_vectors_equal_closed_form():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     value, gradient = value_and_gradient(contrastive_loss, embeddings, torch.tensor([0, 0, 1, 1]))
-    # Mates: 0, 0, 4, 4. Strangers: 4 of no account, 0 with the whole margin.
+    # Positives: 0, 0, 4, 4. Negatives at 4 cost nothing, those at 0 the whole margin.
     assert value.item() == pytest.approx(2 + 1)
     assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_duplicate_photos_count_as_positives_despite_rounding(dtype):
-    """Each photo twice, as a sampler draws that runs out of them."""
+    """Each photo twice, as when a sampler has too few photos of an identity."""
     once, _ = batch(n=20, d=128)
     embeddings, labels = once.repeat_interleave(2, 0).to(dtype), torch.arange(40) // 4
-    wanted = slow(embeddings.double(), labels, reduction="active")
-    assert contrastive_loss(embeddings, labels).item() == pytest.approx(wanted.item(), rel=1e-6)
+    expected = slow(embeddings.double(), labels, reduction="active")
+    assert contrastive_loss(embeddings, labels).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_anchors_argument_limits_anchors_to_first_rows():
@@ -152,10 +152,10 @@ def test_matches_pytorch_metric_learning(margin, reduction):
     squared = distances.LpDistance(power=2)
     peer = peers.ContrastiveLoss(pos_margin=0, neg_margin=margin, distance=squared, reducer=reducer)
     value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=margin, reduction=reduction)
-    theirs, wanted = value_and_gradient(peer, embeddings, labels)
-    assert value.item() == pytest.approx(theirs.item(), rel=1e-9)
+    peer_result, expected = value_and_gradient(peer, embeddings, labels)
+    assert value.item() == pytest.approx(peer_result.item(), rel=1e-9)
     flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows
-    torch.testing.assert_close(flat, wanted)
+    torch.testing.assert_close(flat, expected)
 
 
 @pytest.mark.parametrize("wrong", [{"margin": -1.0}, {"margin": math.nan}])

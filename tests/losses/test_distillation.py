@@ -21,8 +21,8 @@ def test_loss_equals_hand_computation():
 def test_matches_slow_reference():
     student, teacher = rows(7, 5, 0), normalize(rows(7, 3, 1))
     total = 0.0
-    for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
-        short = mine[:3]
+    for row, other in zip(student.tolist(), teacher.tolist(), strict=True):
+        short = row[:3]
         total += 1 - sum(a * b for a, b in zip(short, other, strict=True)) / math.hypot(*short)
     assert distillation_loss(student, teacher).item() == pytest.approx(total / 7, abs=1e-12)
 
@@ -55,5 +55,5 @@ def test_half_precision_matches_float64():
 
 
 def test_rejects_teacher_with_more_components():
-    with pytest.raises(ValueError, match="4 components cannot be learned in 3"):
+    with pytest.raises(ValueError, match="4 components cannot be learned by embeddings of 3"):
         distillation_loss(rows(2, 3, 0), rows(2, 4, 1))

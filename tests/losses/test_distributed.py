@@ -1,4 +1,4 @@
-"""Two processes see what one process sees with the joined batch.
+"""Two processes compute the same as one process with the joined batch.
 
 Starting a process costs seconds, so two are started once and make every check; the file is their program too.
 """
@@ -38,12 +38,12 @@ ROWS, DIM, CLASSES, STEPS = 12, 5, 4, 3
 SPLITS = [(6, 6), (9, 3), (1, 11), (12, 0), (0, 12)]
 WEIGHTS = torch.arange(ROWS * DIM, dtype=torch.float64).reshape(ROWS, DIM)
 DTYPES = [torch.float64, torch.float32]
-# What float32 leaves of 1e-6 where rows are summed in another order.
+# float32's version of 1e-6 when rows are summed in another order.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5}
 
 
 def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the pairs of an identity; as smooth as can be."""
+    """Compute the mean over the pairs of each identity, a smooth function."""
     pairs = torch.triu(labels[:, None] == labels, diagonal=1)
     return (embeddings @ embeddings.T)[pairs].square().sum() / max(int(pairs.sum()), 1)
 
@@ -51,7 +51,9 @@ def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
 def arcface(dtype: torch.dtype) -> ArcFace:
     torch.manual_seed(7)
     objective = ArcFace(DIM, CLASSES, scale=8.0, label_smoothing=0.1)
-    nn.init.normal_(objective.centers)  # short ones, as it has at first, have long gradients: hard on float32
+    nn.init.normal_(
+        objective.centers
+    )  # the short initial centers have large gradients, which lose precision in float32
     return objective.to(dtype)
 
 
@@ -89,8 +91,8 @@ def network(dtype: torch.dtype) -> nn.Module:
 
 
 def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Gradients of the first of a few steps, and the parameters after the last."""
-    found: dict[str, Tensor] = {}
+    """Return the gradients of the first of a few steps, and the parameters after the last."""
+    actual: dict[str, Tensor] = {}
     parameters = dict([*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")])
     optimizer = torch.optim.SGD(parameters.values(), lr=0.5, momentum=0.9)
     for step in range(STEPS):
@@ -98,18 +100,18 @@ def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) 
         loss = objective(normalize(net(images)), labels)
         loss.backward()
         if step == 0:
-            found |= {f"gradient of {plain(name)}": p.grad.clone() for name, p in parameters.items()}
+            actual |= {f"gradient of {plain(name)}": p.grad.clone() for name, p in parameters.items()}
         optimizer.step()
-        found[f"loss {step}"] = loss.detach()
-    return found | {plain(name): parameter.detach() for name, parameter in parameters.items()}
+        actual[f"loss {step}"] = loss.detach()
+    return actual | {plain(name): parameter.detach() for name, parameter in parameters.items()}
 
 
 def plain(name: str) -> str:
-    """Without what the wrappers put in."""
+    """Remove the wrappers' prefixes from a parameter's name."""
     return name.replace("module.", "").replace("loss.", "")
 
 
-# What each of the two processes does
+# Run by each of the two processes
 
 
 def results_of(rank: int) -> dict[str, object]:
@@ -117,18 +119,18 @@ def results_of(rank: int) -> dict[str, object]:
     for dtype in DTYPES:
         embeddings, labels = joined_batch(dtype)
         for split in SPLITS:
-            own, own_labels = share(embeddings, split, rank), share(labels, split, rank)
-            results[f"gathered {split} {dtype}"] = gather_batch(own, own_labels)
+            rows, own_labels = share(embeddings, split, rank), share(labels, split, rank)
+            results[f"gathered {split} {dtype}"] = gather_batch(rows, own_labels)
             for name in LOSSES:
                 results[f"{name} {split} {dtype}"] = value_and_gradients(
-                    across_ranks(loss_named(name, dtype)), own, own_labels
+                    across_ranks(loss_named(name, dtype)), rows, own_labels
                 )
             for wrapped in (False, True):
                 objective = across_ranks(arcface(dtype))
                 results[f"trained {split} {dtype} {wrapped}"] = train(
                     DistributedDataParallel(network(dtype)),
                     DistributedDataParallel(objective) if wrapped else objective,
-                    own,
+                    rows,
                     own_labels,
                 )
     for check in (
@@ -144,7 +146,7 @@ def results_of(rank: int) -> dict[str, object]:
     ):
         results[check.__name__] = check(rank)
     for check in (different_dimensions, different_floats):
-        with pytest.raises(ValueError, match="ranks hold rows of different") as caught:
+        with pytest.raises(ValueError, match="rows have different dimensions") as caught:
             check(rank)
         results[check.__name__] = str(caught.value)
     return results
@@ -157,10 +159,10 @@ def value_and_gradients(
     value = loss(embeddings, labels, *others)
     value.backward()
     assert embeddings.grad is not None
-    found = {"value": value.detach(), "embeddings": embeddings.grad}
+    actual = {"value": value.detach(), "embeddings": embeddings.grad}
     if isinstance(loss, nn.Module):
-        found |= {plain(name): parameter.grad.to_dense() for name, parameter in loss.named_parameters()}
-    return found
+        actual |= {plain(name): parameter.grad.to_dense() for name, parameter in loss.named_parameters()}
+    return actual
 
 
 def half(rank: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -194,7 +196,7 @@ def twice(rank: int) -> Tensor:
 
 
 def strided(rank: int) -> Tensor:
-    """Neither the rows nor their gradient lie one after the other; the gradient stays its owner's."""
+    """Neither the rows nor their gradient are contiguous; the caller's gradient must not change."""
     embeddings, labels = half(rank)
     embeddings = embeddings.T.contiguous().T.detach().requires_grad_()
     turned, spread = WEIGHTS.T.contiguous().T, WEIGHTS[:, :1].expand(ROWS, DIM)
@@ -226,7 +228,7 @@ def similarity_to_old(embeddings: Tensor, labels: Tensor, old: Tensor, old_label
 
 
 def old_batch() -> tuple[Tensor, Tensor]:
-    """Of another length than the new one, and narrower."""
+    """A batch with another number of rows than the new one, and fewer components."""
     embeddings, labels = joined_batch(torch.float32)
     return embeddings[:8, 1:4].clone(), labels[:8]
 
@@ -258,7 +260,7 @@ def different_floats(rank: int) -> None:
     gather_batch(torch.ones(2, DIM, dtype=DTYPES[rank]), torch.zeros(2, dtype=torch.int64))
 
 
-# A process of its own: as in the tests, warnings are errors and signatures are checked.
+# Run in a new process: as in the tests, warnings are errors and signatures are checked.
 LAUNCH = """
 import runpy, sys
 from jaxtyping import install_import_hook
@@ -270,7 +272,7 @@ runpy.run_path({program!r}, run_name="__main__")
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """What both processes found."""
+    """Results of both processes."""
     folder = tmp_path_factory.mktemp("ranks")
     launch = LAUNCH.format(tests=str(Path(__file__).parents[1]), program=__file__)
     processes = [
@@ -305,8 +307,8 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_gather_keeps_rank_order(ranks, split, dtype):
-    for found in ranks:
-        embeddings, labels = found[f"gathered {split} {dtype}"]
+    for actual in ranks:
+        embeddings, labels = actual[f"gathered {split} {dtype}"]
         assert torch.equal(embeddings, joined_batch(dtype)[0])
         assert torch.equal(labels, joined_batch(dtype)[1])
 
@@ -315,13 +317,13 @@ def test_gather_keeps_rank_order(ranks, split, dtype):
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
-    """Its gradient for the loss's own parameters as well; for the rows it is as many times as there are ranks."""
+    """Also the gradient of the loss's own parameters; that of the rows is multiplied by the number of ranks."""
     expected = value_and_gradients(loss_named(name, dtype), *joined_batch(dtype))
     assert expected["value"] > 0.01, "a batch that shows something"
     for rank, results in enumerate(ranks):
-        found = results[f"{name} {split} {dtype}"]
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], split, rank)}
-        torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        actual = results[f"{name} {split} {dtype}"]
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], split, rank)}
+        torch.testing.assert_close(actual, scaled_expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["centers alone", "centers averaged"])
@@ -342,10 +344,10 @@ def test_training_matches_single_process(ranks, split, dtype, wrapped):
 def test_half_precision_gradient_equals_single_process(ranks):
     expected = value_and_gradients(arcface(torch.float32), *joined_batch(torch.bfloat16))
     for rank, results in enumerate(ranks):
-        found = results["half_precision"]
-        assert found["embeddings"].dtype == torch.bfloat16
-        assert torch.equal(found["embeddings"], 2 * share(expected["embeddings"], SPLITS[0], rank))
-        torch.testing.assert_close(found["value"], expected["value"])
+        actual = results["half_precision"]
+        assert actual["embeddings"].dtype == torch.bfloat16
+        assert torch.equal(actual["embeddings"], 2 * share(expected["embeddings"], SPLITS[0], rank))
+        torch.testing.assert_close(actual["value"], expected["value"])
 
 
 def test_rank_without_gradient_keeps_gradient_for_other_rank(ranks):
@@ -386,15 +388,15 @@ def test_random_draws_come_from_first_rank(ranks):
             torch.manual_seed(seed)
             expected = value_and_gradients(objective, *joined_batch(torch.float64))
     for rank, results in enumerate(ranks):
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
-        torch.testing.assert_close(results["random_draws"], wanted | {"drawn next": drawn_next[rank]})
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["random_draws"], scaled_expected | {"drawn next": drawn_next[rank]})
 
 
 def test_loss_with_old_embeddings_matches_joined_batch(ranks):
     expected = value_and_gradients(similarity_to_old, *joined_batch(torch.float32), *old_batch())
     for rank, results in enumerate(ranks):
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
-        torch.testing.assert_close(results["old_vectors"], wanted)
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["old_vectors"], scaled_expected)
 
 
 def test_gathers_without_gradient_when_none_is_required(ranks):
@@ -431,8 +433,8 @@ def check_that_nothing_changes(name):
         assert gathered[0] is embeddings
         assert gathered[1] is labels
         expected = value_and_gradients(loss_named(name, dtype), embeddings, labels)
-        found = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        actual = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_wrapping_module_returns_module_with_its_parameters():

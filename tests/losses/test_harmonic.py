@@ -28,7 +28,7 @@ def batch(n=18, k=3, d=8, seed=0, dtype=torch.float64):
 
 
 def slow(loss, embeddings, labels, prefixes=PREFIXES, weights=WEIGHTS):
-    """Cut, scale back, sum."""
+    """Shorten, normalize, sum."""
     parts = []
     for length, weight in zip(prefixes, weights, strict=True):
         cut = embeddings[:, :length]
@@ -44,7 +44,7 @@ def value_and_gradient(loss, embeddings, *others):
 
 
 def test_loss_equals_hand_computation():
-    """Cut to one component, all that is left of a vector is its sign."""
+    """A prefix of one component is only the sign of a vector."""
     embeddings = torch.tensor([[0.6, 0.8], [-0.6, 0.8], [0.6, -0.8]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 1])
     # 2-d: d(a,p) = 1.44, d(a,n) = 2.56 and 4. 1-d: 4, and 0 and 4.
@@ -57,22 +57,22 @@ def test_loss_equals_hand_computation():
 @pytest.mark.parametrize("loss", [BatchAll(), SemiHard(), BatchHard(), HardNegative(reduction="all")])
 def test_equals_weighted_sum_over_unit_prefixes(loss):
     embeddings, labels = batch()
-    found = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
-    wanted = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
-    torch.testing.assert_close(found, wanted)
+    actual = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
+    expected = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 999), stretched=st.booleans(), ends=st.sets(st.integers(1, 8), min_size=1))
 def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
-    """A PairLoss takes the short way, a plain function the long one."""
+    """A PairLoss reuses inner products, a plain function is computed for each prefix."""
     embeddings, labels = batch(seed=seed)
     if stretched:  # as in a network whose last layer does not scale
         embeddings = embeddings * torch.linspace(0.5, 3, len(embeddings), dtype=torch.float64)[:, None]
     prefixes, weights = sorted(ends), [0.5] * len(ends)
     shared = value_and_gradient(HarmonicLoss(BatchAll(), prefixes, weights), embeddings, labels)
-    alone = value_and_gradient(HarmonicLoss(batch_all_triplet_loss, prefixes, weights), embeddings, labels)
-    torch.testing.assert_close(shared, alone)
+    separate = value_and_gradient(HarmonicLoss(batch_all_triplet_loss, prefixes, weights), embeddings, labels)
+    torch.testing.assert_close(shared, separate)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_passes_gradcheck(loss):
 
 def test_full_mining_shares_triplets_across_prefixes():
     embeddings, labels = batch()
-    triplets = SemiHard(0.5).mine(embeddings, labels)
+    triplets = SemiHard(0.5).mine_triplets(embeddings, labels)
     assert len(triplets)
 
     def reference(rows, _labels):
@@ -104,8 +104,8 @@ def test_full_mining_shares_triplets_across_prefixes():
     torch.testing.assert_close(
         value_and_gradient(full, embeddings, labels), value_and_gradient(reference, embeddings, labels)
     )
-    own = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS)
-    assert own(embeddings, labels) != full(embeddings, labels)
+    own_mining = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS)
+    assert own_mining(embeddings, labels) != full(embeddings, labels)
 
 
 def test_classifier_centers_are_cut_to_each_prefix():
@@ -113,7 +113,7 @@ def test_classifier_centers_are_cut_to_each_prefix():
     classifier = ArcFace(8, 6).double()
     torch.nn.init.normal_(classifier.centers)
 
-    def alone(rows, labels):
+    def separate(rows, labels):
         cut = ArcFace(rows.shape[1], 6).double()
         cut.centers.data = classifier.centers.detach()[:, : rows.shape[1]].clone()
         return cut(rows, labels)
@@ -122,7 +122,7 @@ def test_classifier_centers_are_cut_to_each_prefix():
     assert list(dict(harmonic.named_parameters())) == ["loss.centers"]
     torch.testing.assert_close(
         value_and_gradient(harmonic, embeddings, labels),
-        value_and_gradient(lambda rows, labels: slow(alone, rows, labels), embeddings, labels),
+        value_and_gradient(lambda rows, labels: slow(separate, rows, labels), embeddings, labels),
     )
     harmonic(embeddings, labels).backward()
     assert classifier.centers.grad.abs().sum(0).min() > 0
@@ -139,7 +139,7 @@ def test_without_triplets_is_differentiable_zero(mined_on, rows):
 
 
 def test_zero_prefix_keeps_loss_and_gradient_finite():
-    """There is no direction to turn it to."""
+    """A zero vector has no direction."""
     embeddings, labels = batch()
     embeddings[0, :2] = 0
     value, gradient = value_and_gradient(HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS), embeddings, labels)
@@ -166,12 +166,12 @@ def test_unit_prefix_cuts_and_normalizes():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((8, 4), (0.5, 0.5)), "rise"),
-        (((4, 4), (0.5, 0.5)), "rise"),
-        (((0, 4), (0.5, 0.5)), "rise"),
-        (((), ()), "rise"),
-        (((4, 8), (1.0,)), "one, 0 or more, for each"),
-        (((4, 8), (1.0, -1.0)), "one, 0 or more, for each"),
+        (((8, 4), (0.5, 0.5)), "strictly increasing"),
+        (((4, 4), (0.5, 0.5)), "strictly increasing"),
+        (((0, 4), (0.5, 0.5)), "strictly increasing"),
+        (((), ()), "strictly increasing"),
+        (((4, 8), (1.0,)), "weights must be one for each"),
+        (((4, 8), (1.0, -1.0)), "weights must be one for each"),
     ],
 )
 def test_rejects_invalid_prefixes_or_weights(arguments, message):
@@ -180,12 +180,12 @@ def test_rejects_invalid_prefixes_or_weights(arguments, message):
 
 
 def test_full_mining_rejects_loss_that_lists_no_triplets():
-    with pytest.raises(ValueError, match="lists no triplets"):
+    with pytest.raises(ValueError, match="has no triplets to share"):
         HarmonicLoss(semi_hard_triplet_loss, PREFIXES, WEIGHTS, mined_on="full")
 
 
 def test_rejects_embeddings_shorter_than_longest_prefix():
     embeddings, labels = batch(d=6)
-    with pytest.raises(ValueError, match="no prefix of 8 in embeddings of 6"):
+    with pytest.raises(ValueError, match="embeddings of 6 components have no prefix of 8"):
         HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS)(embeddings, labels)
     assert math.isfinite(HarmonicLoss(BatchAll(), (2, 4), (1, 1))(embeddings, labels))

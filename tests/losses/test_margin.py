@@ -20,11 +20,11 @@ def cosines_of(*thetas):
     branch=st.sampled_from(["penalty", "continuous"]),
 )
 def test_combined_matches_angle_formula(theta, factor, margin_rad, branch):
-    found = combined_cosine(cosines_of(theta), factor, margin_rad, 0.2, branch).item()
+    actual = combined_cosine(cosines_of(theta), factor, margin_rad, 0.2, branch).item()
     expected = combined_angle(theta, factor, margin_rad, 0.2, branch)
     seams = [(k * math.pi - margin_rad) / factor for k in range(1, 7)]
     if min(abs(theta - seam) for seam in seams) > 1e-9:
-        assert found == pytest.approx(expected, abs=1e-9)
+        assert actual == pytest.approx(expected, abs=1e-9)
 
 
 @given(
@@ -35,8 +35,8 @@ def test_combined_matches_angle_formula(theta, factor, margin_rad, branch):
 def test_combined_with_only_angle_margin_equals_arcface(theta, margin_rad, branch):
     cosines = cosines_of(theta)
     if abs(theta + margin_rad - math.pi) > 1e-6:
-        found = combined_cosine(cosines, 1.0, margin_rad, 0.0, branch)
-        torch.testing.assert_close(found, arcface_cosine(cosines, margin_rad, branch), rtol=0, atol=1e-7)
+        actual = combined_cosine(cosines, 1.0, margin_rad, 0.0, branch)
+        torch.testing.assert_close(actual, arcface_cosine(cosines, margin_rad, branch), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("branch", ["penalty", "continuous"])

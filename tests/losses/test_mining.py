@@ -49,7 +49,7 @@ def pairs_with_a_negative(labels):
     return sorted({triplet[:2] for triplet in valid_triplets(labels)})
 
 
-def of_two(triplet):
+def pair(triplet):
     return triplet[:2]
 
 
@@ -57,7 +57,7 @@ def of_two(triplet):
 @pytest.mark.parametrize("way", WAYS)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
 def test_mines_exactly_the_defined_triplets_in_order(way, batch):
-    """None is missing, none is there that should not be, and their order is lexicographic."""
+    """Exactly the defined triplets, in lexicographic order."""
     assert list(mined(way, *batch)) == chosen_triplets(way, *batch)
 
 
@@ -77,7 +77,7 @@ def test_select_takes_one_semi_hard_negative_per_pair(select, batch, seed):
     band = semi_hard_triplets(*batch)
     triplets = list(mine_semi_hard(*batch, select=select, generator=generator))
     assert set(triplets) <= set(band)
-    assert [of_two(triplet) for triplet in triplets] == sorted({of_two(triplet) for triplet in band})
+    assert [pair(triplet) for triplet in triplets] == sorted({pair(triplet) for triplet in band})
     if select == "hardest":
         d = distance_table(batch[0])
         for a, p, n in triplets:
@@ -93,7 +93,7 @@ def test_hard_miners_choose_a_hardest_row_among_ties(batch):
     hard_negatives = list(mine_hard_negative(embeddings, labels))
     assert set(hardest) | set(hard_negatives) <= set(valid)
     assert [a for a, _, _ in hardest] == sorted({a for a, _, _ in valid})
-    assert [of_two(triplet) for triplet in hard_negatives] == pairs_with_a_negative(labels)
+    assert [pair(triplet) for triplet in hard_negatives] == pairs_with_a_negative(labels)
     for a, _, n in hardest + hard_negatives:
         assert d[a][n] == min(d[b][m] for b, _, m in valid if b == a)
     for a, p, _ in hardest:
@@ -114,11 +114,11 @@ def test_mines_nothing_from_batch_without_triplets(way, names):
     assert len(triplets) == 0
     assert list(triplets) == []
     assert triplets.anchors.dtype == triplets.positives.dtype == triplets.negatives.dtype == torch.int64
-    assert all(rows.shape == (0, 4) for rows in triplets.of(unit_rows(len(names))))
+    assert all(rows.shape == (0, 4) for rows in triplets.select_rows(unit_rows(len(names))))
 
 
 def test_identical_vectors_have_no_semi_hard_triplets():
-    # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
+    # Numbers with exact products: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
     assert len(mine_semi_hard(embeddings, TEN_OF_FOUR, 0.2)) == 0
     assert len(mine_batch_hard(embeddings, TEN_OF_FOUR)) == 40
@@ -126,11 +126,11 @@ def test_identical_vectors_have_no_semi_hard_triplets():
 
 
 def test_semi_hard_band_excludes_both_ends():
-    """On a line: the negatives lie on the positive's distance, inside, on the margin's end and past it."""
+    """On a line: negatives at the positive's distance, within the band, at its end and beyond."""
     embeddings = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.5], [-2.0]], dtype=torch.float64)
     labels = as_labels([0, 0, 1, 2, 3, 4])
-    of_first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if of_two(t) == (0, 1)]
-    assert of_first_pair == [(0, 1, 3)]  # 1 < 1.5625 < 2.25
+    first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if pair(t) == (0, 1)]
+    assert first_pair == [(0, 1, 3)]  # 1 < 1.5625 < 2.25
     assert (0, 1, 4) in list(mine_semi_hard(embeddings, labels, 1.5))
 
 
@@ -150,7 +150,7 @@ def test_is_invariant_to_row_order_and_label_values(way, batch, data):
 def test_block_size_does_not_change_triplets(way, rows_at_once, monkeypatch):
     embeddings, labels = unit_rows(23), as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 10)
     expected = list(mined(way, embeddings, labels, 0.7))
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * len(labels))
     assert expected == list(mined(way, embeddings, labels, 0.7))
     assert expected
 
@@ -217,17 +217,17 @@ def test_triplets_iterate_as_tuples_of_ints():
 
 def test_triplets_return_anchor_positive_negative_rows():
     rows = torch.arange(4.0)[:, None]
-    anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).of(rows)
+    anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).select_rows(rows)
     assert anchors.flatten().tolist() == [0, 2]
     assert positives.flatten().tolist() == [1, 3]
     assert negatives.flatten().tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("anchors", [None, 0, 1, 3, 4, 9])
-def test_of_first_keeps_triplets_with_first_anchors(anchors):
+def test_first_anchors_keeps_triplets_with_first_anchors(anchors):
     triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
     expected = [t for t in triplets if anchors is None or t[0] < anchors]
-    assert list(triplets.of_first(anchors)) == expected
+    assert list(triplets.first_anchors(anchors)) == expected
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_matches_pytorch_metric_learning(way, miner):
     peer = getattr(miners, miner["type"])(distance=distances.LpDistance(power=2), **options)
     embeddings = unit_rows(60, 6)
     labels = torch.arange(12).repeat(5)
-    theirs = lmu.convert_to_triplets(peer(embeddings, labels), labels, labels)
-    triplets = sorted(zip(*(column.tolist() for column in theirs), strict=True))
+    peer_triplets = lmu.convert_to_triplets(peer(embeddings, labels), labels, labels)
+    triplets = sorted(zip(*(column.tolist() for column in peer_triplets), strict=True))
     assert list(mined(way, embeddings, labels, 0.2)) == triplets
     assert triplets

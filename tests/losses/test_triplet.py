@@ -6,14 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from familiar.losses.batch_hard import BatchHard, batch_hard_triplet_loss
 from familiar.losses.triplet import (
     BatchAll,
-    BatchHard,
     HardNegative,
     SemiHard,
     active_fraction,
     batch_all_triplet_loss,
-    batch_hard_triplet_loss,
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
     triplet_gaps,
@@ -86,7 +85,7 @@ def test_matches_slow_reference(way, reduction, batch):
 @every_reduction
 @given(batch=grid_batches())
 def test_zero_cost_is_not_active(way, reduction, batch):
-    """Many distances are equal or differ by just the margin; what is strict shows in mean and gradient."""
+    """Many distances are equal or differ by exactly the margin; strict inequalities show in mean and gradient."""
     embeddings, labels, margin = batch
     ours = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, labels, margin)
     slow = value_and_gradient(partial(slow_loss, way), embeddings, labels, margin, reduction)
@@ -98,7 +97,7 @@ def test_zero_cost_is_not_active(way, reduction, batch):
 @every_reduction
 @given(batch=grid_batches())
 def test_ties_do_not_change_hard_mining_loss(way, reduction, batch):
-    """Which of two equally far rows is chosen is open, so only the value is told."""
+    """Either of two equally far rows may be selected, so only the value is compared."""
     embeddings, labels, margin = batch
     value = FUNCTIONS[way](embeddings, labels, margin, reduction=reduction)
     expected = slow_loss(way, embeddings, labels, margin, reduction)
@@ -113,10 +112,10 @@ def test_loss_equals_loss_for_mined_triplets(way, reduction, batch):
     embeddings, labels, margin = batch
     loss = OBJECTS[way](margin, reduction)
 
-    def of_mined(embeddings):
-        return loss.of_triplets(*loss.mine(embeddings, labels).of(embeddings))
+    def loss_of_mined(embeddings):
+        return loss.triplet_loss_from(*loss.mine_triplets(embeddings, labels).select_rows(embeddings))
 
-    assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(of_mined, embeddings), 1e-13)
+    assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(loss_of_mined, embeddings), 1e-13)
 
 
 @given(batch=sphere_batches(), seed=st.integers(0, 99))
@@ -124,7 +123,7 @@ def test_random_semi_hard_averages_one_triplet_per_pair(batch, seed):
     embeddings, labels, margin = batch
     loss = SemiHard(margin, select="random", generator=torch.Generator().manual_seed(seed))
     band = semi_hard_triplets(*batch)
-    drawn = list(loss.mine(embeddings, labels))
+    drawn = list(loss.mine_triplets(embeddings, labels))
     assert set(drawn) <= set(band)
     assert len(drawn) == len({triplet[:2] for triplet in band})
 
@@ -150,13 +149,13 @@ def test_anchors_argument_limits_anchors_to_first_rows(way, anchors):
     embeddings, margin = unit_rows(18, 3), 0.5
     order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
     labels = UNEVEN[order]
-    kept = [t for t in chosen_triplets(way, embeddings, labels, margin) if t[0] < anchors]
-    assert kept or not anchors
+    selected = [t for t in chosen_triplets(way, embeddings, labels, margin) if t[0] < anchors]
+    assert selected or not anchors
     for reduction in REDUCTIONS:
         loss = OBJECTS[way](margin, reduction)
         ours = value_and_gradient(partial(loss, anchors=anchors), embeddings, labels)
         slow = value_and_gradient(
-            lambda rows, over: loss_of_triplets(rows, kept, margin, over, way == "batch_hard_soft"),
+            lambda rows, over: loss_of_triplets(rows, selected, margin, over, way == "batch_hard_soft"),
             embeddings,
             reduction,
         )
@@ -209,7 +208,7 @@ def test_single_triplet_gradient_equals_closed_form():
 @every_way
 @every_reduction
 def test_identical_vectors_equal_closed_form(way, reduction):
-    # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
+    # Numbers with exact products: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
     value, gradient = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, TEN_OF_FOUR)
     expected = {"semi_hard": 0.0, "semi_hard_hardest": 0.0, "batch_hard_soft": math.log(2)}.get(way, 0.2)
@@ -220,7 +219,7 @@ def test_identical_vectors_equal_closed_form(way, reduction):
 @every_way
 @every_reduction
 def test_opposite_vectors_equal_closed_form(way, reduction):
-    """Identities at the poles cost nothing; split between the poles, all that they can."""
+    """Identities at the poles have no cost; split between the poles, the largest."""
     apart, labels = circle(0, 0, 180, 180), as_labels([0, 0, 1, 1])
     expected = math.log1p(math.exp(-4)) if way == "batch_hard_soft" else 0.0
     assert FUNCTIONS[way](apart, labels, reduction=reduction).item() == pytest.approx(expected, abs=1e-12)
@@ -374,7 +373,7 @@ def test_listed_triplets_pass_gradcheck():
 
 
 def test_float32_gap_is_accurate_for_close_rows():
-    """float32 has 1e-7 of a distance of 2, but the gap is 1e-5 of it and right to 1e-5."""
+    """float32 resolves 1e-7 of a distance of 2; the gap is 1e-5 of it and accurate to 1e-5."""
     anchors, positives = unit_rows(50, 64, 0, torch.float32), unit_rows(50, 64, 1, torch.float32)
     negatives = positives + 1e-5 * unit_rows(50, 64, 2, torch.float32)
     exact = triplet_gaps(anchors.double(), positives.double(), negatives.double())
@@ -407,7 +406,7 @@ def test_half_precision_matches_float32(way, dtype):
     assert value.dtype == torch.float32
     assert torch.equal(value, expected)
     assert gradient.dtype == dtype
-    # Half a unit in the last place, or of the smallest numbers there are.
+    # Half a unit in the last place, or of the smallest subnormal numbers.
     torch.testing.assert_close(
         gradient.float(), expected_gradient, rtol=torch.finfo(dtype).eps / 2 * 1.01, atol=2**-25 * 1.01
     )
@@ -415,7 +414,7 @@ def test_half_precision_matches_float32(way, dtype):
 
 @every_way
 def test_scaled_loss_keeps_small_float16_gradients(way):
-    """What a GradScaler is for: the gradient becomes float16 after the scale, not before."""
+    """As with a GradScaler: the gradient is cast to float16 after scaling, not before."""
     embeddings, labels = unit_rows(600, 128, dtype=torch.float16), torch.arange(30).repeat(20)
 
     def scaled(embeddings):
@@ -431,12 +430,12 @@ def test_scaled_loss_keeps_small_float16_gradients(way):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_autocast_does_not_change_value_or_gradient(way, dtype):
     embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
-    alone = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    without_autocast = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     with torch.autocast("cpu", torch.bfloat16):
         assert (embeddings.float() @ embeddings.float().T).dtype == torch.bfloat16
         within = value_and_gradient(FUNCTIONS[way], embeddings, labels)
-    assert torch.equal(within[0], alone[0])
-    assert torch.equal(within[1], alone[1])
+    assert torch.equal(within[0], without_autocast[0])
+    assert torch.equal(within[1], without_autocast[1])
 
 
 # The share of active triplets
@@ -460,10 +459,10 @@ def test_active_fraction_is_one_for_identical_vectors():
 # Peers
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "semi_hard_hardest"])  # they have no miner for it
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "semi_hard_hardest"])  # PML has no such miner
 @pytest.mark.parametrize("dim", [4, 64])
 def test_matches_pytorch_metric_learning(way, dim):
-    """Theirs scales rows to unit length, so its gradient lies along the sphere; and it averages what is not zero."""
+    """PML normalizes rows, so its gradient is tangential to the sphere; and it averages over nonzero costs."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     distance = pytest.importorskip("pytorch_metric_learning.distances").LpDistance(power=2)
@@ -478,9 +477,9 @@ def test_matches_pytorch_metric_learning(way, dim):
     }.get(way)
     embeddings, labels = unit_rows(80, dim), torch.arange(16).repeat(5)
 
-    def theirs(embeddings):
+    def peer_loss(embeddings):
         return peer(embeddings, labels, miner(embeddings, labels) if miner else None)
 
     value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     along = gradient - (gradient * embeddings).sum(dim=1, keepdim=True) * embeddings
-    assert_same((value, along), value_and_gradient(theirs, embeddings))
+    assert_same((value, along), value_and_gradient(peer_loss, embeddings))

@@ -112,14 +112,14 @@ def test_unit_weights_reproduce_metrics(monkeypatch):
     pairs = sample_pairs(labels, 3000)
     scores = pair_similarities(embeddings, pairs)
     drawing(monkeypatch, np.ones(60))
-    found = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
+    result = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
-    measured = verification(counts)
-    expected = {name: getattr(measured, name) for name in module._FIGURES} | {
+    metrics = verification(counts)
+    expected = {name: getattr(metrics, name) for name in module._METRICS} | {
         "accuracy_at_threshold": accuracy_at(counts, 0.4, balanced=True),
-        "tar_at_far_1e-2": measured.tar_at_far["1e-2"],
+        "tar_at_far_1e-2": metrics.tar_at_far["1e-2"],
     }
-    assert found == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
+    assert result == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
 
     ranked = rank_queries(embeddings, labels)
     summary = summarize(ranked)
@@ -147,8 +147,8 @@ def test_duplicated_identity_adds_no_pairs_with_its_copy(monkeypatch):
     )
     assert (repeated.same_pairs, repeated.different_pairs) == (3, 8)
     drawing(monkeypatch, times)
-    found = verification_intervals(scores, left, right)
-    assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
+    result = verification_intervals(scores, left, right)
+    assert result == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in result}
 
 
 def test_resamples_queries_by_identity_with_fixed_gallery(monkeypatch):
@@ -178,8 +178,8 @@ def test_recall_interval_coverage_matches_confidence():
     for seed in range(200):
         rng = np.random.default_rng(seed)
         identity = np.repeat(np.arange(60), 5)
-        found = (rng.random(60) < truth)[identity]
-        ranked = ranked_at(identity, np.where(found, 1, 2))
+        result = (rng.random(60) < truth)[identity]
+        ranked = ranked_at(identity, np.where(result, 1, 2))
         low, high = retrieval_intervals(ranked, ks=(1,), seed=seed)["recall_at_1"]
         covered += low <= truth <= high
         widths.append(high - low)
@@ -226,8 +226,8 @@ def test_skips_replicates_without_same_and_different_pairs(monkeypatch):
 def test_mean_replicates_are_weighted(monkeypatch):
     figures = {"share": np.array([1.0, 0.0, 0.5])}
     drawing(monkeypatch, [1, 1], [2, 0])
-    found = mean_replicates(figures, np.array([4, 4, 8]), weights=np.array([3.0, 1.0, 4.0]))
-    assert found["share"].tolist() == [(3 + 2) / 8, 3 / 4]
+    result = mean_replicates(figures, np.array([4, 4, 8]), weights=np.array([3.0, 1.0, 4.0]))
+    assert result["share"].tolist() == [(3 + 2) / 8, 3 / 4]
 
 
 def test_replicates_are_paired_between_models():
@@ -250,17 +250,17 @@ def test_weighted_pairs_equal_repeated_pairs(monkeypatch):
         )
     )
     drawing(monkeypatch, np.ones(3))
-    found = verification_intervals(scores, labels[pairs.left], labels[pairs.right], weights=times.astype(np.float64))
-    assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
+    result = verification_intervals(scores, labels[pairs.left], labels[pairs.right], weights=times.astype(np.float64))
+    assert result == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in result}
 
 
 def test_strangers_above_matches_slow_reference():
     embeddings, labels = photos(identities=30)
-    found = negatives_above(embeddings, labels, 0.5)
+    result = negatives_above(embeddings, labels, 0.5)
     rows = embeddings.astype(np.float64)
     left, right = np.triu_indices(len(rows), 1)
     close = (labels[left] != labels[right]) & ((rows[left] * rows[right]).sum(axis=1) >= 0.5)
     expected = {*zip(left[close].tolist(), right[close].tolist(), strict=True)}
-    assert {*zip(found.left.tolist(), found.right.tolist(), strict=True)} == expected
-    assert len(found.left) == len(expected) > 20
-    assert not found.same.any()
+    assert {*zip(result.left.tolist(), result.right.tolist(), strict=True)} == expected
+    assert len(result.left) == len(expected) > 20
+    assert not result.same.any()

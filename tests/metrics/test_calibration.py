@@ -23,7 +23,7 @@ from familiar.metrics.verification import equal_error_rate, rates_at
 
 
 def scores_of(distance, count_same=400, count_different=4000, seed=0):
-    """Overlapping scores, `distance` standard deviations apart, and which are of the same identity."""
+    """Draw overlapping scores, `distance` standard deviations apart, and which are of the same identity."""
     rng = np.random.default_rng(seed)
     same = np.arange(count_same + count_different) < count_same
     scores = 0.1 * (rng.normal(size=len(same)) + distance * same)
@@ -33,14 +33,14 @@ def scores_of(distance, count_same=400, count_different=4000, seed=0):
 def test_thresholds_equal_closed_form_for_uniform_scores():
     # Same pairs spread evenly over [0, 1], different ones over [-0.5, 0.5].
     same, different = (np.arange(200_000) + 0.5) / 200_000, (np.arange(200_000) + 0.5) / 200_000 - 0.5
-    found = thresholds(roc_counts(same, different))
-    assert found.target_far == 1e-4
-    assert found.high_precision.similarity == pytest.approx(0.5 - 1e-4, abs=1e-5)
-    assert found.high_precision.far == pytest.approx(1e-4, rel=1e-9)
-    assert found.balanced.similarity == pytest.approx(0.25, abs=1e-5)
-    assert found.balanced.far == pytest.approx(0.25, abs=1e-5)
-    assert found.high_recall.similarity == pytest.approx(0.05, abs=1e-5)
-    assert found.high_recall.tar == pytest.approx(0.95, abs=1e-9)
+    result = thresholds(roc_counts(same, different))
+    assert result.target_far == 1e-4
+    assert result.high_precision.similarity == pytest.approx(0.5 - 1e-4, abs=1e-5)
+    assert result.high_precision.far == pytest.approx(1e-4, rel=1e-9)
+    assert result.balanced.similarity == pytest.approx(0.25, abs=1e-5)
+    assert result.balanced.far == pytest.approx(0.25, abs=1e-5)
+    assert result.high_recall.similarity == pytest.approx(0.05, abs=1e-5)
+    assert result.high_recall.tar == pytest.approx(0.95, abs=1e-9)
 
 
 @pytest.mark.parametrize(("different", "target_far"), [(50, 0.2), (20_000, 5e-4), (100_000, 1e-4), (5, 1.0)])
@@ -58,20 +58,20 @@ def test_target_far_is_lowest_rate_supported_by_pair_count(different, target_far
 def test_thresholds_decrease_from_precision_to_recall(distance, same, different, seed):
     scores, truth = scores_of(distance, same, different, seed)
     counts = roc_counts(scores[truth], scores[~truth])
-    found = thresholds(counts)
-    points = [found.high_precision, found.balanced, found.high_recall]
+    result = thresholds(counts)
+    points = [result.high_precision, result.balanced, result.high_recall]
     assert [p.similarity for p in points] == sorted([p.similarity for p in points], reverse=True)
     assert points == [rates_at(counts, p.similarity) for p in points]
-    assert found.balanced.similarity == equal_error_rate(counts)[1]
-    assert found.high_precision.far <= max(found.target_far, 1e-4) + 1e-12
-    assert found.high_recall.tar >= 0.95 - 1e-9 or found.high_recall.similarity == found.balanced.similarity
+    assert result.balanced.similarity == equal_error_rate(counts)[1]
+    assert result.high_precision.far <= max(result.target_far, 1e-4) + 1e-12
+    assert result.high_recall.tar >= 0.95 - 1e-9 or result.high_recall.similarity == result.balanced.similarity
 
 
 def test_separable_scores_give_equal_thresholds():
     scores, same = scores_of(30)
-    found = thresholds(roc_counts(scores[same], scores[~same]))
-    assert found.high_precision == found.balanced == found.high_recall
-    assert (found.balanced.far, found.balanced.tar) == (0.0, 1.0)
+    result = thresholds(roc_counts(scores[same], scores[~same]))
+    assert result.high_precision == result.balanced == result.high_recall
+    assert (result.balanced.far, result.balanced.tar) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("distance", [0.5, 1.0, 3.0])
@@ -166,11 +166,11 @@ def test_calibration_error_weights_same_and_different_equally():
 def test_reliability_equals_closed_form():
     # Three bins, nothing in the middle one; a same pair weighs 1/4, a different one 1/6.
     probabilities = np.array([0.1, 0.3, 0.7, 1.0, 0.0])
-    found = reliability(probabilities, np.array([True, False, True, False, False]), bins=3)
+    result = reliability(probabilities, np.array([True, False, True, False, False]), bins=3)
     low, high = 1 / 4 + 2 / 6, 1 / 4 + 1 / 6
-    assert found.weight == pytest.approx([low, high])
-    assert found.probability == pytest.approx([(0.1 / 4 + 0.3 / 6) / low, (0.7 / 4 + 1.0 / 6) / high])
-    assert found.observed == pytest.approx([0.25 / low, 0.25 / high])
+    assert result.weight == pytest.approx([low, high])
+    assert result.probability == pytest.approx([(0.1 / 4 + 0.3 / 6) / low, (0.7 / 4 + 1.0 / 6) / high])
+    assert result.observed == pytest.approx([0.25 / low, 0.25 / high])
 
 
 @given(
@@ -190,18 +190,18 @@ def test_reliability_matches_slow_reference_in_any_order(pairs, bins, seed):
         share = weights[inside] / weights[inside].sum()
         expected.append((probabilities[inside] @ share, same[inside] @ share, weights[inside].sum()))
     order = np.random.default_rng(seed).permutation(len(same))
-    found = reliability(probabilities[order], same[order], bins)
-    columns = np.stack([found.probability, found.observed, found.weight], axis=1)
+    result = reliability(probabilities[order], same[order], bins)
+    columns = np.stack([result.probability, result.observed, result.weight], axis=1)
     assert columns == pytest.approx(np.array(expected), abs=1e-12)
-    gaps = sum(weight * abs(said - observed) for said, observed, weight in expected)
+    gaps = sum(weight * abs(predicted - observed) for predicted, observed, weight in expected)
     assert calibration_error(probabilities, same, bins) == pytest.approx(gaps, abs=1e-12)
-    assert found.error == pytest.approx(gaps, abs=1e-12)
+    assert result.error == pytest.approx(gaps, abs=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 1.5, -0.01])
 def test_rejects_invalid_probability(wrong):
     for figure in (reliability, calibration_error):
-        with pytest.raises(ValueError, match="the first is number 1"):
+        with pytest.raises(ValueError, match="the first has index 1"):
             figure(np.array([0.2, wrong]), np.array([True, False]))
 
 

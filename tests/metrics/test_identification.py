@@ -21,7 +21,7 @@ from familiar.metrics.identification import (
 
 
 def photos(identities=8, per=6, dim=5, noise=0.8, seed=0, coarse=False):
-    """Unit rows around one direction per identity, and their labels, shuffled."""
+    """Draw unit rows around one direction per identity, and their labels, shuffled."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities) * 5 - 7, per))
     rows = rng.normal(size=(identities, dim))[(labels + 7) // 5] + noise * rng.normal(size=(len(labels), dim))
@@ -36,18 +36,18 @@ def split(embeddings, labels, seed=0, photos_enrolled=2):
 
 
 def slow_identify(gallery, probes):
-    """(rank of the probe's own identity or 0, similarity to the nearest) of each probe."""
-    found = []
+    """Return (rank of the probe's own identity or 0, similarity to the nearest) of each probe."""
+    result = []
     for row, label in zip(*probes, strict=True):
         scores = similarities(unit_rows(row[None]), unit_rows(gallery[0]))[0]
         best = {identity: scores[gallery[1] == identity].max() for identity in set(gallery[1])}
         rank = sum(score >= best[label] for score in best.values()) if label in best else 0
-        found.append((rank, max(best.values())))
-    return found
+        result.append((rank, max(best.values())))
+    return result
 
 
 def probes_of(known, unknown):
-    """Known probes as (rank, similarity), unknown ones as similarities; each of its own identity."""
+    """Make known probes of (rank, similarity) and unknown ones of similarities, each of an identity of its own."""
     ranks, scores = zip(*known, *((0, score) for score in unknown), strict=True)
     return IdentifiedProbes(np.arange(len(ranks)), np.array(ranks), np.array(scores, np.float32), np.ones(len(ranks)))
 
@@ -61,10 +61,10 @@ def probes_of(known, unknown):
 )
 def test_matches_slow_reference_for_any_block_size(seed, identities, per, coarse, block_rows):
     gallery, probes = split(*photos(identities, per, 2 if coarse else 5, seed=seed, coarse=coarse))
-    found = identify(gallery, probes, block_rows)
+    result = identify(gallery, probes, block_rows)
     expected = slow_identify(gallery, probes)
-    assert list(zip(found.rank.tolist(), found.similarity.tolist(), strict=True)) == expected
-    assert found.known.tolist() == [rank > 0 for rank, _ in expected]
+    assert list(zip(result.rank.tolist(), result.similarity.tolist(), strict=True)) == expected
+    assert result.known.tolist() == [rank > 0 for rank, _ in expected]
 
 
 @pytest.mark.slow
@@ -74,11 +74,11 @@ def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     expected = slow_identify(gallery, probes)
     known = [(rank, score) for rank, score in expected if rank]
     unknown = [score for rank, score in expected if not rank]
-    found = identify(gallery, probes)
-    point = at_threshold(found, threshold)
+    result = identify(gallery, probes)
+    point = at_threshold(result, threshold)
     assert point.dir == pytest.approx(np.mean([rank == 1 and score >= threshold for rank, score in known]))
-    assert point.misnamed == pytest.approx(np.mean([rank > 1 and score >= threshold for rank, score in known]))
-    assert point.dir + point.misnamed + point.refused == pytest.approx(1.0)
+    assert point.misidentified == pytest.approx(np.mean([rank > 1 and score >= threshold for rank, score in known]))
+    assert point.dir + point.misidentified + point.rejected == pytest.approx(1.0)
     assert point.far == pytest.approx(np.mean([score >= threshold for score in unknown]))
 
     rng = np.random.default_rng(seed)
@@ -86,27 +86,27 @@ def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     shuffled = [
         (rows[order], 100 - labels[order]) for (rows, labels), order in zip((gallery, probes), shuffles, strict=True)
     ]
-    assert identify(*shuffled).rank.tolist() == found.rank[shuffles[1]].tolist()
+    assert identify(*shuffled).rank.tolist() == result.rank[shuffles[1]].tolist()
     assert at_threshold(identify(*shuffled), threshold) == point
 
 
 def test_rates_equal_worked_example():
-    found = probes_of(known=[(1, 0.9), (1, 0.6), (2, 0.7), (1, 0.2)], unknown=[0.8, 0.5, 0.5, 0.1])
-    point = at_threshold(found, 0.5)
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.75)
+    result = probes_of(known=[(1, 0.9), (1, 0.6), (2, 0.7), (1, 0.2)], unknown=[0.8, 0.5, 0.5, 0.1])
+    point = at_threshold(result, 0.5)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.5, 0.25, 0.25, 0.75)
     # FAR of at most a quarter: only .8 may be let in, so the threshold is just above .5.
-    point = point_at_far(found, 0.25)
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.25)
+    point = point_at_far(result, 0.25)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.5, 0.25, 0.25, 0.25)
     assert point.similarity == np.nextafter(np.float32(0.5), np.float32(1))
     # At most a half or a little less than 3/4: both .5 at once or none.
-    assert point_at_far(found, 0.74) == point
-    assert point_at_far(found, 0.75).far == 0.75
-    nobody = point_at_far(found, 0.0)
-    assert (nobody.dir, nobody.misnamed, nobody.far) == (0.25, 0.0, 0.0)
-    # A stranger that was not drawn holds no threshold up.
-    drawn = dataclasses.replace(found, weights=np.array([1.0, 1, 1, 1, 0, 1, 1, 1]))
+    assert point_at_far(result, 0.74) == point
+    assert point_at_far(result, 0.75).far == 0.75
+    no_accepts = point_at_far(result, 0.0)
+    assert (no_accepts.dir, no_accepts.misidentified, no_accepts.far) == (0.25, 0.0, 0.0)
+    # An unknown probe that was not drawn does not raise the threshold.
+    drawn = dataclasses.replace(result, weights=np.array([1.0, 1, 1, 1, 0, 1, 1, 1]))
     assert point_at_far(drawn, 0.0).similarity == np.nextafter(np.float32(0.5), np.float32(1))
-    assert [rank_k(found, k) for k in (1, 2)] == [0.75, 1.0]
+    assert [rank_k(result, k) for k in (1, 2)] == [0.75, 1.0]
 
 
 @given(
@@ -115,12 +115,12 @@ def test_rates_equal_worked_example():
     far=st.floats(0, 0.99),
 )
 def test_point_at_far_uses_largest_rate_within_target(unknown, known, far):
-    found = probes_of(known, unknown)
-    point = point_at_far(found, far)
+    result = probes_of(known, unknown)
+    point = point_at_far(result, far)
     reachable = [np.mean(np.array(unknown) >= t) for t in [*unknown, 2.0]]
     assert point.far == pytest.approx(max(rate for rate in reachable if rate <= far + 1e-9))
     # Of all thresholds with that rate none names more of the known probes.
-    others = [at_threshold(found, t) for t in [score for _, score in known] + unknown]
+    others = [at_threshold(result, t) for t in [score for _, score in known] + unknown]
     assert point.dir >= max((other.dir for other in others if other.far <= point.far + 1e-9), default=0.0)
 
 
@@ -132,19 +132,19 @@ def test_dir_at_far_is_none_below_ten_false_accepts():
 
 
 def test_without_unknown_probes_far_is_none():
-    found = probes_of([(1, 0.5), (2, 0.6)], [])
-    assert at_threshold(found, 0.5).far is None
-    assert dir_at_far(found, 0.1) is None
+    result = probes_of([(1, 0.5), (2, 0.6)], [])
+    assert at_threshold(result, 0.5).far is None
+    assert dir_at_far(result, 0.1) is None
     with pytest.raises(NothingToMeasure, match="every probe's identity is enrolled"):
-        point_at_far(found, 0.1)
+        point_at_far(result, 0.1)
 
 
 def test_rejects_probes_without_enrolled_identity():
     embeddings, labels = photos()
     with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
         identify((embeddings, labels), (embeddings, labels + 1))
-    nobody = np.empty((0, 5), np.float32), np.empty(0, np.int64)
-    for gallery, probes in ((nobody, (embeddings, labels)), ((embeddings, labels), nobody)):
+    no_photos = np.empty((0, 5), np.float32), np.empty(0, np.int64)
+    for gallery, probes in ((no_photos, (embeddings, labels)), ((embeddings, labels), no_photos)):
         with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
             identification(gallery, probes)
     with pytest.raises(NothingToMeasure):
@@ -153,51 +153,51 @@ def test_rejects_probes_without_enrolled_identity():
 
 def test_collapsed_model_identifies_no_probe():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
-    measured = identification(*split(embeddings, np.arange(400) // 4))
-    assert measured.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
-    point = measured.dir_at_far["1e-1"]
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.0, 0.0, 1.0, 0.0)
+    metrics = identification(*split(embeddings, np.arange(400) // 4))
+    assert metrics.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
+    point = metrics.dir_at_far["1e-1"]
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.0, 0.0, 1.0, 0.0)
 
 
 def test_perfect_model_identifies_exactly_the_known_probes():
     embeddings = np.repeat(np.eye(60, dtype=np.float32), 4, axis=0)
-    measured = identification(*split(embeddings, np.arange(240) // 4))
-    assert measured.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
-    point = measured.dir_at_far["1e-1"]
-    assert (point.dir, point.misnamed, point.refused, point.far) == (1.0, 0.0, 0.0, 0.0)
-    assert measured.dir_at_far["1e-2"] is measured.dir_at_far["1e-3"] is None
-    counts = measured.known_probes, measured.unknown_probes
+    metrics = identification(*split(embeddings, np.arange(240) // 4))
+    assert metrics.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
+    point = metrics.dir_at_far["1e-1"]
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (1.0, 0.0, 0.0, 0.0)
+    assert metrics.dir_at_far["1e-2"] is metrics.dir_at_far["1e-3"] is None
+    counts = metrics.known_probes, metrics.unknown_probes
     assert counts == (30 * 2, 30 * 4)
-    assert (measured.enrolled_identities, measured.enrolled_photos) == (30, 60)
+    assert (metrics.enrolled_identities, metrics.enrolled_photos) == (30, 60)
 
 
 @given(drawn=st.lists(st.integers(0, 3), min_size=8, max_size=8), seed=st.integers(0, 99), t=st.floats(-1, 1))
 def test_weighted_probes_equal_repeated_probes(drawn, seed, t):
     gallery, probes = split(*photos(seed=seed))
-    found = identify(gallery, probes)
-    times = np.array(drawn)[(found.label + 7) // 5]
-    if not times[found.known].any() or not times[~found.known].any():
+    result = identify(gallery, probes)
+    times = np.array(drawn)[(result.label + 7) // 5]
+    if not times[result.known].any() or not times[~result.known].any():
         return
     copied = IdentifiedProbes(
-        np.repeat(found.label, times),
-        np.repeat(found.rank, times),
-        np.repeat(found.similarity, times),
+        np.repeat(result.label, times),
+        np.repeat(result.rank, times),
+        np.repeat(result.similarity, times),
         np.ones(times.sum()),
     )
-    weighted = dataclasses.replace(found, weights=times.astype(np.float64))
-    for one, other in (
+    weighted = dataclasses.replace(result, weights=times.astype(np.float64))
+    for weighted_point, copied_point in (
         (at_threshold(weighted, t), at_threshold(copied, t)),
         (point_at_far(weighted, 0.3), point_at_far(copied, 0.3)),
     ):
-        assert dataclasses.astuple(one) == pytest.approx(dataclasses.astuple(other))
+        assert dataclasses.astuple(weighted_point) == pytest.approx(dataclasses.astuple(copied_point))
     assert rank_k(weighted, 2) == pytest.approx(rank_k(copied, 2))
 
 
 def test_the_threshold_is_not_rounded_to_float32():
-    found = probes_of([(1, 0.3)], [0.3])
+    result = probes_of([(1, 0.3)], [0.3])
     above = float(np.nextafter(float(np.float32(0.3)), 1.0))
-    assert at_threshold(found, float(np.float32(0.3))).dir == 1.0
-    assert at_threshold(found, above).dir == 0.0
+    assert at_threshold(result, float(np.float32(0.3))).dir == 1.0
+    assert at_threshold(result, above).dir == 0.0
 
 
 def test_rejects_non_unit_vectors_and_invalid_far():
@@ -229,8 +229,8 @@ def test_enroll_split_enrolls_half_the_identities(labels, seed, photos_enrolled)
     known, enrolled = np.unique(labels[rows.gallery], return_counts=True)
     assert len(known) == (len(able) + 1) // 2
     assert set(known) <= set(able)
-    of = dict(zip(identities, counts, strict=True))
-    assert enrolled.tolist() == [min(photos_enrolled, of[identity] - 1) for identity in known]
+    photos = dict(zip(identities, counts, strict=True))
+    assert enrolled.tolist() == [min(photos_enrolled, photos[identity] - 1) for identity in known]
     again = enroll_split(labels, seed, photos_enrolled)
     assert np.array_equal(rows.gallery, again.gallery)
 
@@ -242,5 +242,5 @@ def test_enroll_split_is_random_in_identities_and_photos():
     both = np.intersect1d(labels[galleries[0]], labels[galleries[1]]).size
     assert 30 < both < 70
     assert np.intersect1d(*galleries).size < both / 2
-    with pytest.raises(ValueError, match="at least one photo"):
+    with pytest.raises(ValueError, match="at least 1"):
         enroll_split(labels, photos_enrolled=0)

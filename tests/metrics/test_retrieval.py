@@ -11,7 +11,7 @@ from familiar.metrics.retrieval import rank_queries, retrieval, summarize
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
-    """Unit rows around one direction per identity, and their labels, shuffled."""
+    """Draw unit rows around one direction per identity, and their labels, shuffled."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     centers = rng.normal(size=(identities, dim))
@@ -20,13 +20,13 @@ def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
 
 
 def slow_ranks(scores, positive):
-    """Rank of each positive of one query, best first: all negatives at least as close stand before it."""
-    mine = sorted(scores[positive], reverse=True)
-    return [place + sum(scores[~positive] >= score) for place, score in enumerate(mine, start=1)]
+    """Rank each positive of a query, best first: all negatives at least as close rank before it."""
+    positive_scores = sorted(scores[positive], reverse=True)
+    return [rank + sum(scores[~positive] >= score) for rank, score in enumerate(positive_scores, start=1)]
 
 
 def slow_retrieval(embeddings, labels, ks=(1, 5, 10)):
-    """recall@k, (MRR, NDCG@10, mAP@R), the queries and their violated triplets."""
+    """Return recall@k, (MRR, NDCG@10, mAP@R), the number of queries and their violated triplets."""
     first, ndcgs, precisions, violations = [], [], [], []
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     for query in range(len(labels)):
@@ -36,10 +36,10 @@ def slow_retrieval(embeddings, labels, ks=(1, 5, 10)):
             first.append(ranks[0])
             gain = sum(1 / np.log2(1 + rank) for rank in ranks if rank <= 10)
             ndcgs.append(gain / sum(1 / np.log2(1 + rank) for rank in range(1, min(10, len(ranks)) + 1)))
-            # Precision among the i nearest wherever the i-th is a positive, over the R nearest.
-            at = [sum(rank <= i for rank in ranks) / i for i in range(1, len(ranks) + 1) if i in ranks]
-            precisions.append(sum(at) / len(ranks))
-            violations.append(sum(rank - place for place, rank in enumerate(ranks, start=1)))
+            # Precision among the i nearest for each i whose photo is a positive, over the R nearest.
+            precision_at = [sum(rank <= i for rank in ranks) / i for i in range(1, len(ranks) + 1) if i in ranks]
+            precisions.append(sum(precision_at) / len(ranks))
+            violations.append(sum(rank - index for index, rank in enumerate(ranks, start=1)))
     first = np.array(first)
     means = np.mean(1 / first), np.mean(ndcgs), np.mean(precisions)
     return {k: np.mean(first <= k) for k in ks}, means, len(first), violations
@@ -49,32 +49,32 @@ def test_metrics_equal_worked_example():
     # On a half circle at 0, 30, 90 and 100 degrees: A B A B.
     angles = np.deg2rad([0.0, 30.0, 90.0, 100.0])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    found = rank_queries(rows, np.array([0, 1, 0, 1]))
+    result = rank_queries(rows, np.array([0, 1, 0, 1]))
     # A at 0: B30, A90. B at 30: A0, A90, B100. A at 90: B100, B30, A0. B at 100: A90, B30.
-    assert found.first_match_rank.tolist() == [2, 3, 3, 2]
-    measured = summarize(found, ks=(1, 2, 3))
-    assert measured.recall_at_k == {1: 0.0, 2: 0.5, 3: 1.0}
-    assert measured.mrr == pytest.approx((1 / 2 + 1 / 3 + 1 / 3 + 1 / 2) / 4)
-    assert measured.ndcg_at_10 == pytest.approx((2 / np.log2(3) + 2 / np.log2(4)) / 4)
-    assert measured.map_at_r == 0.0  # each has one positive, and none is the nearest
-    assert found.negatives_ahead.tolist() == [1, 2, 2, 1]
+    assert result.first_match_rank.tolist() == [2, 3, 3, 2]
+    metrics = summarize(result, ks=(1, 2, 3))
+    assert metrics.recall_at_k == {1: 0.0, 2: 0.5, 3: 1.0}
+    assert metrics.mrr == pytest.approx((1 / 2 + 1 / 3 + 1 / 3 + 1 / 2) / 4)
+    assert metrics.ndcg_at_10 == pytest.approx((2 / np.log2(3) + 2 / np.log2(4)) / 4)
+    assert metrics.map_at_r == 0.0  # each has one positive, and none is the nearest
+    assert result.negatives_ahead.tolist() == [1, 2, 2, 1]
 
 
 def test_map_at_r_equals_worked_example():
     # From the first A, all to one side: A B A A. Three positives, so the three nearest count: 1/1 and 2/3.
     angles = np.deg2rad([0.0, 10.0, 20.0, 30.0, 60.0])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    found = rank_queries(rows, np.array([0, 0, 1, 0, 0]))
-    assert found.map_at_r[0] == pytest.approx((1 + 2 / 3) / 3)
+    result = rank_queries(rows, np.array([0, 0, 1, 0, 0]))
+    assert result.map_at_r[0] == pytest.approx((1 + 2 / 3) / 3)
 
 
 def test_map_at_r_equals_closed_form_with_gallery():
     gallery = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]
     query = normalize(np.array([[3, 2, 1]], np.float32))
     # Its own identity is first, second and last: the fourth lies beyond R = 3.
-    found = rank_queries(query, np.array([5]), gallery=(gallery, np.array([5, 5, 6, 5])))
-    assert found.map_at_r == pytest.approx([(1 + 1) / 3])
-    assert found.negatives_ahead.tolist() == [1]
+    result = rank_queries(query, np.array([5]), gallery=(gallery, np.array([5, 5, 6, 5])))
+    assert result.map_at_r == pytest.approx([(1 + 1) / 3])
+    assert result.negatives_ahead.tolist() == [1]
 
 
 @pytest.mark.slow
@@ -91,10 +91,10 @@ def test_matches_slow_reference_for_any_block_size(seed, identities, per, coarse
         embeddings = normalize(np.round(embeddings) + np.float32(0.25))
     recall, means, queries, violations = slow_retrieval(embeddings, labels)
     ranked = rank_queries(embeddings, labels, block_rows=block_rows)
-    measured = summarize(ranked)
-    assert measured.recall_at_k == recall
-    assert (measured.mrr, measured.ndcg_at_10, measured.map_at_r) == pytest.approx(means, abs=1e-12)
-    assert measured.queries == queries
+    metrics = summarize(ranked)
+    assert metrics.recall_at_k == recall
+    assert (metrics.mrr, metrics.ndcg_at_10, metrics.map_at_r) == pytest.approx(means, abs=1e-12)
+    assert metrics.queries == queries
     assert ranked.negatives_ahead.tolist() == violations
 
 
@@ -118,21 +118,21 @@ def test_matches_pytorch_metric_learning_without_ties():
     )
     torch.set_default_dtype(torch.float64)  # or the mean of its reciprocal ranks has seven digits
     try:
-        theirs = calculator.get_accuracy(embeddings, labels)
+        peer = calculator.get_accuracy(embeddings, labels)
     finally:
         torch.set_default_dtype(torch.float32)
     assert (ours.recall_at_k[1], ours.mrr, ours.map_at_r) == pytest.approx(
-        tuple(theirs[name] for name in names), abs=1e-9
+        tuple(peer[name] for name in names), abs=1e-9
     )
 
 
 def test_figures_do_not_depend_on_the_number_of_threads(monkeypatch):
     embeddings, labels = photos(identities=20, per=5, noise=1.0)
-    found = []
+    result = []
     for threads in (1, 2, 5):
         monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
-        found.append(retrieval(embeddings, labels, block_rows=7))
-    assert found[0] == found[1] == found[2]
+        result.append(retrieval(embeddings, labels, block_rows=7))
+    assert result[0] == result[1] == result[2]
 
 
 def test_ndcg_matches_scikit_learn_without_ties():
@@ -145,35 +145,35 @@ def test_ndcg_matches_scikit_learn_without_ties():
 
 def test_collapsed_model_has_zero_recall():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
-    measured = retrieval(embeddings, np.arange(40) // 2)
-    assert measured.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
-    assert measured.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
-    assert (measured.ndcg_at_10, measured.map_at_r) == (0.0, 0.0)
+    metrics = retrieval(embeddings, np.arange(40) // 2)
+    assert metrics.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
+    assert metrics.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
+    assert (metrics.ndcg_at_10, metrics.map_at_r) == (0.0, 0.0)
 
 
 def test_perfect_model_scores_one():
     embeddings = np.repeat(np.eye(6, dtype=np.float32), 3, axis=0)
-    measured = retrieval(embeddings, np.arange(18) // 3)
-    assert (measured.recall_at_k[1], measured.mrr) == (1.0, 1.0)
-    assert (measured.ndcg_at_10, measured.map_at_r) == (1.0, 1.0)
+    metrics = retrieval(embeddings, np.arange(18) // 3)
+    assert (metrics.recall_at_k[1], metrics.mrr) == (1.0, 1.0)
+    assert (metrics.ndcg_at_10, metrics.map_at_r) == (1.0, 1.0)
 
 
 def test_single_identity_scores_one():
     embeddings, _ = photos()
-    measured = retrieval(embeddings, np.zeros(18, np.int64))
-    assert (measured.mrr, measured.map_at_r) == (1.0, 1.0)
-    assert measured.ndcg_at_10 == pytest.approx(1.0, abs=1e-15)
+    metrics = retrieval(embeddings, np.zeros(18, np.int64))
+    assert (metrics.mrr, metrics.map_at_r) == (1.0, 1.0)
+    assert metrics.ndcg_at_10 == pytest.approx(1.0, abs=1e-15)
 
 
 def test_skips_and_counts_queries_without_match():
     embeddings, labels = photos()
-    alone = normalize(np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], np.float32))
-    ranked = rank_queries(np.concatenate([alone, embeddings]), np.concatenate([[98, 99], labels]))
+    single_photos = normalize(np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], np.float32))
+    ranked = rank_queries(np.concatenate([single_photos, embeddings]), np.concatenate([[98, 99], labels]))
     assert ranked.query.tolist() == list(range(2, 20))
     assert ranked.identity.tolist() == labels.tolist()
     assert summarize(ranked).queries_without_match == 2
     with pytest.raises(NothingToMeasure, match="none of 2 queries"):
-        retrieval(alone, np.array([1, 2]))
+        retrieval(single_photos, np.array([1, 2]))
 
 
 def test_rejects_empty_input():

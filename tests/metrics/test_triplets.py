@@ -14,7 +14,7 @@ from familiar.metrics.triplets import all_triplets, sampled_triplets
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
-    """Unit rows around one direction per identity, and their labels, shuffled."""
+    """Draw unit rows around one direction per identity, and their labels, shuffled."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
@@ -22,7 +22,7 @@ def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
 
 
 def slow_triplets(embeddings, labels):
-    """(anchor, whether violated, margin) of every triplet."""
+    """List (anchor, whether violated, margin) of every triplet."""
     rows = unit_rows(embeddings)
     exact, scores = rows @ rows.T, similarities(rows, rows)
     indices = range(len(labels))
@@ -38,10 +38,10 @@ def slow_triplets(embeddings, labels):
 def test_all_triplets_equals_worked_example():
     # On a half circle at 0, 30 and 90 degrees: A B A. A to A is 0, and both are closer to B.
     rows = np.array([[1, 0], [np.sqrt(3) / 2, 1 / 2], [0, 1]], np.float32)
-    found = all_triplets(rows, np.array([4, 8, 4]))
-    assert (found.count, found.violation_rate) == (2, 1.0)
-    assert found.average_margin == pytest.approx(-(np.sqrt(3) / 2 + 1 / 2) / 2)
-    assert found.identity.tolist() == [4, 4]
+    result = all_triplets(rows, np.array([4, 8, 4]))
+    assert (result.count, result.violation_rate) == (2, 1.0)
+    assert result.average_margin == pytest.approx(-(np.sqrt(3) / 2 + 1 / 2) / 2)
+    assert result.identity.tolist() == [4, 4]
 
 
 @pytest.mark.slow
@@ -63,16 +63,16 @@ def test_matches_slow_reference_for_any_block_size(seed, per, coarse, block_rows
         with pytest.raises(NothingToMeasure):
             all_triplets(embeddings, labels)
         return
-    found = all_triplets(embeddings, labels, block_rows=block_rows)
+    result = all_triplets(embeddings, labels, block_rows=block_rows)
     anchors, violated, margins = (np.array(column) for column in zip(*expected, strict=True))
-    asked = np.unique(anchors)
-    assert found.identity.tolist() == labels[asked].tolist()
-    assert found.triplets.tolist() == np.bincount(anchors)[asked].tolist()
-    assert found.violations.tolist() == np.bincount(anchors, violated)[asked].tolist()
-    assert found.margins == pytest.approx(np.bincount(anchors, margins)[asked], abs=1e-9)
-    assert found.count == len(expected)
-    assert found.violation_rate == pytest.approx(violated.mean(), abs=1e-12)
-    assert found.average_margin == pytest.approx(margins.mean(), abs=1e-9)
+    distinct_anchors = np.unique(anchors)
+    assert result.identity.tolist() == labels[distinct_anchors].tolist()
+    assert result.triplets.tolist() == np.bincount(anchors)[distinct_anchors].tolist()
+    assert result.violations.tolist() == np.bincount(anchors, violated)[distinct_anchors].tolist()
+    assert result.margins == pytest.approx(np.bincount(anchors, margins)[distinct_anchors], abs=1e-9)
+    assert result.count == len(expected)
+    assert result.violation_rate == pytest.approx(violated.mean(), abs=1e-12)
+    assert result.average_margin == pytest.approx(margins.mean(), abs=1e-9)
 
 
 def test_many_positives_match_slow_reference():
@@ -86,8 +86,8 @@ def test_given_ranked_queries_are_reused(monkeypatch):
     expected = dataclasses.asdict(all_triplets(embeddings, labels))
     ranked = rank_queries(embeddings, labels)
     monkeypatch.setattr("familiar.metrics.triplets.rank_queries", None)
-    found = dataclasses.asdict(all_triplets(embeddings, labels, ranked))
-    assert {name: values.tolist() for name, values in found.items()} == {
+    result = dataclasses.asdict(all_triplets(embeddings, labels, ranked))
+    assert {name: values.tolist() for name, values in result.items()} == {
         name: values.tolist() for name, values in expected.items()
     }
 
@@ -95,10 +95,10 @@ def test_given_ranked_queries_are_reused(monkeypatch):
 def test_full_sample_contains_every_triplet_once():
     embeddings, labels = photos(identities=4, per=3)
     every = all_triplets(embeddings, labels)
-    found = sampled_triplets(embeddings, labels, count=10**6)
-    assert found.count == every.count == 12 * 2 * 9
-    assert found.violation_rate == every.violation_rate
-    assert found.average_margin == pytest.approx(every.average_margin, abs=1e-7)  # of rounded similarities
+    result = sampled_triplets(embeddings, labels, count=10**6)
+    assert result.count == every.count == 12 * 2 * 9
+    assert result.violation_rate == every.violation_rate
+    assert result.average_margin == pytest.approx(every.average_margin, abs=1e-7)  # of rounded similarities
 
 
 @pytest.mark.slow
@@ -109,9 +109,9 @@ def test_every_triplet_is_drawn_equally_often():
     rows = normalize(np.array([[1, 0.1, 0], [0, 1, 0.3], [0, 0, 1]], np.float32)[labels])
     drawn: Counter[float] = Counter()
     for seed in range(600):
-        found = sampled_triplets(rows, labels, count=12, seed=seed)
-        assert found.count == 12
-        drawn.update(np.round(found.margins, 3).tolist())
+        result = sampled_triplets(rows, labels, count=12, seed=seed)
+        assert result.count == 12
+        drawn.update(np.round(result.margins, 3).tolist())
     scores = rows @ rows.T
     expected: Counter[float] = Counter()
     for anchor, negative, times in [(0, 1, 5 * 4 * 2), (0, 4, 5 * 4), (1, 0, 2 * 5), (1, 4, 2)]:
@@ -132,29 +132,29 @@ def test_sample_is_deterministic_by_seed_and_near_all_triplets():
     assert first.average_margin == pytest.approx(every.average_margin, abs=0.03)
 
 
-@pytest.mark.parametrize("measured", [all_triplets, sampled_triplets])
-def test_a_collapsed_model_violates_every_triplet(measured):
+@pytest.mark.parametrize("measure", [all_triplets, sampled_triplets])
+def test_collapsed_embeddings_violate_every_triplet(measure):
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
-    found = measured(embeddings, np.arange(40) // 2)
-    assert found.violation_rate == 1.0
-    assert found.average_margin == pytest.approx(0.0, abs=1e-12)
+    result = measure(embeddings, np.arange(40) // 2)
+    assert result.violation_rate == 1.0
+    assert result.average_margin == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("measured", [all_triplets, sampled_triplets])
-def test_opposite_identities_have_the_largest_margin(measured):
-    found = measured(np.array([[1, 0], [-1, 0], [1, 0]], np.float32), np.array([3, 5, 3]))
-    assert (found.count, found.violation_rate) == (2, 0.0)
-    assert found.average_margin == pytest.approx(2.0, abs=1e-12)
+@pytest.mark.parametrize("measure", [all_triplets, sampled_triplets])
+def test_opposite_identities_have_the_largest_margin(measure):
+    result = measure(np.array([[1, 0], [-1, 0], [1, 0]], np.float32), np.array([3, 5, 3]))
+    assert (result.count, result.violation_rate) == (2, 0.0)
+    assert result.average_margin == pytest.approx(2.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("measured", [all_triplets, sampled_triplets])
+@pytest.mark.parametrize("measure", [all_triplets, sampled_triplets])
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], []])
-def test_rejects_labels_without_triplets(measured, labels):
+def test_rejects_labels_without_triplets(measure, labels):
     with pytest.raises(NothingToMeasure):
-        measured(np.eye(3, dtype=np.float32)[: len(labels)], np.array(labels, np.int64))
+        measure(np.eye(3, dtype=np.float32)[: len(labels)], np.array(labels, np.int64))
 
 
-@pytest.mark.parametrize("measured", [all_triplets, sampled_triplets])
-def test_rejects_non_unit_rows(measured):
+@pytest.mark.parametrize("measure", [all_triplets, sampled_triplets])
+def test_rejects_non_unit_rows(measure):
     with pytest.raises(ValueError, match="not unit vectors"):
-        measured(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))
+        measure(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))

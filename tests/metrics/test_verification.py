@@ -38,7 +38,7 @@ def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
 
 
 def listed_pairs(embeddings, labels):
-    """Scores of the same and of the different pairs, each pair once."""
+    """Return the scores of the same and of the different pairs, each pair once."""
     left, right = np.triu_indices(len(labels), 1)
     rows = unit_rows(embeddings)
     scores = similarities(rows, rows)[left, right]
@@ -47,7 +47,7 @@ def listed_pairs(embeddings, labels):
 
 
 def slow_eer(same, different):
-    """Walk the corners of the ROC and cut its line with FAR = 1 - TAR."""
+    """Walk the vertices of the ROC and intersect it with FAR = 1 - TAR."""
     corners = [(0.0, 0.0)]
     thresholds = sorted({*same, *different}, reverse=True)
     corners += [(np.mean(different >= t), np.mean(same >= t)) for t in thresholds]
@@ -227,13 +227,13 @@ def test_all_pairs_agree_with_scikit_learn():
 def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
     embeddings, labels = photos(identities=20)
     embeddings = normalize(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
-    found = []
+    result = []
     for threads, looked_up in [(1, 10**6), (2, 10**6), (5, 100)]:
         monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
-        monkeypatch.setattr(module, "_LOOKED_UP", looked_up)
-        found.append(dataclasses.astuple(roc_counts_all_pairs(embeddings, labels, block_rows=7)))
-    for other in found[1:]:
-        for counts, expected in zip(other, found[0], strict=True):
+        monkeypatch.setattr(module, "_LOOKUP_BLOCK", looked_up)
+        result.append(dataclasses.astuple(roc_counts_all_pairs(embeddings, labels, block_rows=7)))
+    for other in result[1:]:
+        for counts, expected in zip(other, result[0], strict=True):
             assert (counts == expected).all()
 
 
@@ -247,11 +247,11 @@ def test_small_same_blocks_count_every_same_pair(monkeypatch):
 def test_collapsed_model_has_chance_metrics():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
     counts = roc_counts_all_pairs(embeddings, np.arange(30) // 3)
-    measured = verification(counts)
-    assert (measured.auc, measured.eer, measured.best_balanced_accuracy) == (0.5, 0.5, 0.5)
-    assert measured.average_precision == pytest.approx(30 / 435)
-    assert measured.spearman == 0.0
-    assert measured.tar_at_far["1e-2"] is None
+    metrics = verification(counts)
+    assert (metrics.auc, metrics.eer, metrics.best_balanced_accuracy) == (0.5, 0.5, 0.5)
+    assert metrics.average_precision == pytest.approx(30 / 435)
+    assert metrics.spearman == 0.0
+    assert metrics.tar_at_far["1e-2"] is None
 
 
 def test_photo_with_two_identities_ties():

@@ -41,23 +41,23 @@ def test_trunk_table_lists_every_library_network():
 def test_feature_map_has_stride_32(name, size_px):
     with torch.device("meta"):
         trunk = network_spec(name).build(size_px).trunk.eval()
-        found = trunk(torch.zeros(2, 3, size_px, size_px))
-    assert found.shape == (2, TRUNKS[name], *2 * [-(-size_px // 32)])
+        features = trunk(torch.zeros(2, 3, size_px, size_px))
+    assert features.shape == (2, TRUNKS[name], *2 * [-(-size_px // 32)])
     assert trunk.channels == TRUNKS[name]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("name", "theirs"),
+    ("name", "library_network"),
     [
         ("efficientnet_b0", lambda: timm.create_model("efficientnet_b0")),
         ("resnet18", lambda: timm.create_model("resnet18")),
         ("shufflenet_v2", torchvision.models.shufflenet_v2_x1_0),
     ],
 )
-def test_matches_library_network_after_pooling_and_classifier(name, theirs):
+def test_matches_library_network_after_pooling_and_classifier(name, library_network):
     torch.manual_seed(0)
-    library = theirs().eval()
+    library = library_network().eval()
     trunk = network_spec(name).build(64).trunk.eval()
     weights = library.state_dict()
     trunk.backbone.load_state_dict({key: weights[key] for key in trunk.backbone.state_dict()})
@@ -109,11 +109,11 @@ def test_conv_head_on_map_equals_conv_head_per_position():
     trunk = MobileNetV3Trunk(SMALL).eval()
     images = torch.randn(2, 3, 64, 64)
     features = trunk.backbone.forward_features(images)
-    of_map = trunk(images)
+    activations = trunk(images)
     for row in range(2):
-        place = features[:, :, row : row + 1, 1:2]
-        alone = trunk.backbone.act2(trunk.backbone.conv_head(place))
-        torch.testing.assert_close(of_map[:, :, row : row + 1, 1:2], alone, rtol=1e-4, atol=1e-6)
+        patch = features[:, :, row : row + 1, 1:2]
+        patch_activation = trunk.backbone.act2(trunk.backbone.conv_head(patch))
+        torch.testing.assert_close(activations[:, :, row : row + 1, 1:2], patch_activation, rtol=1e-4, atol=1e-6)
 
 
 @torch.no_grad()
@@ -133,7 +133,7 @@ def test_rejects_input_size_other_than_built():
 
 
 def test_batch_norm_epsilon_loads_with_weights():
-    """torchvision's weights are made for another one than timm's network is built with."""
+    """torchvision's weights were trained with another epsilon than timm's default."""
     trained = network_spec(SMALL).build(32, 8, 0.0).eval()
     trained.trunk.batch_norm_eps = 1e-3
     for module in trained.trunk.modules():
@@ -157,20 +157,20 @@ def test_short_trunk_equals_full_trunk_at_stride_16(monkeypatch):
     expected = whole.backbone.bn1(whole.backbone.conv_stem(images))
     for stage in whole.backbone.blocks[:4]:
         expected = stage(expected)
-    found = short(images)
-    assert found.shape == (2, short.channels, 7, 7)
+    map_features = short(images)
+    assert map_features.shape == (2, short.channels, 7, 7)
     assert expected.std() > 0
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(map_features, expected)
 
 
 @torch.no_grad()
 def test_short_trunk_loads_matching_torchvision_weights(tmp_path):
-    theirs = torchvision.models.mobilenet_v3_small(weights=None).eval()
-    for norm in (module for module in theirs.modules() if isinstance(module, torch.nn.BatchNorm2d)):
+    library_network = torchvision.models.mobilenet_v3_small(weights=None).eval()
+    for norm in (module for module in library_network.modules() if isinstance(module, torch.nn.BatchNorm2d)):
         norm.running_var.uniform_(0.5, 2)
         norm.bias.normal_(std=0.1)
-    torch.save(theirs.state_dict(), tmp_path / "weights.pth")
+    torch.save(library_network.state_dict(), tmp_path / "weights.pth")
     short = ShortMobileNetV3Trunk("mobilenetv3_small_100").eval()
     load_weights_file(short, tmp_path / "weights.pth")
     images = torch.randn(2, 3, 64, 64)
-    torch.testing.assert_close(short(images), theirs.features[:9](images), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(short(images), library_network.features[:9](images), rtol=1e-4, atol=1e-4)

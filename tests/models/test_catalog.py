@@ -10,9 +10,9 @@ from familiar.models.heads import HEADS
 from familiar.models.sizes import NetworkSize, measure
 from support.tiers import all_exhaustive_but
 
-# 140 million parameters: it is only ever looked at on the meta device.
+# 140 million parameters: only used on the meta device.
 BUILT = [name for name in NETWORKS if name != "facenet_nn1"]
-SMALL_PX = 64  # the least that every network takes
+SMALL_PX = 64  # the smallest crop that every network accepts
 
 
 def on_meta(name, size_px=None, **options):
@@ -91,8 +91,8 @@ def test_layers_add_up_to_network_size(name):
 @pytest.mark.parametrize("name", BUILT)
 def test_spec_size_matches_built_network(name):
     spec = network_spec(name)
-    found = measure(spec.build(), spec.input_px)
-    assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
+    size = measure(spec.build(), spec.input_px)
+    assert size_of(name) == NetworkSize(size.trainable, size.total + spec.constants, size.flops)
 
 
 @pytest.mark.one_case
@@ -117,9 +117,9 @@ def test_every_unfrozen_parameter_receives_gradient(name):
     network.raw(torch.randn(4, 3, SMALL_PX, SMALL_PX)).square().sum().backward()
     frozen = network_spec(name).frozen_trunk
     for key, parameter in network.named_parameters():
-        wanted = not (frozen and key.startswith("trunk."))
-        assert (parameter.grad is not None) == wanted, key
-        assert not wanted or parameter.grad.isfinite().all(), key
+        trained = not (frozen and key.startswith("trunk."))
+        assert (parameter.grad is not None) == trained, key
+        assert not trained or parameter.grad.isfinite().all(), key
 
 
 @pytest.mark.one_case
@@ -170,15 +170,15 @@ def test_build_uses_spec_defaults_for_missing_options():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("simple", {"depth": 3}, r"this network has no depth to choose; it has blocks, pooling$"),
-        ("simple_v2", {"pooling": "max"}, r"has no pooling to choose; it has blocks$"),
+        ("simple", {"depth": 3}, r"this network does not have the option\(s\) depth; it has blocks, pooling$"),
+        ("simple_v2", {"pooling": "max"}, r"option\(s\) pooling; it has blocks$"),
         (
             "facenet_nn2",
             {"blocks": 4, "pooling": "max"},
-            r"no blocks and no pooling to choose; it has batch_norm$",
+            r"option\(s\) blocks, pooling; it has batch_norm$",
         ),
-        ("resnet18", {"batch_norm": False}, r"has no batch_norm to choose$"),
-        ("resnet18", {"head": "gdcnv"}, r"no head is called 'gdcnv'; there are gdconv, flatten"),
+        ("resnet18", {"batch_norm": False}, r"option\(s\) batch_norm; it has none$"),
+        ("resnet18", {"head": "gdcnv"}, r"unknown head 'gdcnv'; choose one of gdconv, flatten"),
     ],
 )
 def test_rejects_unknown_options_and_heads(name, options, message):

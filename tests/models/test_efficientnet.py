@@ -61,14 +61,14 @@ def test_blocks_follow_seed_where_it_differs_from_paper():
     assert [block.branch.squeeze.weigh[1].out_channels for block in blocks] == (
         [8, 4, 6, 6, 10, 10, 20, 20, 20, 28, 28, 28, 48, 48, 48, 48]
     )
-    kinds = [type(module) for module in trunk.layers.stem] + [type(module) for module in trunk.layers.top]
-    assert kinds.count(nn.ReLU6) == 2
+    layer_types = [type(module) for module in trunk.layers.stem] + [type(module) for module in trunk.layers.top]
+    assert layer_types.count(nn.ReLU6) == 2
     assert not any(isinstance(module, nn.ReLU | nn.ReLU6) for block in blocks for module in block.modules())
     assert {module.eps for module in trunk.modules() if isinstance(module, nn.BatchNorm2d)} == {1e-3}
 
 
 def test_drop_rates_grow_linearly_with_depth():
-    """The seed multiplies the rate into itself, block after block."""
+    """The coursework multiplies the rate by itself, block after block."""
     rates = [module.p for module in EfficientNetTrunk(0.2).modules() if isinstance(module, StochasticDepth)]
     assert rates == pytest.approx([0.2 * block / 16 for block in range(16)])
 
@@ -89,10 +89,10 @@ def test_stochastic_depth_drops_whole_branch_per_photo(block):
     branch = block.branch(features[:1])[0]
     block.drop.train()
     added = block(features) - features
-    kept = added.flatten(1).abs().amax(1) > 0
-    assert kept.float().mean().item() == pytest.approx(0.7, abs=0.03)
-    torch.testing.assert_close(added[kept], (branch / 0.7).expand_as(added[kept]), rtol=1e-3, atol=1e-4)
-    assert not added[~kept].any()
+    survived = added.flatten(1).abs().amax(1) > 0
+    assert survived.float().mean().item() == pytest.approx(0.7, abs=0.03)
+    torch.testing.assert_close(added[survived], (branch / 0.7).expand_as(added[survived]), rtol=1e-3, atol=1e-4)
+    assert not added[~survived].any()
     scale = branch.abs().max().item()
     torch.testing.assert_close(added.mean(0), branch, rtol=0, atol=0.04 * scale)
 
@@ -122,10 +122,10 @@ def test_squeeze_excite_equals_hand_computation():
     made = SqueezeExcite(6, 2)
     features = torch.randn(3, 6, 4, 4)
     _, reduce, _, expand, _ = made.weigh
-    for photo, found in zip(features, made(features), strict=True):
+    for photo, output in zip(features, made(features), strict=True):
         hidden = reduce.weight[:, :, 0, 0] @ photo.mean((1, 2)) + reduce.bias
         weights = torch.sigmoid(expand.weight[:, :, 0, 0] @ (hidden * torch.sigmoid(hidden)) + expand.bias)
-        torch.testing.assert_close(found, photo * weights[:, None, None])
+        torch.testing.assert_close(output, photo * weights[:, None, None])
 
 
 @pytest.mark.slow

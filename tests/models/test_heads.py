@@ -18,7 +18,7 @@ CHANNELS, DIM = 6, 5
 
 
 def shaken(head, seed=0):
-    """In evaluation mode, every weight and statistic at random."""
+    """Return the head in evaluation mode with random weights and statistics."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in head.parameters():
@@ -60,13 +60,13 @@ def slow_average_mlp(head, photo):
 
 
 def slow_maxout(layer, values):
-    outputs = layer.weight.shape[0] // layer.pieces
-    found = []
-    for output in range(outputs):
-        rows = [piece * outputs + output for piece in range(layer.pieces)]
+    width = layer.weight.shape[0] // layer.pieces
+    outputs = []
+    for output in range(width):
+        rows = [piece * width + output for piece in range(layer.pieces)]
         bias = [0.0 if layer.bias is None else layer.bias[row] for row in rows]
-        found.append(max((layer.weight[row] @ values + each) for row, each in zip(rows, bias, strict=True)))
-    return torch.stack(found)
+        outputs.append(max((layer.weight[row] @ values + each) for row, each in zip(rows, bias, strict=True)))
+    return torch.stack(outputs)
 
 
 def slow_maxout_head(head, photo):
@@ -101,10 +101,10 @@ NARROW = {"maxout": {"widths": (7, 4)}, "hidden": {"width": 9}}
 def test_every_head_matches_slow_reference(name, map_px):
     head = shaken(HEADS[name](CHANNELS, map_px, DIM, 0.0, **NARROW.get(name, {})))
     features = torch.randn(4, CHANNELS, map_px, map_px)
-    found = head(features)
-    assert found.shape == (4, DIM)
+    embeddings = head(features)
+    assert embeddings.shape == (4, DIM)
     expected = torch.stack([SLOW[name](head, photo) for photo in features])
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(embeddings, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -112,13 +112,13 @@ def test_every_head_applies_dropout_before_project(name):
     head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.5, **NARROW.get(name, {})))
     assert head.dropout.p == 0.5
     assert head.project.weight.shape[0] == DIM
-    given = []
-    head.project.register_forward_pre_hook(lambda _module, inputs: given.append(inputs[0]))
+    inputs_seen = []
+    head.project.register_forward_pre_hook(lambda _module, inputs: inputs_seen.append(inputs[0]))
     features = torch.randn(8, CHANNELS, 3, 3)
     assert torch.equal(head(features), head(features))
     head.dropout.train()
     assert not torch.equal(head(features), head(features))
-    assert (given[-1] == 0).sum() > given[-1].numel() / 4
+    assert (inputs_seen[-1] == 0).sum() > inputs_seen[-1].numel() / 4
 
 
 @pytest.mark.slow
@@ -207,5 +207,5 @@ def test_maxout_gradient_reaches_only_largest_piece():
     values = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (values,))
     layer(values[:1]).sum().backward()
-    of_pieces = layer.weight.grad.unflatten(0, (2, 4)).any(2)
-    assert of_pieces.sum(0).tolist() == [1, 1, 1, 1]
+    pieces_reached = layer.weight.grad.unflatten(0, (2, 4)).any(2)
+    assert pieces_reached.sum(0).tolist() == [1, 1, 1, 1]

@@ -34,8 +34,8 @@ STEM = [  # convolution, pooling and normalization in the table's order
 
 
 def weights_of(module):
-    kinds = nn.Conv2d | nn.Linear
-    return sum(each.weight.numel() for each in module.modules() if isinstance(each, kinds))
+    layer_types = nn.Conv2d | nn.Linear
+    return sum(each.weight.numel() for each in module.modules() if isinstance(each, layer_types))
 
 
 def on_meta(name, size_px=None, **options):
@@ -44,11 +44,11 @@ def on_meta(name, size_px=None, **options):
 
 
 def outputs_of(network, size_px):
-    """What each block gives."""
+    """Return the output shape of each block."""
     shapes = {}
     for name, block in network.trunk.blocks.items():
         block.register_forward_hook(
-            lambda _module, _inputs, found, name=name: shapes.update({name: tuple(found.shape[1:])})
+            lambda _module, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])})
         )
     measure(network, size_px)
     return shapes
@@ -70,8 +70,8 @@ def test_blocks_match_table_2(nn2):
 
 def test_stem_matches_table_2():
     rows = [row for row in network_spec("facenet_nn2").layers() if row.name.startswith("trunk.stem")]
-    found = [(row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")]
-    assert found == STEM
+    actual = [(row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")]
+    assert actual == STEM
     assert [row.kind for row in rows].count("BatchNorm2d") == [row.kind for row in rows].count("ReLU") == 3
 
 
@@ -172,10 +172,10 @@ def test_block_concatenates_its_branches():
     torch.manual_seed(0)
     block = InceptionBlock(6, Inception("x", 4, 3, 5, 2, 7, "max", 8), True).eval()
     features = torch.randn(2, 6, 9, 9)
-    found = block(features).split([4, 5, 7, 8], 1)
+    actual = block(features).split([4, 5, 7, 8], 1)
     direct, three, five, pooled = block.branches
     expected = [direct(features), three(features), five(features), pooled(features)]
-    assert all(torch.equal(ours, wanted) for ours, wanted in zip(found, expected, strict=True))
+    assert all(torch.equal(branch, output) for branch, output in zip(actual, expected, strict=True))
     assert [module.kernel_size[0] for module in three if isinstance(module, nn.Conv2d)] == [1, 3]
     assert [module.kernel_size[0] for module in five if isinstance(module, nn.Conv2d)] == [1, 5]
 
@@ -184,13 +184,13 @@ def test_block_concatenates_its_branches():
 def test_strided_block_max_pools_its_input():
     block = InceptionBlock(6, Inception("x", 0, 3, 5, 2, 7, "max", 0, stride=2), True).eval()
     features = torch.randn(2, 6, 9, 9)
-    found = block(features)
-    assert found.shape == (2, 5 + 7 + 6, 5, 5)
+    actual = block(features)
+    assert actual.shape == (2, 5 + 7 + 6, 5, 5)
     padded = nn.functional.pad(features, (1, 1, 1, 1), value=-torch.inf)
     for row in range(5):
         for column in range(5):
             window = padded[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3]
-            assert torch.equal(found[:, -6:, row, column], window.amax((2, 3)))
+            assert torch.equal(actual[:, -6:, row, column], window.amax((2, 3)))
 
 
 @torch.no_grad()
@@ -199,14 +199,14 @@ def test_strided_block_max_pools_its_input():
 def test_l2_pooling_matches_slow_reference(stride, side):
     torch.manual_seed(0)
     features = torch.randn(2, 3, side, side)
-    found = L2Pool(stride)(features)
+    actual = L2Pool(stride)(features)
     steps = range(0, side, stride)
-    assert found.shape == (2, 3, len(steps), len(steps))
+    assert actual.shape == (2, 3, len(steps), len(steps))
     for row, top in enumerate(steps):
-        for column, left in enumerate(steps):
-            window = features[:, :, max(0, top - 1) : top + 2, max(0, left - 1) : left + 2]
-            wanted = window.square().mean((2, 3)).sqrt()
-            torch.testing.assert_close(found[:, :, row, column], wanted, rtol=1e-4, atol=2e-6)
+        for column, start in enumerate(steps):
+            window = features[:, :, max(0, top - 1) : top + 2, max(0, start - 1) : start + 2]
+            expected = window.square().mean((2, 3)).sqrt()
+            torch.testing.assert_close(actual[:, :, row, column], expected, rtol=1e-4, atol=2e-6)
 
 
 def test_l2_pooling_keeps_constant_maps():
@@ -216,16 +216,16 @@ def test_l2_pooling_keeps_constant_maps():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_l2_pooling_gradient_at_zero_is_zero(dtype):
     features = torch.zeros(1, 1, 4, 4, dtype=dtype, requires_grad=True)
-    found = L2Pool(1)(features)
-    assert found.dtype == dtype
-    found.sum().backward()
+    actual = L2Pool(1)(features)
+    assert actual.dtype == dtype
+    actual.sum().backward()
     assert not features.grad.any()
-    assert found.abs().max() <= 1e-5
+    assert actual.abs().max() <= 1e-5
 
 
 def test_l2_pooling_does_not_overflow_in_half_precision():
-    found = L2Pool(1)(torch.full((1, 1, 4, 4), 1000.0, dtype=torch.float16))
-    assert found.flatten().tolist() == [1000.0] * 16
+    actual = L2Pool(1)(torch.full((1, 1, 4, 4), 1000.0, dtype=torch.float16))
+    assert actual.flatten().tolist() == [1000.0] * 16
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -243,5 +243,5 @@ def test_feature_map_has_stride_32(size_px):
 
 
 def test_rejects_unknown_options():
-    with pytest.raises(BadRecipe, match=r"no blocks to choose; it has batch_norm"):
+    with pytest.raises(BadRecipe, match=r"option\(s\) blocks; it has batch_norm"):
         network_spec("facenet_nn2").build(blocks=4)

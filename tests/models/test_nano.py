@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.embedding.bundle import BundleMetadata, load_bundle, seal
+from familiar.embedding.bundle import BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_export, embed_with_source, require_parity
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
 from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite
@@ -19,7 +19,7 @@ MOST_BYTES = 308_000
 
 
 def trained_looking(name, size_px=112):
-    """A network whose batch norms are not where they began, so that folding them leaves biases behind."""
+    """Randomize the batch norms of a network, so that folding them leaves biases."""
     torch.manual_seed(0)
     network = network_spec(name).build(size_px).eval()
     for norm in network.modules():
@@ -31,7 +31,7 @@ def trained_looking(name, size_px=112):
 
 
 def long_metadata(dim):
-    """As `familiar train` writes it for five sources with long names."""
+    """Metadata as `familiar train` writes it for five sources with long names."""
     threshold = Threshold(similarity=0.512345678901234, far=0.0001234567890123, tar=0.912345678901234)
     number = 0.1234567890123456
     return BundleMetadata(
@@ -54,8 +54,8 @@ def long_metadata(dim):
 @pytest.mark.parametrize("size_px", small_and_exhaustive(112, 96))
 def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)
-    model = in_float16(onnx_bytes(network, size_px))
-    (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
+    model = to_float16(onnx_bytes(network, size_px))
+    (tmp_path / "nano.onnx").write_bytes(serialize_bundle(model, long_metadata(128)))
     assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
     assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
     assert not [tensor for tensor in onnx.load_from_string(model).graph.initializer if tensor.external_data]
@@ -74,11 +74,11 @@ def test_wide_network_fits_byte_limit_at_int8():
     weights = sum(int(np.prod(dims)) for dims in tensors if len(dims) > 1)
     channels = sum(dims[0] for dims in tensors if len(dims) > 1)
     rest = len(model.SerializeToString()) - 4 * sum(int(np.prod(dims)) for dims in tensors)
-    # For each channel a bias, its scale and the weights' scale; for each node what quantizes it; and the metadata.
-    beside = 12 * channels + 150 * len(model.graph.node) + 3000
-    assert weights + beside + rest <= MOST_BYTES
-    kinds = {node.op_type for node in model.graph.node}
-    assert not kinds & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
+    # For each channel a bias, its scale and the weights' scale; for each node its quantization nodes; and the metadata.
+    overhead_bytes = 12 * channels + 150 * len(model.graph.node) + 3000
+    assert weights + overhead_bytes + rest <= MOST_BYTES
+    op_types = {node.op_type for node in model.graph.node}
+    assert not op_types & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
 
 
 @pytest.mark.parametrize(("table", "channels"), [(NANO, 152), (NANO_WIDE, 216)])
@@ -115,7 +115,7 @@ def test_squeeze_excite_scales_whole_channels():
         weights = (squeeze(features) / features).amax((2, 3))
     mean = features.mean((2, 3))
     reduced = torch.relu(mean @ squeeze.weigh[1].weight.flatten(1).T + squeeze.weigh[1].bias)
-    wanted = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
-    torch.testing.assert_close(weights, wanted.detach())
+    expected = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
+    torch.testing.assert_close(weights, expected.detach())
     inside = NanoTrunk(NANO, squeeze=0.25)
     assert sum(isinstance(module, SqueezeExcite) for module in inside.modules()) == 8

@@ -74,7 +74,7 @@ def test_unfrozen_trunk_is_trained(network):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_norm_does_not_overflow(dtype):
-    """Squares that sum to some 1e7, where float16 ends at 65504."""
+    """The squares sum to about 1e7, beyond float16's 65504."""
     embeddings = unit_length((300 * torch.randn(3, 128)).to(dtype))
     assert embeddings.dtype == torch.float32
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))

@@ -12,11 +12,11 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.heads import Maxout
 from familiar.models.quantized import (
-    ROUNDED,
-    ROUNDING,
+    ROUNDED_CLASSES,
+    ROUNDED_INPUT_LAYERS,
+    fake_quantize_values,
+    fake_quantize_weights,
     round_to_8_bits,
-    rounded_values,
-    rounded_weights,
 )
 
 SIGNED = (-1.7, 0.3, 2.9, 1e-3)
@@ -39,28 +39,28 @@ def rounded(network):
         ([-128.0, -0.6, 0.6, 127.0], [-128.0, -1.0, 1.0, 127.0]),
         ([-510.0, -3.1, 0.0], [-510.0, -4.0, 0.0]),
         ([-11.5, 0.0, 243.5], [-12.0, 0.0, 243.0]),  # 244 would be the 257th
-        ([100.0, 510.0], [100.0, 510.0]),  # not from 100 on: 0 is in every range
+        ([100.0, 510.0], [100.0, 510.0]),  # the range does not begin at 100, since it always contains 0
     ],
 )
 def test_values_round_to_expected_steps(values, expected):
-    assert rounded_values(torch.tensor(values)).tolist() == expected
+    assert fake_quantize_values(torch.tensor(values)).tolist() == expected
 
 
 @pytest.mark.parametrize("shift", SIGNED)
 @pytest.mark.parametrize("scale", [1e-20, 0.2, 1e10])
 def test_values_round_to_nearest_of_256_steps(shift, scale):
-    """By looking at all of them, in float64."""
+    """Compared with all 256 steps, in float64."""
     values = (drawn(4, 5, 6, 7) + shift) * scale
     exact = values.double().numpy()
     low, high = min(exact.min(), 0.0), max(exact.max(), 0.0)
     step = (high - low) / 255
     grid = (np.arange(256) - round(-low / step)) * step
-    found = rounded_values(values).double().numpy()
-    off, least = np.abs(found - exact), np.abs(exact[..., None] - grid).min(-1)
+    rounded_values = fake_quantize_values(values).double().numpy()
+    off, least = np.abs(rounded_values - exact), np.abs(exact[..., None] - grid).min(-1)
     np.testing.assert_allclose(off, least, rtol=0, atol=1e-4 * step)
-    assert np.abs(found[..., None] - grid).min(-1).max() < 1e-4 * step
+    assert np.abs(rounded_values[..., None] - grid).min(-1).max() < 1e-4 * step
     assert off.max() <= 0.5001 * step
-    assert 100 < len(np.unique(found)) <= 256
+    assert 100 < len(np.unique(rounded_values)) <= 256
 
 
 @pytest.mark.parametrize("shift", SIGNED)
@@ -69,43 +69,43 @@ def test_values_match_torch_fake_quantize(shift):
     low, high = min(values.min().item(), 0.0), max(values.max().item(), 0.0)
     step = (high - low) / 255
     expected = torch.fake_quantize_per_tensor_affine(values, step, round(-low / step), 0, 255)
-    torch.testing.assert_close(rounded_values(values), expected, rtol=1e-6, atol=1e-3 * step)
+    torch.testing.assert_close(fake_quantize_values(values), expected, rtol=1e-6, atol=1e-3 * step)
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -0.3, 1e-45, -1e-45, 1e-30, 3e38, -3e38])
 def test_constant_tensor_keeps_its_value(value):
     same = torch.full((2, 3, 1, 1), value)
-    torch.testing.assert_close(rounded_values(same), same, rtol=1e-6, atol=1e-37)
+    torch.testing.assert_close(fake_quantize_values(same), same, rtol=1e-6, atol=1e-37)
 
 
 def test_values_with_largest_range_do_not_overflow():
-    found = rounded_values(torch.tensor([3e38, -3e38, 0.0]))
-    torch.testing.assert_close(found, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
+    rounded_values = fake_quantize_values(torch.tensor([3e38, -3e38, 0.0]))
+    torch.testing.assert_close(rounded_values, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
 
 
 @pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+@pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_nonfinite_input_gives_nan(spoilt, round_):
-    """Training stops at a loss that is not finite; a rounding to 8 bits could make a number of it."""
-    found = round_(torch.tensor([[1.0, spoilt, -2.0]]))
-    assert found.isnan().all()
+    """Training stops at a loss that is not finite, which rounding must not turn into a finite one."""
+    rounded_values = round_(torch.tensor([[1.0, spoilt, -2.0]]))
+    assert rounded_values.isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+@pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_keeps_dtype_and_memory_layout(dtype, round_):
     values = drawn(4, 8, 5, 5).to(dtype).to(memory_format=torch.channels_last)
-    found = round_(values)
-    assert found.dtype == dtype
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    rounded_values = round_(values)
+    assert rounded_values.dtype == dtype
+    assert rounded_values.is_contiguous(memory_format=torch.channels_last)
     reach = values.double().amax() - values.double().amin()
-    step = reach / 255 if round_ is rounded_values else values.double().abs().max() / 127
-    torch.testing.assert_close(found.float(), values.float(), rtol=2**-8, atol=step.item() / 2)
+    step = reach / 255 if round_ is fake_quantize_values else values.double().abs().max() / 127
+    torch.testing.assert_close(rounded_values.float(), values.float(), rtol=2**-8, atol=step.item() / 2)
 
 
-@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+@pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_gradients_pass_through_rounding_unchanged(round_):
-    """Also of the smallest and the largest: in a range that is their own none of them is clipped."""
+    """Also those of the smallest and the largest value: none is clipped in the batch's own range."""
     values, slopes = drawn(6, 7).requires_grad_(), drawn(6, 7, seed=1)
     round_(values).mul(slopes).sum().backward()
     assert torch.equal(values.grad, slopes)
@@ -114,10 +114,10 @@ def test_gradients_pass_through_rounding_unchanged(round_):
 
 
 def test_weights_round_to_expected_steps_per_channel():
-    """Each row, an output channel, on its own."""
+    """Each row, an output channel, has its own step."""
     weights = torch.tensor([[127.0, -0.6, 0.4], [-254.0, 3.1, 0.9], [0.0, 0.0, 0.0], [1e-45, 0.0, 0.0]])
     expected = [[127.0, -1.0, 0.0], [-254.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    assert rounded_weights(weights).tolist() == expected
+    assert fake_quantize_weights(weights).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (6, 4, 3, 3), (8, 1, 5, 5), (1, 1, 1, 1)])
@@ -126,21 +126,21 @@ def test_weights_match_torch_fake_quantize(shape):
     steps = weights.flatten(1).abs().amax(1) / 127
     zeros = torch.zeros(shape[0], dtype=torch.int32)
     expected = torch.fake_quantize_per_channel_affine(weights, steps, zeros, 0, -127, 127)
-    found = rounded_weights(weights)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    assert ((found - weights).flatten(1).abs().amax(1) <= 0.5001 * steps).all()
+    rounded_values = fake_quantize_weights(weights)
+    torch.testing.assert_close(rounded_values, expected, rtol=1e-6, atol=0)
+    assert ((rounded_values - weights).flatten(1).abs().amax(1) <= 0.5001 * steps).all()
 
 
 @pytest.mark.parametrize("factor", [*SIGNED, -1e4])
 def test_weight_rounding_scales_with_a_factor(factor):
     weights = drawn(6, 4, 3, 3)
-    torch.testing.assert_close(rounded_weights(weights * factor), rounded_weights(weights) * factor)
+    torch.testing.assert_close(fake_quantize_weights(weights * factor), fake_quantize_weights(weights) * factor)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("groups", [1, 8])
 def test_rounding_matches_rounding_after_batch_norm_folding(groups):
-    """What an export stores in 8 bits is what training rounded, although it folds first."""
+    """An export stores the same 8-bit weights that training used, although it folds batch norms first."""
     convolution, norm = nn.Conv2d(8, 8, 3, groups=groups, bias=False), nn.BatchNorm2d(8)
     nn.init.uniform_(norm.running_var, 0.01, 4)
     nn.init.normal_(norm.running_mean)
@@ -149,7 +149,7 @@ def test_rounding_matches_rounding_after_batch_norm_folding(groups):
     network = nn.Sequential(convolution, norm).eval()
     folded = fuse_conv_bn_eval(convolution, norm)
     images = drawn(2, 8, 9, 9)
-    stored = conv2d(rounded_values(images), rounded_weights(folded.weight), folded.bias, groups=groups)
+    stored = conv2d(fake_quantize_values(images), fake_quantize_weights(folded.weight), folded.bias, groups=groups)
     torch.testing.assert_close(rounded(network)(images), stored, rtol=1e-4, atol=1e-5)
     assert (network(images) - stored).abs().max() > 1e-3, "nothing was rounded"
 
@@ -167,8 +167,8 @@ LAYERS = {
 def test_convolution_uses_rounded_inputs_and_weights(name):
     layer, images = LAYERS[name], drawn(2, 6, 8, 8)
     expected = copy.deepcopy(layer)
-    expected.weight.copy_(rounded_weights(layer.weight))
-    assert torch.equal(rounded(layer)(images), expected(rounded_values(images)))
+    expected.weight.copy_(fake_quantize_weights(layer.weight))
+    assert torch.equal(rounded(layer)(images), expected(fake_quantize_values(images)))
     assert not torch.equal(rounded(layer)(images), layer(images))
 
 
@@ -176,20 +176,20 @@ def test_convolution_uses_rounded_inputs_and_weights(name):
 def test_linear_layers_use_rounded_inputs_and_weights():
     features = drawn(5, 6)
     layer, maxout = nn.Linear(6, 4), Maxout(6, 4, pieces=3)
-    product = linear(rounded_values(features), rounded_weights(layer.weight), layer.bias)
+    product = linear(fake_quantize_values(features), fake_quantize_weights(layer.weight), layer.bias)
     assert torch.equal(rounded(layer)(features), product)
-    product = linear(rounded_values(features), rounded_weights(maxout.weight), maxout.bias)
+    product = linear(fake_quantize_values(features), fake_quantize_weights(maxout.weight), maxout.bias)
     assert torch.equal(rounded(maxout)(features), product.unflatten(1, (3, 4)).amax(1))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("activation", [nn.Hardswish, nn.SiLU, nn.Sigmoid, nn.Hardsigmoid])
 def test_activations_except_relu_round_their_inputs(activation):
-    """A kernel of its own reads what the convolution wrote, in 8 bits; a ReLU is part of the convolution."""
+    """These run as separate kernels that read 8-bit inputs; a ReLU is part of the convolution."""
     values = drawn(2, 3, 20, 20)
-    assert torch.equal(rounded(activation())(values), activation()(rounded_values(values)))
+    assert torch.equal(rounded(activation())(values), activation()(fake_quantize_values(values)))
     in_place = activation() if activation is nn.Sigmoid else activation(inplace=True)
-    assert torch.equal(rounded(in_place)(values.clone()), activation()(rounded_values(values)))
+    assert torch.equal(rounded(in_place)(values.clone()), activation()(fake_quantize_values(values)))
     assert torch.equal(rounded(nn.ReLU())(values), values.relu())
 
 
@@ -204,9 +204,9 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
     round_to_8_bits(network)
     layers = [each for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
     assert layers
-    assert {type(each) for each in layers} <= {*ROUNDED.values()}
+    assert {type(each) for each in layers} <= {*ROUNDED_CLASSES.values()}
     for module in network.modules():
-        assert len(module._forward_pre_hooks) == isinstance(module, ROUNDING)
+        assert len(module._forward_pre_hooks) == isinstance(module, ROUNDED_INPUT_LAYERS)
     assert list(network.state_dict()) == keys
     assert dict(network.named_parameters()).keys() == parameters.keys()
     assert all(each is parameters[key] for key, each in network.named_parameters())
@@ -217,7 +217,7 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
 def test_rounded_network_trains_and_loads_without_rounding(name):
-    """Batch norms move, every parameter has a gradient, and all of it can be loaded where nothing is rounded."""
+    """Batch norms move, every parameter has a gradient, and the state loads into a network without rounding."""
     torch.manual_seed(0)
     plain = network_spec(name).build(64, 16).to(memory_format=torch.channels_last)
     network = rounded(plain).train()
@@ -242,7 +242,7 @@ def test_rejects_unknown_layer_type():
 
 
 def uneven_network():
-    """Small enough to learn in a second, its channels so unlike each other that 8 bits for all are too few."""
+    """A network that trains in a second, with channels of such different ranges that 8 bits are too few for all."""
     torch.manual_seed(0)
     network = nn.Sequential(
         *(nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.Hardswish()),
@@ -271,7 +271,7 @@ def loss_of(network, images, labels):
 
 @pytest.mark.slow
 def test_training_with_rounding_recovers_the_loss():
-    """A network that learned its labels forgets them in 8 bits, and learns them again in 8 bits; alone it does not."""
+    """A trained network loses accuracy in 8 bits, and recovers only if it is trained with rounding."""
     data = drawn(64, 3, 16, 16), torch.arange(64) % 8
     network = fitted(uneven_network(), *data, steps=150, lr=1e-2)
     before, in_8_bits = loss_of(network, *data), loss_of(rounded(network), *data)
@@ -308,5 +308,5 @@ assert all(map(torch.equal, *found)), "another function"
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_compiles_as_full_graph():
-    """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
+    """In a new process, since the tests' signature checks cannot be compiled."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -6,7 +6,7 @@ from familiar.models.catalog import network_spec
 from familiar.models.simple import DigitsTrunk, SimpleTrunk, SimpleV2Trunk
 from familiar.models.sizes import layers, measure
 
-# As Keras prints them: what it is, output shape, parameters with running statistics.
+# As Keras prints them: type, output shape, parameters with running statistics.
 SIMPLE = [
     ("Conv2d", (32, 112, 112), 2_400),
     ("BatchNorm2d", (32, 112, 112), 128),
@@ -66,8 +66,8 @@ def on_meta(name, size_px, **options):
 def test_layers_match_printed_summary(name, head, trunk, dense):
     channels, side, _ = trunk[-1][1]
     pooled = head == "average"
-    found = [(row.kind, row.output, row.parameters) for row in on_meta(name, 112, head=head)]
-    assert found == [
+    rows = [(row.kind, row.output, row.parameters) for row in on_meta(name, 112, head=head)]
+    assert rows == [
         *trunk,
         *([("AdaptiveAvgPool2d", (channels, 1, 1), 0)] if pooled else []),
         ("Dropout", (channels * (1 if pooled else side**2),), 0),
@@ -138,16 +138,16 @@ def test_one_block_equals_hand_computation():
         values = (values - shaped[1]) / shaped[0]
         values = values * torch.sigmoid(values)
         if pool:
-            places = values[:, :, :8, :8].unflatten(3, (4, 2)).unflatten(2, (4, 2)).transpose(3, 4)
-            values = pool(places.flatten(4))
+            windows = values[:, :, :8, :8].unflatten(3, (4, 2)).unflatten(2, (4, 2)).transpose(3, 4)
+            values = pool(windows.flatten(4))
         torch.testing.assert_close(trunk(images), values, rtol=1e-4, atol=1e-5)
 
 
 def test_digits_layers_equal_hand_count():
     """9 x 32, two per channel of each norm, and so on; 28 -> 14 -> 7 px."""
     rows = network_spec("digits").layers()
-    found = [(row.kind, row.output, row.parameters) for row in rows if row.parameters]
-    assert found == [
+    shapes = [(row.kind, row.output, row.parameters) for row in rows if row.parameters]
+    assert shapes == [
         ("Conv2d", (32, 28, 28), 9 * 32),
         ("BatchNorm2d", (32, 28, 28), 4 * 32),
         ("Conv2d", (64, 14, 14), 9 * 32 * 64),

@@ -6,7 +6,7 @@ from familiar.models.sizes import Layer, NetworkSize, layers, measure
 
 
 class TinyNetwork(nn.Module):
-    """3 x 8 x 8 -> 4 x 4 x 4 -> 5, with every kind of part that is counted or is not."""
+    """3 x 8 x 8 -> 4 x 4 x 4 -> 5, with modules of every kind, counted or not."""
 
     def __init__(self):
         super().__init__()
@@ -21,7 +21,7 @@ class TinyNetwork(nn.Module):
 
 
 class NormWithActivation(nn.BatchNorm2d):
-    """As timm's: the activation runs inside it."""
+    """A batch norm like timm's, which runs the activation inside it."""
 
     def __init__(self, channels):
         super().__init__(channels)

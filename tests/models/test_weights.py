@@ -17,7 +17,7 @@ from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmT
 from familiar.models.catalog import network_spec
 from familiar.models.weights import (
     has_folded_batch_norm,
-    holds_whole_network,
+    is_network_file,
     load_network_file,
     load_published_weights,
     load_weights_file,
@@ -29,7 +29,7 @@ from familiar.photos.decoding import load_photo
 pytestmark = pytest.mark.slow
 
 NAME, NARROW = "mobilenetv3_small_100", "mobilenetv3_small_050"
-GIVEN = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
+WEIGHTS_FILE = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
 
 
 def norms_of(network):
@@ -37,7 +37,7 @@ def norms_of(network):
 
 
 def with_random_statistics(network, seed=0):
-    """Statistics small enough for the epsilon to show, under weights that keep the features' size."""
+    """Draw statistics small enough for the epsilon to matter, and weights that preserve the scale of features."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for norm in norms_of(network):
@@ -61,45 +61,47 @@ def save(path, tensors):
 
 
 @pytest.fixture(scope="module")
-def theirs():
-    """torchvision's network, its weights and statistics drawn at random."""
+def library_network():
+    """torchvision's network with random weights and statistics."""
     torch.manual_seed(0)
     return with_random_statistics(torchvision.models.mobilenet_v3_small(weights=None))
 
 
 @torch.no_grad()
-def assert_computes_the_same(trunk, theirs, images, tolerance=1e-4):
-    """The map before pooling, and torchvision's pooled features through the layer timm calls conv_head."""
+def assert_computes_the_same(trunk, library_network, images, tolerance=1e-4):
+    """Compare the map before pooling, and torchvision's pooled features after the layer that timm calls conv_head."""
     trunk.eval()
-    theirs.eval()
-    expected = theirs.features(images)
-    found = trunk.backbone.forward_features(images)
+    library_network.eval()
+    expected = library_network.features(images)
+    features = trunk.backbone.forward_features(images)
     assert expected.std() > 1e-3, "the features vanished: nothing is compared"
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+    torch.testing.assert_close(features, expected, rtol=0, atol=tolerance * expected.abs().max().item())
     pooled = expected.mean((2, 3))
-    expected = hardswish(theirs.classifier[0](pooled))
-    found = trunk.backbone.act2(trunk.backbone.conv_head(pooled[..., None, None])).flatten(1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+    expected = hardswish(library_network.classifier[0](pooled))
+    features = trunk.backbone.act2(trunk.backbone.conv_head(pooled[..., None, None])).flatten(1)
+    torch.testing.assert_close(features, expected, rtol=0, atol=tolerance * expected.abs().max().item())
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
-def test_torchvision_weights_match_torchvision_features(theirs, tmp_path, suffix):
-    path = save(tmp_path / f"weights{suffix}", theirs.state_dict())
+def test_torchvision_weights_match_torchvision_features(library_network, tmp_path, suffix):
+    path = save(tmp_path / f"weights{suffix}", library_network.state_dict())
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
-    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
-    # On a map of one place it makes no difference that torchvision pools before conv_head.
+    assert_computes_the_same(trunk, library_network, torch.randn(2, 3, 64, 64))
+    # On a 1 x 1 map it makes no difference that torchvision pools before conv_head.
     images = torch.randn(2, 3, 32, 32)
-    expected = hardswish(theirs.classifier[0](theirs.avgpool(theirs.features(images)).flatten(1)))
+    expected = hardswish(
+        library_network.classifier[0](library_network.avgpool(library_network.features(images)).flatten(1))
+    )
     torch.testing.assert_close(trunk(images).flatten(1), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_loads_reordered_torchvision_weights_without_classifier(theirs, tmp_path):
-    stored = [item for item in theirs.state_dict().items() if not item[0].startswith("classifier.3")]
+def test_loads_reordered_torchvision_weights_without_classifier(library_network, tmp_path):
+    stored = [item for item in library_network.state_dict().items() if not item[0].startswith("classifier.3")]
     path = save(tmp_path / "weights.pth", dict(reversed(stored)))
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
-    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
+    assert_computes_the_same(trunk, library_network, torch.randn(2, 3, 64, 64))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
@@ -131,11 +133,11 @@ def _reshaped(key, *shape):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_without("conv_stem.weight"), "holds no conv_stem.weight"),
+        (_without("conv_stem.weight"), "has no conv_stem.weight"),
         (_without("blocks.1.0.bn1.running_var"), "holds no blocks.1.0.bn1.running_var"),
         (
             _reshaped("conv_stem.weight", 16, 27, 1, 1),
-            r"conv_stem.weight is \(16, 27, 1, 1\), wanted \(16, 3, 3, 3\)",
+            r"conv_stem.weight has the shape \(16, 27, 1, 1\), this network needs \(16, 3, 3, 3\)",
         ),
     ],
 )
@@ -163,8 +165,8 @@ def test_rejects_timm_weights_that_do_not_fit(tmp_path, spoil, message):
         lambda stored: stored.update({"features.0.0.weight": torch.zeros(16, 3, 5, 5)}),
     ],
 )
-def test_rejects_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
-    stored = dict(theirs.state_dict())
+def test_rejects_torchvision_weights_that_do_not_fit(library_network, tmp_path, spoil):
+    stored = dict(library_network.state_dict())
     spoil(stored)
     trunk = MobileNetV3Trunk(NAME)
     before = {key: tensor.clone() for key, tensor in trunk.state_dict().items()}
@@ -173,9 +175,9 @@ def test_rejects_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
     assert all(torch.equal(tensor, before[key]) for key, tensor in trunk.state_dict().items())
 
 
-def test_rejects_weights_for_another_network(theirs, tmp_path):
+def test_rejects_weights_for_another_network(library_network, tmp_path):
     with pytest.raises(BadWeights, match="wants"):
-        load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", theirs.state_dict()))
+        load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", library_network.state_dict()))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
@@ -201,7 +203,7 @@ def test_rejects_truncated_or_missing_weight_file(tmp_path, suffix):
 @pytest.mark.parametrize("name", ["weights.h5", "weights", "weights.tflite"])
 def test_rejects_unknown_weight_format(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(BadWeights, match=r"weights come as \.safetensors, \.npz, \.pt or \.pth"):
+    with pytest.raises(BadWeights, match=r"weights must be a \.safetensors, \.npz, \.pt or \.pth file"):
         read_tensors(tmp_path / name)
 
 
@@ -241,29 +243,29 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     ("trunk", "name"), [(MobileNetV3Trunk, NARROW), (TimmTrunk, "resnet18"), (TimmTrunk, "efficientnet_b0")]
 )
 def test_loads_published_timm_weights_unchanged(monkeypatch, tmp_path, trunk, name):
-    """timm's own loading, of a file in place of its hub."""
+    """timm's own loading, with a file instead of its hub."""
     published = with_random_statistics(timm.create_model(name))
     path = save(tmp_path / "published.safetensors", published.state_dict())
-    asked = []
+    requests = []
 
     def create_model(name, *, pretrained, create=timm.create_model, **options):
-        asked.append((name, pretrained))
+        requests.append((name, pretrained))
         return create(name, pretrained=pretrained, pretrained_cfg_overlay={"file": str(path)}, **options)
 
     made = trunk(name).eval()
     monkeypatch.setattr(timm, "create_model", create_model)
     load_published_weights(made)
-    assert asked == [(name, True)]
+    assert requests == [(name, True)]
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(made.backbone.forward_features(images), published.forward_features(images))
-    found, wanted = made.backbone.state_dict(), published.state_dict()
-    assert set(wanted) - set(found) <= {"fc.weight", "fc.bias", "classifier.weight", "classifier.bias"}
-    assert all(torch.equal(tensor, wanted[key]) for key, tensor in found.items())
+    loaded, published_state = made.backbone.state_dict(), published.state_dict()
+    assert set(published_state) - set(loaded) <= {"fc.weight", "fc.bias", "classifier.weight", "classifier.bias"}
+    assert all(torch.equal(tensor, published_state[key]) for key, tensor in loaded.items())
 
 
 @pytest.fixture
 def torchvisions_cache(monkeypatch, tmp_path):
-    """Where torch.hub looks before it downloads."""
+    """The folder in which torch.hub looks before it downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     folder = tmp_path / "hub" / "checkpoints"
     folder.mkdir(parents=True)
@@ -284,7 +286,7 @@ def test_loads_published_torchvision_weights(torchvisions_cache):
 
 def test_pickle_in_torchvision_cache_is_never_executed(torchvisions_cache, tmp_path):
     torch.save({"conv1.0.weight": _Malicious(tmp_path / "executed")}, torchvisions_cache)
-    with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be fetched"):
+    with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be downloaded"):
         load_published_weights(ShuffleNetV2Trunk())
     assert not (tmp_path / "executed").exists()
 
@@ -298,7 +300,7 @@ def test_failed_timm_download_suggests_weight_file(monkeypatch, error):
     monkeypatch.setattr(timm, "create_model", create_model)
     with pytest.raises(BadWeights, match=r"model\.initial_weights=FILE") as caught:
         load_published_weights(trunk)
-    assert f"{NARROW} could not be fetched ({type(error).__name__})" in str(caught.value)
+    assert f"{NARROW} could not be downloaded ({type(error).__name__})" in str(caught.value)
     assert caught.value.__cause__ is error
 
 
@@ -307,14 +309,14 @@ def test_failed_torchvision_download_raises_bad_weights(monkeypatch, torchvision
         raise URLError("no route")
 
     monkeypatch.setattr(torch.hub, "urlopen", urlopen)
-    with pytest.raises(BadWeights, match=r"shufflenet_v2_x1_0 could not be fetched \(URLError\)"):
+    with pytest.raises(BadWeights, match=r"shufflenet_v2_x1_0 could not be downloaded \(URLError\)"):
         load_published_weights(ShuffleNetV2Trunk())
     assert not torchvisions_cache.exists()
 
 
 @pytest.mark.parametrize("name", ["simple", "efficientnet_b0_rebuilt", "facenet_nns2", "digits"])
 def test_rejects_networks_without_published_weights(name):
-    with pytest.raises(BadWeights, match=r"nobody publishes.*model\.initial_weights=none"):
+    with pytest.raises(BadWeights, match=r"no published ImageNet weights.*model\.initial_weights=none"):
         load_published_weights(network_spec(name).build(64).trunk)
 
 
@@ -330,16 +332,16 @@ def test_loads_own_trunk_from_weight_file(tmp_path, name):
 
 def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
     """torchvision's EfficientNet-B0 would fit tensor for tensor, but not with MobileNetV3's epsilon."""
-    theirs = torchvision.models.efficientnet_b0(weights=None).state_dict()
-    path = save(tmp_path / "weights.pth", theirs)
+    library_network = torchvision.models.efficientnet_b0(weights=None).state_dict()
+    path = save(tmp_path / "weights.pth", library_network)
     trunk = TimmTrunk("efficientnet_b0")
-    with pytest.raises(BadWeights, match=r"weights\.pth: holds no conv_stem\.weight"):
+    with pytest.raises(BadWeights, match=r"weights\.pth: has no conv_stem\.weight"):
         load_weights_file(trunk, path)
     assert trunk.batch_norm_eps == 1e-5
 
 
 def folded(name=NARROW, eps=1e-3, seed=0):
-    """A trunk as a conversion for inference leaves it: batch norms that only add a bias."""
+    """A trunk as after a conversion for inference: batch norms that only add a bias."""
     torch.manual_seed(seed)
     trunk = MobileNetV3Trunk(name).eval()
     with torch.no_grad():
@@ -393,7 +395,7 @@ def test_reinflation_keeps_outputs_in_both_modes():
 
 @torch.no_grad()
 def test_folded_batch_norm_changes_outputs_in_training_mode():
-    """Why they must be made whole first."""
+    """Therefore they must get statistics before training."""
     trunk = folded()
     images = torch.randn(24, 3, 64, 64)
     before = trunk(images)
@@ -417,31 +419,31 @@ def test_reinflation_rejects_empty_photo_list():
 @torch.no_grad()
 @pytest.mark.shared_data
 def test_given_weights_match_torchvision_on_real_photos(shared_data):
-    theirs = torchvision.models.mobilenet_v3_small(weights=None)
-    with np.load(shared_data / GIVEN) as arrays:
-        theirs.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
+    library_network = torchvision.models.mobilenet_v3_small(weights=None)
+    with np.load(shared_data / WEIGHTS_FILE) as arrays:
+        library_network.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
     photos = sorted((shared_data / "cats23_gpriamo").glob("s0*/*"))[::4][:16]
     pixels = [np.asarray(load_photo(path, min_side_px=112).rgb_u8) for path in photos]
     images = torch.stack([torch.from_numpy(rgb_u8[:112, :112].copy()) for rgb_u8 in pixels])
     images = images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
     trunk = MobileNetV3Trunk(NAME)
-    load_weights_file(trunk, shared_data / GIVEN)
+    load_weights_file(trunk, shared_data / WEIGHTS_FILE)
     assert has_folded_batch_norm(trunk)
-    assert_computes_the_same(trunk, theirs, images)
+    assert_computes_the_same(trunk, library_network, images)
     reinflate_batch_norm(trunk, [images[:9], images[9:]])
     assert not has_folded_batch_norm(trunk)
-    assert_computes_the_same(trunk, theirs, images, tolerance=1e-3)
+    assert_computes_the_same(trunk, library_network, images, tolerance=1e-3)
 
-    expected = theirs.features(images)
+    expected = library_network.features(images)
     trained = trunk.train().backbone.forward_features(images)
     torch.testing.assert_close(trained, expected, rtol=0, atol=2e-3 * expected.abs().max().item())
 
 
-def test_torchvision_weights_survive_save_and_load(theirs, tmp_path):
-    """The run keeps tensors only, and its network is built anew before they are loaded."""
+def test_torchvision_weights_survive_save_and_load(library_network, tmp_path):
+    """A run stores only tensors, which are loaded into a newly built network."""
     network = network_spec(NAME).build(32, 8, 0.0).eval()
-    load_weights_file(network.trunk, save(tmp_path / "weights.pth", theirs.state_dict()))
+    load_weights_file(network.trunk, save(tmp_path / "weights.pth", library_network.state_dict()))
     again = network_spec(NAME).build(32, 8, 0.0).eval()
     again.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)
@@ -450,7 +452,7 @@ def test_torchvision_weights_survive_save_and_load(theirs, tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A run's file of a small network, and what else stands in it: (network, its path)."""
+    """Write a small network as a run's file; return (network, path)."""
     network = with_random_statistics(network_spec("nano").build(32, 8))
     tensors = {f"network.{key}": tensor for key, tensor in network.state_dict().items()}
     return network, save(tmp_path / "best.safetensors", {**tensors, "objective.centers": torch.ones(3, 8)})
@@ -459,20 +461,20 @@ def saved(tmp_path):
 @torch.no_grad()
 def test_loads_whole_network_from_run_file(saved):
     source, path = saved
-    assert holds_whole_network(path)
+    assert is_network_file(path)
     network = network_spec("nano").build(32, 8)
     load_network_file(network, path)
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(network.eval()(images), source(images))
 
 
-def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved):
+def test_is_network_file_is_false_for_trunk_or_damaged_file(tmp_path, saved):
     source, path = saved
     for suffix in (".safetensors", ".pth", ".npz"):
-        assert not holds_whole_network(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
+        assert not is_network_file(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
     path.write_bytes(path.read_bytes()[:100])
-    assert not holds_whole_network(path)
-    assert not holds_whole_network(tmp_path / "gone.safetensors")
+    assert not is_network_file(path)
+    assert not is_network_file(tmp_path / "gone.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -480,20 +482,20 @@ def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved)
     [
         (
             _without("network.trunk.layers.0.weight"),
-            r"trunk\.layers\.0\.weight is missing, wanted \(16, 3, 3, 3\)",
+            r"trunk\.layers\.0\.weight is missing, expected \(16, 3, 3, 3\)",
         ),
         (
             _reshaped("network.trunk.layers.0.weight", 16, 27),
-            r"trunk\.layers\.0\.weight is \(16, 27\), wanted \(16,",
+            r"trunk\.layers\.0\.weight is \(16, 27\), expected \(16,",
         ),
         (
             lambda stored: stored.update({"network.trunk.more": torch.ones(2)}),
-            r"trunk\.more is \(2,\), wanted none; it is of another network",
+            r"trunk\.more is \(2,\), expected none; it is of another network",
         ),
-        (_without("network.head.norm.bias"), r"head\.norm\.bias is missing, wanted \(8,\); its trunk fits"),
+        (_without("network.head.norm.bias"), r"head\.norm\.bias is missing, expected \(8,\); its trunk fits"),
         (
             lambda stored: stored.update({"network.head.more": torch.ones(2)}),
-            r"head\.more is \(2,\), wanted none; its trunk fits",
+            r"head\.more is \(2,\), expected none; its trunk fits",
         ),
     ],
 )

@@ -30,7 +30,7 @@ TABLE = [
 
 @pytest.fixture(scope="module")
 def nn1():
-    """140 million parameters: never anywhere but on the meta device."""
+    """140 million parameters, so only on the meta device."""
     with torch.device("meta"):
         return network_spec("facenet_nn1").build()
 
@@ -44,7 +44,7 @@ def test_layers_follow_table_1_order(nn1):
 def test_every_layer_matches_table_1(nn1, name, output, kernel_px, stride, inputs, thousands):
     layer = getattr(nn1.trunk.layers, name)
     shapes = []
-    handle = layer.register_forward_hook(lambda _module, _inputs, found: shapes.append(found.shape[1:]))
+    handle = layer.register_forward_hook(lambda _module, _inputs, result: shapes.append(result.shape[1:]))
     measure(nn1, 220)
     handle.remove()
     assert tuple(shapes[0]) == output
@@ -83,10 +83,10 @@ def test_without_batch_norm_adds_biases_and_keeps_weights(nn1):
     weights = {name: each.shape for name, each in plain.named_parameters() if name.endswith("weight")}
     biases = [name.replace("bias", "weight") for name, _ in plain.named_parameters() if name.endswith("bias")]
     assert sorted(biases) == sorted(weights)
-    kinds = nn.Conv2d | nn.Linear
-    with_norm = [module.weight.shape for module in nn1.modules() if isinstance(module, kinds)]
+    layer_types = nn.Conv2d | nn.Linear
+    with_norm = [module.weight.shape for module in nn1.modules() if isinstance(module, layer_types)]
     assert list(weights.values()) == with_norm
-    layered = [module for module in nn1.modules() if isinstance(module, kinds) and module.bias is not None]
+    layered = [module for module in nn1.modules() if isinstance(module, layer_types) and module.bias is not None]
     assert layered == [nn1.head.project], "a batch norm brings its own bias"
 
 
@@ -100,7 +100,7 @@ def test_response_normalization_matches_alexnet_formula():
         near = features[:, max(0, channel - 2) : channel + 3].square().sum(1)
         expected[:, channel] = features[:, channel] / (2 + 1e-4 * near) ** 0.75
     torch.testing.assert_close(response_norm()(features), expected, rtol=1e-4, atol=1e-4)
-    assert (expected / features).min() < 0.3, "the sum of squares is seen beside the constant"
+    assert (expected / features).min() < 0.3, "the sum of squares must matter next to the constant"
 
 
 @pytest.mark.slow

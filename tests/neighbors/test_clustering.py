@@ -193,12 +193,12 @@ def test_fit_threshold_returns_the_middle_of_the_best():
 def test_several_thresholds_match_single_ones_and_nest():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
-    partitions = prepare_linkage(rows).groups_at(thresholds)
+    partitions = prepare_linkage(rows).clusters_at(thresholds)
     for threshold, clusters in zip(thresholds, partitions, strict=True):
         np.testing.assert_array_equal(clusters, cluster(rows, threshold))
     for coarse, fine in pairwise(partitions[3:]):
         assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
-    assert prepare_linkage(rows).groups_at([]) == []
+    assert prepare_linkage(rows).clusters_at([]) == []
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -75,7 +75,7 @@ def test_constraints_hold_at_every_threshold(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = on_a_grid(count, rng), random_constraints(count, rng)
     neighbors = int(rng.integers(1, count + 1))
-    for clusters in prepare_linkage(rows, neighbors, constraints).groups_at([threshold, -1.0, 1.0]):
+    for clusters in prepare_linkage(rows, neighbors, constraints).clusters_at([threshold, -1.0, 1.0]):
         assert_satisfied(constraints, clusters)
 
 

@@ -468,7 +468,7 @@ def test_rejects_empty_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"Dear diary, today", b"%PDF-1.7", b"P9 nonsense", bytes(100), b"\xff"])
 def test_rejects_other_file_types(data: bytes, tmp_path: Path) -> None:
-    assert refusal(data, tmp_path) == "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+    assert refusal(data, tmp_path) == "not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
 
 
 @pytest.mark.parametrize(("brand", "name"), [(b"heic", "HEIC"), (b"mif1", "HEIC"), (b"avif", "AVIF")])
@@ -478,7 +478,7 @@ def test_rejects_heic_and_avif_with_remedy(brand: bytes, name: str, tmp_path: Pa
 
 
 def test_rejects_video(tmp_path: Path) -> None:
-    assert refusal(struct.pack(">I", 24) + b"ftypisom" + bytes(12), tmp_path).startswith("no photo")
+    assert refusal(struct.pack(">I", 24) + b"ftypisom" + bytes(12), tmp_path).startswith("not a photo")
 
 
 def test_rejects_missing_file(tmp_path: Path) -> None:

@@ -33,18 +33,18 @@ def cosine_of(row, center):
 def cross_entropy_of(logits, label, smoothing):
     log_sum = max(logits) + math.log(math.fsum(math.exp(z - max(logits)) for z in logits))
     spread = smoothing / len(logits)
-    return math.fsum(-(spread + (1 - smoothing) * (place == label)) * (z - log_sum) for place, z in enumerate(logits))
+    return math.fsum(-(spread + (1 - smoothing) * (index == label)) * (z - log_sum) for index, z in enumerate(logits))
 
 
-def reference_loss(embeddings, centers, labels, own_of_angle, scale, smoothing=0.0):
+def reference_loss(embeddings, centers, labels, target_of_angle, scale, smoothing=0.0):
     """`centers` is classes x d, or k x classes x d, of which the nearest counts."""
     sets = centers.tolist() if centers.ndim == 3 else [centers.tolist()]
     losses = []
     for row, label in zip(embeddings.tolist(), labels.tolist(), strict=True):
         logits = []
-        for place in range(len(sets[0])):
-            theta = math.acos(max(cosine_of(row, centers_of[place]) for centers_of in sets))
-            logits.append(scale * (own_of_angle(theta) if place == label else math.cos(theta)))
+        for index in range(len(sets[0])):
+            theta = math.acos(max(cosine_of(row, centers_of[index]) for centers_of in sets))
+            logits.append(scale * (target_of_angle(theta) if index == label else math.cos(theta)))
         losses.append(cross_entropy_of(logits, label, smoothing))
     return math.fsum(losses) / len(losses)
 

@@ -84,7 +84,7 @@ class _Recorder:
         if self._in_worker:
             session.config.workeroutput["collection_seconds"] = self._collection_seconds  # type: ignore[attr-defined]
             return
-        measured = {
+        durations = {
             "marks": self._config.option.markexpr,
             "whole_run_seconds": time.perf_counter() - self._started,
             "collection_seconds": self._collection_seconds,
@@ -92,7 +92,7 @@ class _Recorder:
             "fixtures": self._fixtures,
         }
         path: Path = self._config.getoption("--durations-file")
-        path.write_text(json.dumps(measured, indent=1), encoding="utf-8")
+        path.write_text(json.dumps(durations, indent=1), encoding="utf-8")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 SLOWEST = 50
 
 
-def page(measured: dict[str, Any]) -> str:
+def page(durations: dict[str, Any]) -> str:
     """Format what `support.durations` recorded as a Markdown page."""
-    tests, fixtures = measured["tests"], measured["fixtures"]
+    tests, fixtures = durations["tests"], durations["fixtures"]
     per_worker: dict[str, float] = defaultdict(float)
     for test in tests.values():
         per_worker[test["worker"]] += sum(value for key, value in test.items() if key != "worker")
@@ -30,13 +30,13 @@ def page(measured: dict[str, Any]) -> str:
         "",
         "Made by `make test-durations`, which runs every test and writes this page. Seconds are those of one machine"
         f" with {os.cpu_count()} cores: compare rows of this page with each other, not with another machine.",
-        f'This one is of the tests that `-m "{measured["marks"]}"` chooses.',
+        f'This one is of the tests that `-m "{durations["marks"]}"` chooses.',
         "",
         "| | |",
         "|---|---|",
         f"| tests | {len(tests):,} |",
-        f"| the whole run | {measured['whole_run_seconds']:.0f} s |",
-        f"| collection, in each worker | {', '.join(f'{value:.0f} s' for value in measured['collection_seconds'])} |",
+        f"| the whole run | {durations['whole_run_seconds']:.0f} s |",
+        f"| collection, in each worker | {', '.join(f'{value:.0f} s' for value in durations['collection_seconds'])} |",
         f"| tests and fixtures, by worker | {', '.join(f'{value:.0f} s' for value in per_worker.values())} |",
         "",
         "## By package",

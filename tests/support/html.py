@@ -1,4 +1,4 @@
-"""What pages are made of, and what they say; and the two that answer a form with photos."""
+"""Parse pages: their elements and texts; and post the two forms that take photos."""
 
 import re
 from html.parser import HTMLParser
@@ -13,7 +13,7 @@ Answer = httpx2.Response
 
 
 class Page(HTMLParser):
-    """The elements of a page, in order; and which are open where it ends."""
+    """The elements of a page, in order, and those that are open at its end."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -22,8 +22,8 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        held = {"in a label": ""} if "label" in self.open else {}
-        self.elements.append((tag, {key: value or "" for key, value in attrs} | held))
+        extra = {"in a label": ""} if "label" in self.open else {}
+        self.elements.append((tag, {key: value or "" for key, value in attrs} | extra))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -34,19 +34,19 @@ class Page(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for found, attributes in self.elements if found == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def text_of(answer: Answer) -> str:
-    """What a page says, in one line."""
+    """Return the text of a page in one line."""
     main = answer.text[answer.text.index("<main") : answer.text.index("</main>")]
     return " ".join(re.sub(r"<[^>]*>", " ", main).replace("\N{NO-BREAK SPACE}", " ").split())
 
 
-def search(client: TestClient, photo: Path, called: str = "asked.png") -> Answer:
-    return client.post("/search", files={"photo": (called, photo.read_bytes())})
+def post_search(client: TestClient, photo: Path, name: str = "query.png") -> Answer:
+    return client.post("/search", files={"photo": (name, photo.read_bytes())})
 
 
-def compared(client: TestClient, first: Path, second: Path, called: str = "asked.png") -> Answer:
-    files = {"first": (called, first.read_bytes()), "second": (called, second.read_bytes())}
+def post_compare(client: TestClient, first: Path, second: Path, name: str = "query.png") -> Answer:
+    files = {"first": (name, first.read_bytes()), "second": (name, second.read_bytes())}
     return client.post("/compare", files=files)

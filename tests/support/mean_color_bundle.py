@@ -6,7 +6,7 @@ Its ONNX is encoded by hand, since the plain environment does not have the `onnx
 from pathlib import Path
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.photos.preprocessing import Preprocessing
 
 _THRESHOLD = Threshold(similarity=0.9, far=0.0, tar=1.0)
@@ -30,7 +30,7 @@ def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(seal(_mean_color_onnx(), metadata))
+    path.write_bytes(serialize_bundle(_mean_color_onnx(), metadata))
     return path
 
 

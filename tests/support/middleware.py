@@ -1,4 +1,4 @@
-"""A tiny app behind the guard, and browsers and bare requests that ask for it."""
+"""A tiny app behind the middleware, and browsers and bare requests that use it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.web.middleware import csrf_of, guarded
+from familiar.web.middleware import csrf_token, wrap_app
 from familiar.web.middleware.session import cookie_name
 from familiar.web.settings import Settings
 
 TOKEN = "the-token-of-this-album"
-HOME = "http://localhost:8000"
+BASE_URL = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
 OPEN = Settings(gallery=Path("album"))
@@ -24,7 +24,7 @@ COOKIE = cookie_name(OPEN.gallery)
 LOCKED = replace(OPEN, token=TOKEN)
 SHARED = replace(LOCKED, address="192.168.1.5", hosts=("album.example",))
 
-# Of "localhost", for a hundred years; made for these tests and known to everybody.
+# For "localhost", valid for a hundred years; made for these tests, and public.
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBmzCCAUGgAwIBAgIUUfAJi4BFYDZIZoOmybZJ9Zn+QwMwCgYIKoZIzj0EAwIw
@@ -48,7 +48,7 @@ wEBSG+0sEV3xj1Ck35qBXHNQBFkYFrJJ1J+KU+8tzValNP9hI0StHUwx
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """A clock that stands still; tests change `now`."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -58,11 +58,11 @@ class Clock:
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """A page that shows its CSRF token; a write that says so; a picture that was not changed."""
+    """Answer with a page that shows its CSRF token; a write with JSON; /unchanged with 304."""
     request = Request(scope, receive)
     await request.body()
     headers = {"Server": "familiar/1", "X-Frame-Options": "ALLOWALL"}
-    answer: Response = HTMLResponse(csrf_of(request), headers=headers)
+    answer: Response = HTMLResponse(csrf_token(request), headers=headers)
     if scope["path"] == "/unchanged":
         answer = Response(status_code=304, headers={"Cache-Control": "max-age=60", "ETag": '"1"'})
     elif request.method not in ("GET", "HEAD"):
@@ -71,21 +71,21 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def browser(
-    settings: Settings, clock: Clock | None = None, base_url: str = HOME, address: str = "127.0.0.1"
+    settings: Settings, clock: Clock | None = None, base_url: str = BASE_URL, address: str = "127.0.0.1"
 ) -> TestClient:
-    chain = guarded(app, settings, clock or Clock())
+    chain = wrap_app(app, settings, clock or Clock())
     return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
 
 
 def session_of(client: TestClient) -> str:
-    """A session's CSRF token, its cookie being in the client from now on."""
+    """Log in if needed, so that the client has the session's cookie, and return the CSRF token."""
     if COOKIE not in client.cookies:
         client.post("/login", data={"token": TOKEN})
     return client.get("/", headers=BROWSER).text
 
 
 def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **more: Any) -> Scope:
-    """A request's head as uvicorn hands it on. `headers`: these and no others."""
+    """Make the scope of a request as uvicorn does. `headers`: all of them."""
     raw_path, _, query = path.partition("?")
     scope = {
         "type": "http",
@@ -103,22 +103,22 @@ def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **
     return scope | more
 
 
-def said_to(chain: ASGIApp, scope: Scope) -> list[Message]:
-    """All that is sent back to a request without a body."""
-    said: list[Message] = []
+def messages_of(chain: ASGIApp, scope: Scope) -> list[Message]:
+    """Return all messages of the response to a request without a body."""
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        messages.append(message)
 
     async def ask() -> None:
         await chain(scope, receive, send)
 
     asyncio.run(ask())
-    return said
+    return messages
 
 
 def status_of(chain: ASGIApp, scope: Scope) -> int:
-    return said_to(chain, scope)[0]["status"]
+    return messages_of(chain, scope)[0]["status"]

@@ -350,25 +350,25 @@ def main() -> None:
     judging.add_argument("--first", type=Path, help="verdicts of an earlier run: the tests that caught are run first")
     judging.add_argument("--jobs", type=int, default=2)
     judging.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
-    if given.command == "draw":
-        rows = [asdict(mutation) for mutation in draw(given.count, given.seed)]
+    arguments = parser.parse_args()
+    if arguments.command == "draw":
+        rows = [asdict(mutation) for mutation in draw(arguments.count, arguments.seed)]
     else:
-        earlier = json.loads(given.first.read_text()) if given.first else []
+        earlier = json.loads(arguments.first.read_text()) if arguments.first else []
         first = {_key(Mutation(**row["mutation"])): row["caught_by"] for row in earlier if "::" in row["caught_by"]}
-        done = json.loads(given.output.read_text()) if given.output.exists() else []
-        judged = {_key(Mutation(**row["mutation"])) for row in done}
-        drawn = [Mutation(**row) for row in json.loads(given.mutations.read_text())]
-        mutations = [mutation for mutation in drawn if _key(mutation) not in judged]
-        measured = json.loads(given.durations.read_text())["tests"] if given.durations else {}
-        seconds = {name: test.get("call", 0.0) for name, test in measured.items()}
-        arguments = shlex.split(given.pytest)
+        done = json.loads(arguments.output.read_text()) if arguments.output.exists() else []
+        finished = {_key(Mutation(**row["mutation"])) for row in done}
+        drawn = [Mutation(**row) for row in json.loads(arguments.mutations.read_text())]
+        mutations = [mutation for mutation in drawn if _key(mutation) not in finished]
+        durations = json.loads(arguments.durations.read_text())["tests"] if arguments.durations else {}
+        seconds = {name: test.get("call", 0.0) for name, test in durations.items()}
+        pytest_arguments = shlex.split(arguments.pytest)
         rows = done
-        for verdict in judge(mutations, arguments, given.contexts, seconds, first, given.jobs):
+        for verdict in judge(mutations, pytest_arguments, arguments.contexts, seconds, first, arguments.jobs):
             rows.append(asdict(verdict))
-            given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")  # a later call goes on from here
+            arguments.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")  # a later call goes on from here
         sys.stderr.write(f"{sum(row['caught'] for row in rows)} of {len(rows)} caught\n")
-    given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    arguments.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import crop_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
@@ -41,7 +41,7 @@ def random_bundle(
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(seal(network, replace(metadata, **changed)))
+    path.write_bytes(serialize_bundle(network, replace(metadata, **changed)))
     return path
 
 

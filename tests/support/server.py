@@ -1,4 +1,4 @@
-"""The service in a thread, on a free port of this machine, as browsers and the client meet it."""
+"""The server in a thread, on a free port of this machine."""
 
 import contextlib
 import socket
@@ -14,8 +14,8 @@ from familiar.web.settings import Settings
 
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[str]:
-    """Its address. What was asked for is finished at the end."""
+def running_server(settings: Settings) -> Iterator[str]:
+    """Run a server and provide its URL. At the end, current requests are completed."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(make_app(Service(settings)), log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, args=([listening],))

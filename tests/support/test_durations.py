@@ -50,24 +50,24 @@ def test_records_each_test_and_fixture_once(tmp_path: Path, workers: str):
     environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    measured = json.loads((tmp_path / "durations.json").read_text())
-    calls = {name.rpartition("::")[2]: test["call"] for name, test in measured["tests"].items()}
+    recorded = json.loads((tmp_path / "durations.json").read_text())
+    calls = {name.rpartition("::")[2]: test["call"] for name, test in recorded["tests"].items()}
     assert calls.keys() == {"test_slow[1]", "test_slow[2]", "test_fast"}
     assert min(calls["test_slow[1]"], calls["test_slow[2]"]) >= 0.3
-    set_up = [(fixture["name"].rpartition("::")[2], fixture["scope"]) for fixture in measured["fixtures"]]
+    set_up = [(fixture["name"].rpartition("::")[2], fixture["scope"]) for fixture in recorded["fixtures"]]
     assert set_up.count(("inner", "function")) == 2
     assert set_up.count(("outer", "module")) == 1
     outer, inner = (
-        next(each["seconds"] for each in measured["fixtures"] if each["name"].endswith(name))
+        next(each["seconds"] for each in recorded["fixtures"] if each["name"].endswith(name))
         for name in ("outer", "inner")
     )
     assert outer >= 0.2 > inner >= 0.1, "a fixture's time is without that of the fixtures it asks for"
-    assert len(measured["collection_seconds"]) == max(1, int(workers))
-    assert measured["whole_run_seconds"] > sum(calls.values()) / 2
+    assert len(recorded["collection_seconds"]) == max(1, int(workers))
+    assert recorded["whole_run_seconds"] > sum(calls.values()) / 2
 
 
 def test_page_lists_slowest_first_and_adds_up_fixtures():
-    measured = {
+    recorded = {
         "marks": "not exhaustive",
         "whole_run_seconds": 9.0,
         "collection_seconds": [2.0, 3.0],
@@ -80,7 +80,7 @@ def test_page_lists_slowest_first_and_adds_up_fixtures():
             {"name": "tests/a::cats", "scope": "session", "seconds": 1.0},
         ],
     }
-    text = page(measured)
+    text = page(recorded)
     assert text.index("test_long` | 5.00") < text.index("test_short` | 1.00")
     assert "| `a::cats` | session | 2 | 2.50 |" in text
     assert "| tests/a | 2 | 6.2 |" in text

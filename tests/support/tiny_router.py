@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from familiar.core.types import Photo
-from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
@@ -35,7 +35,7 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_ord
     metadata = replace(
         like, space_id=f"mosaic-{path.stem}", embedding_dim=dim, prefixes=(dim,), preprocessing=preprocessing
     )
-    path.write_bytes(seal(model.SerializeToString(), metadata))
+    path.write_bytes(serialize_bundle(model.SerializeToString(), metadata))
     return path
 
 
@@ -47,7 +47,7 @@ def color_classifier(space_id: str = "mean-color", names: tuple[str, ...] = NAME
         bias=np.zeros(3),
         temperature=1.0,
         space_id=space_id,
-        fitted_on={name: {"identities": 2, "photos": 4} for name in names},
+        training_counts={name: {"identities": 2, "photos": 4} for name in names},
         held_out=HeldOutAccuracy(1.0, ((4, 0, 0, 0), (0, 4, 0, 0), (0, 0, 4, 0))),
     )
 

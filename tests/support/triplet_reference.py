@@ -1,4 +1,4 @@
-"""Slow and obvious triplets: all (a, p, n) of a batch, one after the other, by squared Euclidean distance."""
+"""Slow and obvious triplets: all (a, p, n) of a batch, one after another, by squared Euclidean distance."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ def distance_table(embeddings):
 
 
 def valid_triplets(labels):
-    """(anchor, positive, negative), in lexicographic order."""
+    """List all (anchor, positive, negative) in lexicographic order."""
     names = labels.tolist()
     return [
         (a, p, n)
@@ -32,20 +32,20 @@ def semi_hard_triplets(embeddings, labels, margin):
 
 
 def nearest_of_each_pair(embeddings, triplets):
-    """Of the triplets of one anchor and positive that with the nearest negative."""
+    """Select for each anchor and positive the triplet with the nearest negative."""
     d = distance_table(embeddings)
     pairs = itertools.groupby(triplets, key=lambda triplet: triplet[:2])
-    return [min(of_pair, key=lambda triplet: d[triplet[0]][triplet[2]]) for _, of_pair in pairs]
+    return [min(group, key=lambda triplet: d[triplet[0]][triplet[2]]) for _, group in pairs]
 
 
 def hardest_of_each_anchor(embeddings, labels):
     d = distance_table(embeddings)
     anchors = itertools.groupby(valid_triplets(labels), key=lambda triplet: triplet[0])
-    return [max(of_anchor, key=lambda t: d[t[0]][t[1]] - d[t[0]][t[2]]) for _, of_anchor in anchors]
+    return [max(group, key=lambda t: d[t[0]][t[1]] - d[t[0]][t[2]]) for _, group in anchors]
 
 
 def chosen_triplets(way, embeddings, labels, margin):
-    """What each way of choosing is defined to choose, where no two distances are equal."""
+    """List the triplets that each mining strategy is defined to select, if no two distances are equal."""
     if way == "batch_all":
         return valid_triplets(labels)
     if way == "semi_hard":
@@ -59,7 +59,7 @@ def chosen_triplets(way, embeddings, labels, margin):
 
 
 def loss_of_triplets(embeddings, triplets, margin, reduction, soft_margin=False):
-    """Their mean, one after the other; `embeddings` may want a gradient."""
+    """Compute the mean cost one triplet after another; differentiable."""
     costs = []
     for a, p, n in triplets:
         to_positive = (embeddings[a] - embeddings[p]).square().sum()
@@ -77,7 +77,7 @@ def slow_loss(way, embeddings, labels, margin, reduction):
 
 
 def value_and_gradient(loss, embeddings, *others):
-    """Both as tensors; `loss` is called with a leaf."""
+    """Compute the loss and its gradient with respect to `embeddings`."""
     leaf = embeddings.detach().clone().requires_grad_()
     value = loss(leaf, *others)
     (gradient,) = torch.autograd.grad(value, leaf)
@@ -85,7 +85,7 @@ def value_and_gradient(loss, embeddings, *others):
 
 
 def assert_same(ours, expected, tolerance=1e-10):
-    """Two (value, gradient)."""
+    """Compare two (value, gradient)."""
     torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -104,7 +104,7 @@ names = st.lists(st.integers(-3, 2), max_size=9)
 
 @st.composite
 def grid_batches(draw):
-    """Rows between which many distances are equal, or differ by the margin exactly."""
+    """Draw rows with many equal distances, or distances that differ by exactly the margin."""
     labels = draw(names)
     row = st.tuples(st.sampled_from(GRID), st.sampled_from(GRID))
     rows = draw(st.lists(row, min_size=len(labels), max_size=len(labels)))
@@ -114,7 +114,7 @@ def grid_batches(draw):
 
 @st.composite
 def sphere_batches(draw, unit=True):
-    """Rows on the sphere, or not, no two distances equal."""
+    """Draw rows, on the unit sphere or not, with no two equal distances."""
     labels = draw(names)
     embeddings = unit_rows(len(labels), draw(st.integers(2, 5)), draw(st.integers(0, 9999)))
     if not unit:

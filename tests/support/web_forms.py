@@ -1,4 +1,4 @@
-"""Forms sent to the pages as a browser does, and what the pages show then."""
+"""Send forms to the pages as a browser does, and read the pages that follow."""
 
 import re
 from collections.abc import Iterable
@@ -17,26 +17,26 @@ from familiar.web.settings import Settings
 
 
 def post(client: TestClient, path: str, **fields: object) -> httpx2.Response:
-    """A form, sent; the redirect is not followed."""
+    """Post a form without following the redirect."""
     return client.post(path, data=fields, follow_redirects=False)  # pyright: ignore[reportArgumentType]
 
 
-def went(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
-    """Where a form led to, and what its address tells."""
+def redirect_of(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
+    """Return the path and the query of the redirect after a form."""
     assert answer.status_code == 303, answer.text
     parts = urlsplit(answer.headers["location"])
     return parts.path, {key: ",".join(values) for key, values in parse_qs(parts.query).items()}
 
 
-def told(client: TestClient, answer: httpx2.Response) -> str:
-    """What the page after it says."""
+def flash_of(client: TestClient, answer: httpx2.Response) -> str:
+    """Return the flash message of the page that the redirect leads to."""
     page = client.get(answer.headers["location"]).text
-    found = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
-    return "" if found is None else unescape(re.sub(r"<.*?>", "", found[1])).strip()
+    match = re.search(r'<p id="flash" hidden>(.*?)</p>', page, re.DOTALL)
+    return "" if match is None else unescape(re.sub(r"<.*?>", "", match[1])).strip()
 
 
-def let_go(gallery: Gallery, faces: Iterable[int]) -> None:
-    """They are nobody's."""
+def unassign(gallery: Gallery, faces: Iterable[int]) -> None:
+    """Remove the assignments of faces."""
     with gallery.writing() as connection:
         connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
         delete_empty_identities(connection)
@@ -54,5 +54,5 @@ def faces_on(page: str) -> list[int]:
     return [int(number) for number in re.findall(r'name="face" value="(\d+)" form="selected"', page)]
 
 
-def served(settings: Settings) -> TestClient:
+def make_client(settings: Settings) -> TestClient:
     return TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))

@@ -5,7 +5,7 @@ import pytest
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.loading.crops import ReadTable, read_table
+from familiar.loading.crops import CropTable, read_table
 from familiar.training.data import check_same_data, check_same_recipe, prepare_data, record_data
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -25,7 +25,7 @@ def with_photos(counts):
     """Return photos of synthetic cats, that many for each identity."""
     whole = DataSpec((f"synthetic:cats:{len(counts)}x{max(counts)}",)).read()
     keep = [row for row, photo in enumerate(whole.photos) if photo.index < counts[photo.identity]]
-    return read_table(whole.rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
+    return read_table(whole.select_rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
 
 
 def test_split_sides_are_disjoint_and_complete():
@@ -157,4 +157,4 @@ def test_rejects_empty_table():
     whole = read()
     nothing = IdentityTable((), np.empty(0, np.int64), ())
     with pytest.raises(BadDataset):
-        prepare_data(RECIPE, ReadTable(nothing, whole.crops.of(nothing), ""))
+        prepare_data(RECIPE, CropTable(nothing, whole.crops.select(nothing), ""))

@@ -6,9 +6,9 @@ import pytest
 
 from familiar.training.loss_settings import (
     CLASSIFIERS,
+    COMMON_SETTINGS,
     LOSSES,
     MINING_LOSSES,
-    OF_EVERY_LOSS,
     SCHEDULED,
     LossSettings,
 )
@@ -21,7 +21,7 @@ FIELDS = [field.name for field in fields(LossSettings)]
 def test_every_loss_lists_existing_settings(name):
     published, own_settings = LOSSES[name]
     assert published.name == name
-    assert published.setting_names == ("name", *own_settings, *OF_EVERY_LOSS)
+    assert published.setting_names == ("name", *own_settings, *COMMON_SETTINGS)
     assert set(published.setting_names) <= set(FIELDS)
     assert len(set(published.setting_names)) == len(published.setting_names)
     others = set(FIELDS) - set(published.setting_names)

@@ -13,7 +13,7 @@ from familiar.core.errors import CannotWrite, UnreadablePhoto
 from familiar.loading.augment.settings import AUGMENTATIONS
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.losses.mining import MINERS
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training import get_triplets, mining_plot
@@ -95,7 +95,7 @@ def test_accepts_either_batch_order_and_any_integer_labels(dtype):
 
 
 def test_accepts_loaded_photo_batch(dataset, network):
-    (batch,) = PhotoBatches(dataset, in_order(range(12), 12), torch.device("cpu"))
+    (batch,) = PhotoBatches(dataset, sequential_batches(range(12), 12), torch.device("cpu"))
     with torch.no_grad():
         embeddings = network.eval()(batch.images)
     network.train()

@@ -13,11 +13,16 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.models.weights import has_folded_batch_norm
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.network import build_network, initial_network, initialize_batch_norm, with_normalization_from
+from familiar.training.network import (
+    build_network,
+    estimate_batch_norm_statistics,
+    initial_network,
+    with_normalization_from,
+)
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
@@ -60,7 +65,7 @@ def photos(count=6, augmentation=None):
 
 
 def images_of(dataset):
-    ((images, *_),) = PhotoBatches(dataset, in_order(range(len(dataset)), len(dataset)), torch.device("cpu"))
+    ((images, *_),) = PhotoBatches(dataset, sequential_batches(range(len(dataset)), len(dataset)), torch.device("cpu"))
     return images
 
 
@@ -214,7 +219,7 @@ def test_unfolding_batch_norm_preserves_network_output(folded_file):
     network.eval()
     images = images_of(photos(5))
     before = network.trunk(images)
-    initialize_batch_norm(network, photos(5, Augmentation(rotate_p=1.0)))
+    estimate_batch_norm_statistics(network, photos(5, Augmentation(rotate_p=1.0)))
     assert not has_folded_batch_norm(network.trunk)
     scale = before.abs().max().item()
     torch.testing.assert_close(network.trunk(images), before, rtol=0, atol=1e-3 * scale)
@@ -225,7 +230,7 @@ def test_unfolding_batch_norm_preserves_network_output(folded_file):
 def test_batch_norm_statistics_ignore_augmentation(folded_file):
     network, _ = initial_network(with_initial_weights(folded_file, name="mobilenetv3_small_100"))
     stem = network.trunk.backbone.conv_stem(images_of(photos(5)))
-    initialize_batch_norm(network, photos(5, Augmentation(rotate_p=1.0)))
+    estimate_batch_norm_statistics(network, photos(5, Augmentation(rotate_p=1.0)))
     variance, mean = torch.var_mean(stem, (0, 2, 3), correction=0)
     norm = network.trunk.backbone.bn1
     torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
@@ -235,7 +240,7 @@ def test_batch_norm_statistics_ignore_augmentation(folded_file):
 def test_initialize_batch_norm_ignores_unfolded_networks():
     network = build_network(TINY)
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    initialize_batch_norm(network, photos())
+    estimate_batch_norm_statistics(network, photos())
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
@@ -246,7 +251,7 @@ def test_frozen_random_trunk_takes_photo_statistics(caplog):
     network = build_network(recipe)
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
     cats = photos(5, Augmentation(rotate_p=1.0))
-    initialize_batch_norm(network, cats)
+    estimate_batch_norm_statistics(network, cats)
     assert caplog.messages == [
         "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
     ]
@@ -289,7 +294,7 @@ def test_dequantized_weights_use_symmetric_normalization(shared_data):
     network.trunk.eval()
     images = images_of(cats)
     before = network.trunk(images)
-    initialize_batch_norm(network, cats)
+    estimate_batch_norm_statistics(network, cats)
     largest = np.abs(before.numpy()).max()
     assert (network.trunk(images) - before).abs().max() < 1e-3 * largest
     assert (network.trunk.train()(images) - before).abs().max() < 2e-3 * largest

@@ -60,7 +60,7 @@ def slow_triplets(embeddings, labels, skip):
 def test_triplets_match_slow_reference(n, k, skip, seed, block):
     embeddings, labels = points(n, k, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
+        patch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", block)
         assert list(mine_hardest_triplets(embeddings, labels, skip)) == slow_triplets(embeddings, labels, skip)
 
 

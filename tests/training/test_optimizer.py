@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from familiar.losses.softmax import ArcFace
+from familiar.losses.classifiers import ArcFace
 from familiar.models.catalog import network_spec
 from familiar.training.optimizer import build_optimizer
 from familiar.training.schedule import decaying_rate, learning_rate

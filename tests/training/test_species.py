@@ -146,7 +146,7 @@ def test_head_separates_clouds_and_reports_accuracy():
     right = probabilities.argmax(axis=1) == [NAMES.index(name) for name in species]
     assert right.mean() > 0.85
     assert head.held_out.accuracy == pytest.approx(right.mean(), abs=0.1)
-    assert head.fitted_on == {name: {"identities": 20, "photos": 100} for name in NAMES}
+    assert head.training_counts == {name: {"identities": 20, "photos": 100} for name in NAMES}
     assert [sum(row) for row in head.held_out.confusion] == [100, 100, 100]
     assert probabilities.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.1)
 
@@ -184,7 +184,7 @@ def test_held_out_accuracy_does_not_reward_memorization():
     seen = head.probabilities(rows, "s").argmax(axis=1) == [("cat", "dog").index(name) for name in species]
     assert seen.mean() == 1.0
     assert head.held_out.accuracy < 0.75
-    assert head.held_out.unsure > 0.8
+    assert head.held_out.unsure_rate > 0.8
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_fits_photos_in_folders_with_equal_names(mean_color_bundle: Path, tmp_pa
     assert head.names == ("cat", "dog")
     assert head.space_id == "mean-color"
     assert head.min_probability == 0.8
-    assert head.fitted_on == {name: {"identities": 4, "photos": 12} for name in color_of}
+    assert head.training_counts == {name: {"identities": 4, "photos": 12} for name in color_of}
     assert head.held_out.accuracy == 1.0
     assert "fake.png" in str(skipped[0])
     assert done == [12, 25]

@@ -12,7 +12,7 @@ import torch
 from familiar.core.errors import BadBundle, BadRun, SpaceMismatch
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding import bundle as bundle_format
-from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.verification import verify_photos
 from familiar.training.checkpoint import load_weights, save_weights
@@ -41,8 +41,8 @@ def drawn() -> IdentityTable:
 def change_space(run: RunFolder, space_id: str) -> None:
     """Rewrite the run's bundle with another space id."""
     bundle = load_bundle(run.bundle)
-    network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
-    run.bundle.write_bytes(seal(network, replace(bundle.metadata, space_id=space_id)))
+    network, _ = bundle_format._verify_metadata(bundle.onnx, bundle.path)
+    run.bundle.write_bytes(serialize_bundle(network, replace(bundle.metadata, space_id=space_id)))
 
 
 @pytest.mark.parametrize("flip", [False, True])

@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 
 from familiar.core.errors import TrainingFailed
-from familiar.loading.augment.settings import NOTHING
+from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import ArcFace, circle_loss
@@ -201,7 +201,7 @@ def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
 def test_training_learns_identities(tmp_path):
     """The loss falls from worse than chance, and recall is above chance in evaluation mode."""
     data = save_photos(tmp_path / "cats", "synthetic:cats:12x6:difficulty=0")
-    recipe = replace(TINY, augmentation=NOTHING).with_settings(
+    recipe = replace(TINY, augmentation=NO_AUGMENTATION).with_settings(
         [
             *("budget.epochs=12", "validation.every_epochs=12", "model.dropout=0"),
             *("loss.margin_rad=0", "loss.label_smoothing=0"),

@@ -12,7 +12,7 @@ from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training.validation import embed_dataset, validate, validation_loss_rows, validation_pairs
 from support.tiny_run import save_photos
@@ -124,7 +124,7 @@ def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
     with torch.enable_grad():
         embeddings = embed_dataset(network, photos, batch_size=batch_size)
         assert torch.is_grad_enabled()
-    ((images, *_),) = PhotoBatches(photos, in_order(range(8), 8), torch.device("cpu"))
+    ((images, *_),) = PhotoBatches(photos, sequential_batches(range(8), 8), torch.device("cpu"))
     expected = images.numpy().mean((2, 3))
     np.testing.assert_allclose(embeddings, expected, rtol=1e-5, atol=1e-6)
     assert network.training is training

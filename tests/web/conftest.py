@@ -1,4 +1,4 @@
-"""A small gallery of red, green and blue squares, and the service over it."""
+"""A small gallery of red, green and blue squares, and the server for it."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ COUNTS = {"red": 4, "green": 3, "blue": 2}
 
 @pytest.fixture(scope="session")
 def grouped_album(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders `photos` and `album`, a gallery of them; not to be changed: each test gets copies."""
+    """Folders `photos` and `album`, their gallery. Not to be changed: each test gets copies."""
 
     def make(root: Path) -> None:
         bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
@@ -42,7 +42,7 @@ def photos(tmp_path: Path, grouped_album: Path) -> list[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
-    """A gallery of them, grouped: #1 is red, #2 green, #3 blue."""
+    """A clustered gallery of the photos: #1 is red, #2 green, #3 blue."""
     shutil.copytree(grouped_album / "album", tmp_path / "album")
     with Gallery.open(tmp_path / "album") as gallery, gallery.writing() as connection:
         old, new = grouped_album / "photos", photos[0].parent
@@ -62,18 +62,18 @@ def service(settings: Settings) -> Service:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    """A program on this machine."""
+    """A client on this machine."""
     with TestClient(make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
         yield client
 
 
 @pytest.fixture
 def serving(folder: Path, mean_color_bundle: Path) -> Iterator[Callable[..., TestClient]]:
-    """Makes a client of a server with these settings."""
+    """Return a function that starts a server with changed settings and returns its client."""
     running: list[TestClient] = []
 
-    def serve(**said: object) -> TestClient:
-        settings = Settings(**{"gallery": folder, "model": mean_color_bundle} | said)  # pyright: ignore[reportArgumentType]
+    def serve(**changes: object) -> TestClient:
+        settings = Settings(**{"gallery": folder, "model": mean_color_bundle} | changes)  # pyright: ignore[reportArgumentType]
         client = TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))
         running.append(client.__enter__())
         return client

@@ -1,4 +1,4 @@
-"""No path that a client names, and no link, leads out of the roots."""
+"""Paths of a client, and links, cannot lead out of the roots."""
 
 import os
 import unicodedata
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError
 from familiar.gallery.database.connection import Gallery
-from familiar.web.allowed_paths import Roots
-from familiar.web.errors import Refused
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.errors import HttpProblem
 from support import color_album, small_gallery
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A root at photos/, with links in it; outside of it photos2/ and secret/."""
+def root_folder(tmp_path: Path) -> Path:
+    """A root at photos/ with links in it; photos2/ and secret/ are outside."""
     for folder in ("photos/2019/Paris", "photos/\u0641\u0627\u0631\u0633\u06cc\u200c", "photos2", "secret"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("photos/mia.jpg", "photos/100%25.jpg", "photos2/mia.jpg", "secret/key.jpg"):
@@ -39,11 +39,11 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def roots(place: Path) -> Roots:
-    return Roots((place / "photos",), place / "album" / "photos")
+def roots(root_folder: Path) -> AllowedPaths:
+    return AllowedPaths((root_folder / "photos",), root_folder / "album" / "photos")
 
 
-def attacks(place: Path) -> dict[str, str]:
+def attacks(root_folder: Path) -> dict[str, str]:
     return {
         "empty": "",
         "parent": "..",
@@ -51,10 +51,10 @@ def attacks(place: Path) -> dict[str, str]:
         "in and out": "2019/../../secret/key.jpg",
         "within, by way of the parent": "2019/../mia.jpg",
         "absolute": "/etc/passwd",
-        "absolute, beside": str(place / "secret" / "key.jpg"),
-        "absolute, parent": str(place / "photos" / ".." / "secret" / "key.jpg"),
-        "the root's own parent": str(place),
-        "a name that begins as the root's": str(place / "photos2" / "mia.jpg"),
+        "absolute, beside": str(root_folder / "secret" / "key.jpg"),
+        "absolute, parent": str(root_folder / "photos" / ".." / "secret" / "key.jpg"),
+        "the root's own parent": str(root_folder),
+        "a name that begins as the root's": str(root_folder / "photos2" / "mia.jpg"),
         "encoded dots": "%2e%2e/secret/key.jpg",
         "encoded slash": "..%2fsecret%2fkey.jpg",
         "encoded slash alone": "2019%2fParis",
@@ -75,7 +75,7 @@ def attacks(place: Path) -> dict[str, str]:
         "drive alone": "c:",
         "another machine": "\\\\server\\share",
         "another machine with slashes": "//server/share",
-        "two slashes": f"/{place}/photos/mia.jpg",
+        "two slashes": f"/{root_folder}/photos/mia.jpg",
         "a backslash": "2019\\Paris",
         "a device path": "\\\\.\\PhysicalDrive0",
         "a device": "CON",
@@ -102,10 +102,10 @@ def attacks(place: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", attacks(Path("/")))
-def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
-    said = attacks(place)[attack]
-    with pytest.raises(Refused) as error:
-        roots.named(said)
+def test_rejects_path_attacks(attack: str, root_folder: Path, roots: AllowedPaths):
+    text = attacks(root_folder)[attack]
+    with pytest.raises(HttpProblem) as error:
+        roots.resolve_user_path(text)
     assert (error.value.status, error.value.kind) == (HTTPStatus.FORBIDDEN, "outside-roots")
     message = str(error.value)
     assert message.isprintable()
@@ -113,14 +113,14 @@ def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
 
 
 @pytest.mark.parametrize("loop", ["a loop", "one", "two", "a loop/mia.jpg"])
-def test_rejects_link_loop_as_not_found(loop: str, roots: Roots):
-    with pytest.raises(Refused) as error:
-        roots.named(loop)
+def test_rejects_link_loop_as_not_found(loop: str, roots: AllowedPaths):
+    with pytest.raises(HttpProblem) as error:
+        roots.resolve_user_path(loop)
     assert error.value.status == HTTPStatus.NOT_FOUND
 
 
 @pytest.mark.parametrize(
-    ("said", "stands_for"),
+    ("text", "expected"),
     [
         (".", "photos"),
         ("./2019", "photos/2019"),
@@ -134,29 +134,29 @@ def test_rejects_link_loop_as_not_found(loop: str, roots: Roots):
         ("\u0641\u0627\u0631\u0633\u06cc\u200c", "photos/\u0641\u0627\u0631\u0633\u06cc\u200c"),
     ],
 )
-def test_resolves_paths_inside_root(said: str, stands_for: str, place: Path, roots: Roots):
-    assert roots.named(said) == place / stands_for
-    assert roots.named(str(place / "photos" / said)) == place / stands_for
+def test_resolves_paths_inside_root(text: str, expected: str, root_folder: Path, roots: AllowedPaths):
+    assert roots.resolve_user_path(text) == root_folder / expected
+    assert roots.resolve_user_path(str(root_folder / "photos" / text)) == root_folder / expected
 
 
-def test_rejects_missing_path_as_not_found(place: Path, roots: Roots):
-    for said in ("2020", str(place / "photos" / "2020"), "x" * 300):
-        with pytest.raises(Refused, match="no such file or folder") as error:
-            roots.named(said)
+def test_rejects_missing_path_as_not_found(root_folder: Path, roots: AllowedPaths):
+    for text in ("2020", str(root_folder / "photos" / "2020"), "x" * 300):
+        with pytest.raises(HttpProblem, match="no such file or folder") as error:
+            roots.resolve_user_path(text)
         assert error.value.status == HTTPStatus.NOT_FOUND
 
 
-def test_uses_first_root_that_contains_path(place: Path):
-    (place / "photos2" / "only here").mkdir()
-    roots = Roots((place / "photos", place / "photos2"), place / "secret")
-    assert roots.named("mia.jpg") == place / "photos" / "mia.jpg"
-    assert roots.named("only here") == place / "photos2" / "only here"
-    assert roots.named("key.jpg") == place / "secret" / "key.jpg"  # the gallery's own, last
+def test_uses_first_root_that_contains_path(root_folder: Path):
+    (root_folder / "photos2" / "only here").mkdir()
+    roots = AllowedPaths((root_folder / "photos", root_folder / "photos2"), root_folder / "secret")
+    assert roots.resolve_user_path("mia.jpg") == root_folder / "photos" / "mia.jpg"
+    assert roots.resolve_user_path("only here") == root_folder / "photos2" / "only here"
+    assert roots.resolve_user_path("key.jpg") == root_folder / "secret" / "key.jpg"  # the gallery's own, last
 
 
-def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: Roots):
-    assert roots.inside(place / "photos" / "in" / "Paris") == place / "photos" / "2019" / "Paris"
-    assert roots.inside(place / "album" / "photos" / "ab.jpg") == place / "album" / "photos" / "ab.jpg"
+def test_resolve_accepts_photo_paths_only_within_roots(root_folder: Path, roots: AllowedPaths):
+    assert roots.resolve(root_folder / "photos" / "in" / "Paris") == root_folder / "photos" / "2019" / "Paris"
+    assert roots.resolve(root_folder / "album" / "photos" / "ab.jpg") == root_folder / "album" / "photos" / "ab.jpg"
     for outside in (
         "photos/out/key.jpg",
         "photos/out.jpg",
@@ -165,11 +165,11 @@ def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: Roots)
         "album/gallery.sqlite",
         "",
     ):
-        with pytest.raises(Refused) as error:
-            roots.inside(place / outside)
+        with pytest.raises(HttpProblem) as error:
+            roots.resolve(root_folder / outside)
         assert error.value.kind == "outside-roots"
-    with pytest.raises(Refused):
-        roots.inside(place / "photos" / "mia\0.jpg")
+    with pytest.raises(HttpProblem):
+        roots.resolve(root_folder / "photos" / "mia\0.jpg")
 
 
 PARTS = ("..", ".", "", "photos", "2019", "out", "in", "one", "~", "%2e%2e", "%2f", "C:", "secret", "mia.jpg")
@@ -178,7 +178,7 @@ PARTS += ("key.jpg", "\uff0e\uff0e", "\0", " ", "\\", "/etc", "there and back", 
 
 @pytest.mark.slow
 @given(
-    said=st.one_of(
+    text=st.one_of(
         st.text(max_size=40),
         st.lists(
             st.sampled_from(PARTS),
@@ -188,16 +188,16 @@ PARTS += ("key.jpg", "\uff0e\uff0e", "\0", " ", "\\", "/etc", "there and back", 
     absolute=st.booleans(),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_accepted_path_lies_inside_roots(said: str, absolute: bool, place: Path, roots: Roots):
+def test_every_accepted_path_lies_inside_roots(text: str, absolute: bool, root_folder: Path, roots: AllowedPaths):
     if absolute:
-        said = f"{place}/{said}"
+        text = f"{root_folder}/{text}"
     try:
-        named = roots.named(said)
-    except Refused:
+        named = roots.resolve_user_path(text)
+    except HttpProblem:
         return
-    assert any(root == named or root in named.parents for root in (*roots.folders, roots.own))
+    assert any(root == named or root in named.parents for root in (*roots.folders, roots.uploads))
     assert Path(os.path.realpath(named)) == named
-    assert ".." not in unicodedata.normalize("NFKC", said).split("/")
+    assert ".." not in unicodedata.normalize("NFKC", text).split("/")
 
 
 # --- which they are ----------------------------------------------------------------------------------------------
@@ -211,28 +211,28 @@ def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bund
         *color_album.album(tmp_path / "a-b" / "c", red=2),
     ]
     with color_album.gallery_of(tmp_path / "album", mean_color_bundle, paths) as gallery:
-        roots = Roots.of(gallery, ())
+        roots = AllowedPaths.for_gallery(gallery, ())
     assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
-    assert roots.own == tmp_path / "album" / "photos"
+    assert roots.uploads == tmp_path / "album" / "photos"
 
 
 def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
     with Gallery.create(tmp_path, small_gallery.SPACE) as gallery:
         small_gallery.enrolled(gallery, small_gallery.individuals([2]))
         small_gallery.enrolled(gallery, small_gallery.individuals([1], seed=1), "/mia")
-        assert Roots.of(gallery, ()).folders == ()
+        assert AllowedPaths.for_gallery(gallery, ()).folders == ()
 
 
-def test_given_roots_replace_default_roots(place: Path, mean_color_bundle: Path):
-    paths = color_album.album(place / "elsewhere", red=1)
-    with color_album.gallery_of(place / "album", mean_color_bundle, paths) as gallery:
-        told = [place / "photos linked", place / "photos" / "2019", place / "photos2"]
-        roots = Roots.of(gallery, told)
+def test_configured_roots_replace_default_roots(root_folder: Path, mean_color_bundle: Path):
+    paths = color_album.album(root_folder / "elsewhere", red=1)
+    with color_album.gallery_of(root_folder / "album", mean_color_bundle, paths) as gallery:
+        configured = [root_folder / "photos linked", root_folder / "photos" / "2019", root_folder / "photos2"]
+        roots = AllowedPaths.for_gallery(gallery, configured)
         assert roots.folders == (
-            place / "photos",
-            place / "photos2",
+            root_folder / "photos",
+            root_folder / "photos2",
         )  # a root that is a link is where it leads
-        assert roots.inside(place / "photos linked" / "mia.jpg") == place / "photos" / "mia.jpg"
-        for nothing in (place / "nothing", place / "photos" / "mia.jpg"):
+        assert roots.resolve(root_folder / "photos linked" / "mia.jpg") == root_folder / "photos" / "mia.jpg"
+        for nothing in (root_folder / "nothing", root_folder / "photos" / "mia.jpg"):
             with pytest.raises(FamiliarError, match="no such folder"):
-                Roots.of(gallery, [nothing])
+                AllowedPaths.for_gallery(gallery, [nothing])

@@ -1,4 +1,4 @@
-"""The API over a gallery of red, green and blue: what it answers, and what it refuses and why."""
+"""The API over a gallery of red, green and blue: responses and errors."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ QUESTION = b"""{"same": true, "question": {"kind": "merge", "first_face": 1, "se
 
 @pytest.fixture
 def gallery(folder: Path) -> Iterator[Gallery]:
-    """The same that is served."""
+    """A second connection to the server's gallery."""
     with Gallery.open(folder) as opened:
         yield opened
 
@@ -46,7 +46,7 @@ def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
 
 
 def every(client: TestClient, path: str, **query: Any) -> list[Any]:
-    """All parts of a list."""
+    """Return the items of all pages of a list."""
     page = get(client, path, **query)
     items = page["items"]
     while page["next"]:
@@ -56,7 +56,7 @@ def every(client: TestClient, path: str, **query: Any) -> list[Any]:
     return items
 
 
-def whom(gallery: Gallery, faces: list[int]) -> list[int | None]:
+def identities_of(gallery: Gallery, faces: list[int]) -> list[int | None]:
     return [listing.face(gallery, face).identity for face in faces]
 
 
@@ -70,7 +70,7 @@ def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient
 
 def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Service):
     model = get(client, "model")
-    metadata = service.vision.embedder.metadata
+    metadata = service.inference.embedder.metadata
     assert model["calibration"] == dataclasses.asdict(metadata.calibration)
     assert (model["network"], model["license"]) == (metadata.network, metadata.license)
 
@@ -79,24 +79,24 @@ def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Ser
 @pytest.mark.parametrize("limit", [1, 2, 4, 9, 500])
 def test_paginated_list_is_complete_for_any_limit(client: TestClient, limit: int):
     assert [photo["photo"] for photo in every(client, "photos", limit=limit)] == list(range(1, 10))
-    assert [one["identity"] for one in every(client, "identities", limit=limit)] == [RED, GREEN, BLUE]
+    assert [item["identity"] for item in every(client, "identities", limit=limit)] == [RED, GREEN, BLUE]
     post(client, "faces/reject", faces=[1, 5])
     assert [face["face"] for face in every(client, "faces/unassigned", limit=limit)] == [1, 5]
 
 
 def test_identities_are_filtered_by_named(client: TestClient):
     client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
-    assert [one["name"] for one in every(client, "identities", named=True)] == ["Mia"]
-    assert [one["identity"] for one in every(client, "identities", named=False, limit=1)] == [RED, BLUE]
+    assert [item["name"] for item in every(client, "identities", named=True)] == ["Mia"]
+    assert [item["identity"] for item in every(client, "identities", named=False, limit=1)] == [RED, BLUE]
 
 
 def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient):
-    of_photos = get(client, "photos", limit=1)["next"]
-    of_identities = get(client, "identities", limit=1)["next"]
+    photos_cursor = get(client, "photos", limit=1)["next"]
+    identities_cursor = get(client, "identities", limit=1)["next"]
     for path, cursor, query in [
-        ("identities", of_photos, {}),
-        ("photos", of_identities, {}),
-        ("identities", of_identities, {"named": False}),
+        ("identities", photos_cursor, {}),
+        ("photos", identities_cursor, {}),
+        ("identities", identities_cursor, {"named": False}),
         ("identities/2/faces", get(client, "identities/1/faces", limit=1)["next"], {}),
         ("photos", "WyJwaG90b3MiLCAtMV0", {}),  # ["photos", -1]
         ("photos", "WyJwaG90b3MiLCB0cnVlXQ", {}),  # ["photos", true]
@@ -105,16 +105,18 @@ def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient
         ("photos", "", {}),
     ]:
         problem = get(client, path, 422, cursor=cursor, **query)
-        assert problem["type"] == "urn:familiar:problem:wrong-cursor", (path, cursor)
+        assert problem["type"] == "urn:familiar:problem:invalid-cursor", (path, cursor)
 
 
 def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
-    found = every(client, f"identities/{RED}/faces", limit=3)
-    assert [one["face"]["face"] for one in found] == [one.face.face for one in listing.face_confidences(gallery, RED)]
-    assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
-    one = get(client, f"identities/{RED}")
-    assert (one["faces"], one["confirmed"]) == (4, 0)
-    assert set(one["best"]) == set(REDS)
+    results = every(client, f"identities/{RED}/faces", limit=3)
+    assert [item["face"]["face"] for item in results] == [
+        item.face.face for item in listing.face_confidences(gallery, RED)
+    ]
+    assert [item["similarity"] for item in results] == sorted((item["similarity"] for item in results), reverse=True)
+    item = get(client, f"identities/{RED}")
+    assert (item["faces"], item["confirmed"]) == (4, 0)
+    assert set(item["best"]) == set(REDS)
 
 
 @pytest.mark.slow
@@ -129,10 +131,10 @@ def test_missing_number_returns_404_and_invalid_number_422(client: TestClient, p
 def test_name_is_stored_completed_and_unique(client: TestClient):
     named = client.patch(f"/api/v1/identities/{RED}", json={"name": " Mia ", "confirm": True})
     assert named.json() == {"identity": RED, "propagated_faces": 0}
-    one = get(client, f"identities/{RED}")
-    assert (one["name"], one["confirmed"]) == ("Mia", 4)
-    assert get(client, "names", beginning="mI") == ["Mia"]
-    assert get(client, "names", beginning="x") == []
+    item = get(client, f"identities/{RED}")
+    assert (item["name"], item["confirmed"]) == ("Mia", 4)
+    assert get(client, "names", prefix="mI") == ["Mia"]
+    assert get(client, "names", prefix="x") == []
     taken = client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
     assert (taken.status_code, taken.json()["type"]) == (409, "urn:familiar:problem:contradiction")
 
@@ -151,8 +153,8 @@ def test_rejects_invalid_json_values(client: TestClient):
     for path, body in [
         ("faces/split", b'{"faces": [1], "name": "\\ud800"}'),
         ("faces/split", b'{"faces": [1], "\\udfff": 1}'),
-        ("group", b'{"threshold": NaN}'),
-        ("group", b'{"threshold": Infinity}'),
+        ("cluster", b'{"threshold": NaN}'),
+        ("cluster", b'{"threshold": Infinity}'),
         ("search", b'{"embedding": [NaN, 0, 0]}'),
         ("search", b'{"embedding": [1e999, 0, 0]}'),
         ("questions/answer", QUESTION),
@@ -177,38 +179,38 @@ def test_validation_error_names_field_without_its_value(client: TestClient):
 def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
     post(client, "faces/confirm", 204, faces=[1, 1, 2])
     assert [listing.face(gallery, face).by_user for face in (1, 2, 3)] == [True, True, False]
-    assert post(client, "faces/move", faces=[9], to=GREEN)["identity"] == GREEN
-    assert whom(gallery, [9]) == [GREEN]
+    assert post(client, "faces/move", faces=[9], identity=GREEN)["identity"] == GREEN
+    assert identities_of(gallery, [9]) == [GREEN]
     new = post(client, "faces/split", faces=[9], name="Ida")["identity"]
-    assert whom(gallery, [8, 9]) == [BLUE, new]
+    assert identities_of(gallery, [8, 9]) == [BLUE, new]
     assert post(client, "faces/reject", faces=[9])["identity"] == new
-    assert whom(gallery, [9]) == [None]
-    assert post(client, f"identities/{RED}/merge", others=[GREEN]) == {"identity": RED, "propagated_faces": 0}
-    assert whom(gallery, [*REDS, *GREENS]) == [RED] * 7
-    post(client, "faces/tell-apart", 204, first=1, second=8)
-    assert post(client, "faces/tell-apart", 409, first=1, second=1)["status"] == 409
-    post(client, "faces/move", 404, faces=[99], to=RED)
-    post(client, "faces/move", 404, faces=[1], to=99)
+    assert identities_of(gallery, [9]) == [None]
+    assert post(client, f"identities/{RED}/merge", identities=[GREEN]) == {"identity": RED, "propagated_faces": 0}
+    assert identities_of(gallery, [*REDS, *GREENS]) == [RED] * 7
+    post(client, "faces/mark-different", 204, first_face=1, second_face=8)
+    assert post(client, "faces/mark-different", 409, first_face=1, second_face=1)["status"] == 409
+    post(client, "faces/move", 404, faces=[99], identity=RED)
+    post(client, "faces/move", 404, faces=[1], identity=99)
 
 
 def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
-    post(client, f"identities/{RED}/merge", others=[GREEN])
-    assert [one["kind"] for one in get(client, "decisions")] == ["merge", "group"]
+    post(client, f"identities/{RED}/merge", identities=[GREEN])
+    assert [item["kind"] for item in get(client, "decisions")] == ["merge", "group"]
     number = client.get("/api/v1/decisions").json()[0]["number"]
     assert "merge" in post(client, f"undo?decision={number - 1}", 409)["detail"], "another was the last"
     assert post(client, f"undo?decision={number}")["kind"] == "merge"
-    assert whom(gallery, GREENS) == [GREEN] * 3
+    assert identities_of(gallery, GREENS) == [GREEN] * 3
     assert post(client, "undo")["kind"] == "group"
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 
-def test_group_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
+def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: Gallery):
     post(client, "undo")
-    assert whom(gallery, REDS) == [None] * 4
-    grouped = post(client, "group", threshold=0.9)
+    assert identities_of(gallery, REDS) == [None] * 4
+    grouped = post(client, "cluster", threshold=0.9)
     assert (grouped["identities"], grouped["faces"], grouped["unassigned"]) == (3, 9, 0)
-    assert len(set(whom(gallery, REDS))) == 1
-    post(client, "group", 422, threshold=1.5)
+    assert len(set(identities_of(gallery, REDS))) == 1
+    post(client, "cluster", 422, threshold=1.5)
 
 
 def test_answered_question_is_not_asked_again(client: TestClient, gallery: Gallery):
@@ -245,11 +247,11 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     assert (photos["known"], photos["identities"], len(photos["photos"])) == (None, [], 9)
     identities = post(client, "search", face=1, by="identity")
     assert (identities["photos"], len(identities["identities"])) == ([], 3)
-    only = post(client, "search", face=1, only={"identities": [GREEN, BLUE]})
+    only = post(client, "search", face=1, filter={"identities": [GREEN, BLUE]})
     assert {hit["identity"] for hit in only["photos"]} == {GREEN, BLUE}
     assert {match["identity"] for match in only["identities"]} == {GREEN, BLUE}
-    assert post(client, "search", face=1, only={"identities": []})["photos"] == []
-    assert post(client, "search", face=1, only={"species": "cat", "since": "2024-06"})["photos"] == []
+    assert post(client, "search", face=1, filter={"identities": []})["photos"] == []
+    assert post(client, "search", face=1, filter={"species": "cat", "since": "2024-06"})["photos"] == []
     assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
 
 
@@ -259,15 +261,15 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     [
         ({}, "invalid"),
         ({"face": 1, "embedding": [1.0, 0.0, 0.0]}, "invalid"),
-        ({"embedding": [1.0, 1.0, 0.0]}, "wrong-embedding"),
-        ({"embedding": [0.0, 0.0, 0.0]}, "wrong-embedding"),
-        ({"embedding": [1.0, 0.0]}, "wrong-embedding"),
+        ({"embedding": [1.0, 1.0, 0.0]}, "invalid-embedding"),
+        ({"embedding": [0.0, 0.0, 0.0]}, "invalid-embedding"),
+        ({"embedding": [1.0, 0.0]}, "invalid-embedding"),
         ({"embedding": [1e30, 0.0, 0.0]}, "invalid"),
-        ({"face": 1, "prefix": 2}, "wrong-prefix"),
+        ({"face": 1, "prefix": 2}, "invalid-prefix"),
         ({"face": 1, "k": 0}, "invalid"),
         ({"face": 1, "k": 1001}, "invalid"),
-        ({"face": 1, "only": {"since": "yesterday"}}, "invalid"),
-        ({"face": 1, "only": {"since": "٢٠٢٤"}}, "invalid"),
+        ({"face": 1, "filter": {"since": "yesterday"}}, "invalid"),
+        ({"face": 1, "filter": {"since": "٢٠٢٤"}}, "invalid"),
     ],
 )
 def test_rejects_invalid_search(client: TestClient, body: dict[str, Any], kind: str):
@@ -282,7 +284,7 @@ def test_read_only_server_rejects_writes(settings: Settings):
         for method, path, body in [
             ("POST", "faces/confirm", {"faces": [1]}),
             ("POST", "undo", None),
-            ("POST", "group", {}),
+            ("POST", "cluster", {}),
             ("PATCH", "identities/1", {"name": "Mia"}),
             ("DELETE", "faces/1", None),
             ("PUT", "faces/1/box", {"box_xyxy_px": [0, 0, 16, 16]}),
@@ -321,9 +323,9 @@ def test_openapi_describes_every_operation(client: TestClient):
             ids.append(operation["operationId"])
             assert operation["description"], path
             assert len(operation["tags"]) == 1, path
-            refusals = {code: said for code, said in operation["responses"].items() if code[0] in "45"}
+            refusals = {code: body for code, body in operation["responses"].items() if code[0] in "45"}
             assert {"400", "401", "403", "413", "422", "429", "503"} <= set(refusals), path
-            assert all(list(said["content"]) == ["application/problem+json"] for said in refusals.values())
+            assert all(list(body["content"]) == ["application/problem+json"] for body in refusals.values())
             assert ("507" in refusals) == (method != "get" and "409" in refusals), path
             assert ("{" not in path) or "404" in refusals, path
     assert len(set(ids)) == len(ids) == 38

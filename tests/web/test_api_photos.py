@@ -1,4 +1,4 @@
-"""Photos over the API: seen, sent, looked at, taken in; and faces put there by hand."""
+"""Photos over the API: listing, enrollment, detection, and manual faces."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def sent(*paths: Path, field: str = "files") -> list[tuple[str, tuple[str, bytes
 
 
 def events(client: TestClient, job: str) -> list[dict[str, Any]]:
-    """All that is told of a job, to its end."""
+    """Return all events of a job."""
     answer = client.get(f"/api/v1/jobs/{job}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     lines = answer.text.splitlines()
@@ -101,10 +101,10 @@ def test_detect_and_embed_match_embedder_and_skip_bad_files(
     text.write_bytes(b"no photo")
     truncated = tmp_path / "half.png"
     truncated.write_bytes(photos[1].read_bytes()[:60])
-    some = [photos[0], text, photos[5], truncated]
+    files = [photos[0], text, photos[5], truncated]
     embedder = Embedder(mean_color_bundle)
     for path in ("detect", "embed"):
-        answer = client.post(f"/api/v1/{path}", files=sent(*some)).json()
+        answer = client.post(f"/api/v1/{path}", files=sent(*files)).json()
         assert [photo["name"] for photo in answer["photos"]] == ["red1.png", "green2.png"]
         assert [reason.split(":")[0] for reason in answer["skipped"]] == ["notes.jpg", "half.png"]
         assert "familiar-" not in json.dumps(answer), "nothing of the server's own temporary files"
@@ -139,8 +139,8 @@ def test_photo_search_returns_known_identity(client: TestClient, tmp_path: Path)
 
 
 def test_verify_compares_photos_and_identities(client: TestClient, photos: list[Path]):
-    def verdict(one: Path, other: Path) -> dict[str, Any]:
-        both = [*sent(one, field="first"), *sent(other, field="second")]
+    def verdict(first: Path, second: Path) -> dict[str, Any]:
+        both = [*sent(first, field="first"), *sent(second, field="second")]
         return client.post("/api/v1/verify", files=both).json()
 
     same = verdict(photos[0], photos[1])
@@ -158,17 +158,17 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
 
 def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
-        decide = Threshold(0.2, 0.0, 1.0)
-        own = dataclasses.asdict(Calibration(decide, decide, decide, 1.0, 0.0, 0.0, 10, 10))
+        threshold = Threshold(0.2, 0.0, 1.0)
+        stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
         connection.execute(
             "UPDATE gallery SET own_calibration = ?",
-            (json.dumps({"calibration": own, "threshold": 0.3, "f": 1.0}),),
+            (json.dumps({"calibration": stored_calibration, "threshold": 0.3, "f": 1.0}),),
         )
     both = [*sent(photos[0], field="first"), *sent(photos[-1], field="second")]
     answer = client.post("/api/v1/verify", files=both).json()
     assert (answer["same"], answer["threshold"]) == (True, 0.2)
     thresholds = client.get("/api/v1/gallery").json()["thresholds"]
-    assert (thresholds["balanced"], thresholds["grouping"], thresholds["own"]) == (0.2, 0.3, True)
+    assert (thresholds["balanced"], thresholds["clustering"], thresholds["fitted_on_gallery"]) == (0.2, 0.3, True)
 
 
 def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path]):
@@ -191,13 +191,13 @@ def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Pat
     new = color_album.photo(tmp_path / "new.png", "blue", shade=14)
     answer = client.post("/api/v1/photos", files=sent(new))
     assert answer.status_code == 202
-    (kept,) = (path for path in (folder / "photos").rglob("*") if path.is_file())
-    assert kept.read_bytes() == new.read_bytes(), "acknowledged, so it is on the disk"
+    (stored,) = (path for path in (folder / "photos").rglob("*") if path.is_file())
+    assert stored.read_bytes() == new.read_bytes(), "acknowledged, so it is on the disk"
     job = answer.json()["number"]
     assert answer.headers["location"] == f"/api/v1/jobs/{job}"
-    told = events(client, job)
-    assert told[-1] == client.get(f"/api/v1/jobs/{job}").json()
-    assert (told[-1]["state"], told[-1]["photos"], told[-1]["faces"]) == ("done", 1, 1)
+    updates = events(client, job)
+    assert updates[-1] == client.get(f"/api/v1/jobs/{job}").json()
+    assert (updates[-1]["state"], updates[-1]["photos"], updates[-1]["faces"]) == ("done", 1, 1)
     assert client.get("/api/v1/jobs").json()[0]["number"] == job
     assert client.get("/api/v1/identities/3").json()["faces"] == 3
     again = client.post("/api/v1/photos", files=sent(new)).json()["number"]
@@ -213,8 +213,8 @@ def test_enrolls_folder_and_rejects_paths_outside_roots(client: TestClient, phot
     assert answer.status_code == 202
     last = events(client, answer.json()["number"])[-1]
     assert (last["photos"], last["known"]) == (1, 9)
-    for said, status in [("/etc", 403), ("../album", 403), ("a\0b", 403), ("no such folder", 404), ("", 422)]:
-        assert client.post("/api/v1/photos/folder", json={"folder": said}).status_code == status, said
+    for text, status in [("/etc", 403), ("../album", 403), ("a\0b", 403), ("no such folder", 404), ("", 422)]:
+        assert client.post("/api/v1/photos/folder", json={"folder": text}).status_code == status, text
 
 
 def test_manual_face_edits_can_be_undone(client: TestClient):

@@ -1,4 +1,4 @@
-"""Requests at the gallery: how many wait, what they share, and that a write ends though nobody waits for it."""
+"""The gallery executor: its queue, its shared cache, and writes that complete after their caller was cancelled."""
 
 import asyncio
 import gc
@@ -14,13 +14,13 @@ import pytest
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.corrections import name_identity
-from familiar.web.errors import Refused
-from familiar.web.gallery_executor import READERS, GalleryThreads
+from familiar.web.errors import HttpProblem
+from familiar.web.gallery_executor import READER_THREADS, GalleryExecutor
 
 
 def running(folder: Path, work: Any, **changed: Any) -> Any:
     async def run() -> Any:
-        threads = GalleryThreads(folder, **({"waiting": 100} | changed))
+        threads = GalleryExecutor(folder, **({"max_waiting": 100} | changed))
         try:
             return await work(threads)
         finally:
@@ -30,21 +30,21 @@ def running(folder: Path, work: Any, **changed: Any) -> Any:
 
 
 def test_readers_share_one_embedding_matrix(folder: Path):
-    async def work(threads: GalleryThreads) -> set[int]:
-        barrier = threading.Barrier(READERS)
+    async def work(threads: GalleryExecutor) -> set[int]:
+        barrier = threading.Barrier(READER_THREADS)
 
         def ask(gallery: Gallery) -> int:
             barrier.wait(10)  # so each is asked in a thread of its own
             return id(gallery.faces().embeddings)
 
         await threads.read(Gallery.faces)
-        return set(await asyncio.gather(*(threads.read(ask) for _ in range(READERS))))
+        return set(await asyncio.gather(*(threads.read(ask) for _ in range(READER_THREADS))))
 
     assert len(running(folder, work)) == 1
 
 
 def test_read_returns_previous_write(folder: Path):
-    async def work(threads: GalleryThreads) -> dict[int, str]:
+    async def work(threads: GalleryExecutor) -> dict[int, str]:
         await threads.read(load_assignments)
         await threads.write(name_identity, 1, "Red")
         return (await threads.read(load_assignments)).names
@@ -53,69 +53,71 @@ def test_read_returns_previous_write(folder: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alone", [True, False])
-def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
-    async def work(threads: GalleryThreads) -> tuple[dict[int, str], dict[int, str]]:
-        looked, job = threading.Event(), threads.beside()
+@pytest.mark.parametrize("locked", [True, False])
+def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool):
+    async def work(threads: GalleryExecutor) -> tuple[dict[int, str], dict[int, str]]:
+        has_read, job = threading.Event(), threads.new_connection()
 
         def meddle() -> None:
-            assert looked.wait(10)
+            assert has_read.wait(10)
             name_identity(job, 1, "Meddler")
 
         def change(gallery: Gallery) -> dict[int, str]:
-            looked.set()
-            meddling.join(0.3 if alone else 10)
+            has_read.set()
+            meddling.join(0.3 if locked else 10)
             name_identity(gallery, 2, "Green")
             return load_assignments(gallery).names
 
         meddling = threading.Thread(target=meddle)
         meddling.start()
-        left = await (threads.decide if alone else threads.write)(change)
+        identity_count = await (threads.write_locked if locked else threads.write)(change)
         await asyncio.to_thread(meddling.join, 10)
         job.close()
-        return left, (await threads.read(load_assignments)).names
+        return identity_count, (await threads.read(load_assignments)).names
 
-    left, then = running(folder, work)
-    assert left == ({2: "Green"} if alone else {1: "Meddler", 2: "Green"})
+    identity_count, then = running(folder, work)
+    assert identity_count == ({2: "Green"} if locked else {1: "Meddler", 2: "Green"})
     assert then == {1: "Meddler", 2: "Green"}
 
 
 def test_rejects_requests_above_waiting_limit(folder: Path):
-    async def work(threads: GalleryThreads) -> list[Any]:
+    async def work(threads: GalleryExecutor) -> list[Any]:
         stop = threading.Event()
-        asked: list[Coroutine[Any, Any, bool]] = [threads.read(lambda _: stop.wait(10)) for _ in range(READERS + 2)]
+        calls: list[Coroutine[Any, Any, bool]] = [
+            threads.read(lambda _: stop.wait(10)) for _ in range(READER_THREADS + 2)
+        ]
         asyncio.get_running_loop().call_later(0.1, stop.set)
-        first = await asyncio.gather(*asked, return_exceptions=True)
+        first = await asyncio.gather(*calls, return_exceptions=True)
         return [*first, await threads.read(lambda gallery: gallery.revision > 0)]
 
-    *some, last, after = running(folder, work, waiting=READERS + 1)
-    assert some == [True] * (READERS + 1)
-    assert isinstance(last, Refused)
+    *results, last, after = running(folder, work, max_waiting=READER_THREADS + 1)
+    assert results == [True] * (READER_THREADS + 1)
+    assert isinstance(last, HttpProblem)
     assert (last.status, last.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
     assert after is True  # those who were answered wait no more
 
 
 def test_rejects_writes_when_read_only(folder: Path):
-    async def work(threads: GalleryThreads) -> None:
+    async def work(threads: GalleryExecutor) -> None:
         await threads.write(name_identity, 1, "Red")
 
-    async def late(threads: GalleryThreads) -> None:
-        await threads.write_late(name_identity, 1, "Red")
+    async def late(threads: GalleryExecutor) -> None:
+        await threads.compute_then_write(name_identity, 1, "Red")
 
     for writes in (work, late):
-        with pytest.raises(Refused, match="--read-only"):
+        with pytest.raises(HttpProblem, match="--read-only"):
             running(folder, writes, read_only=True)
 
 
 def test_late_write_does_not_block_other_writes(folder: Path):
-    async def work(threads: GalleryThreads) -> dict[int, str]:
+    async def work(threads: GalleryExecutor) -> dict[int, str]:
         go = threading.Event()
 
         def change(gallery: Gallery) -> None:
             assert go.wait(10)
             name_identity(gallery, 1, "Red")
 
-        late = asyncio.ensure_future(threads.write_late(change))
+        late = asyncio.ensure_future(threads.compute_then_write(change))
         await threads.write(name_identity, 2, "Green")
         go.set()
         await late
@@ -124,16 +126,16 @@ def test_late_write_does_not_block_other_writes(folder: Path):
     assert running(folder, work) == {1: "Red", 2: "Green"}
 
 
-async def given_up(threads: GalleryThreads, change: Callable[[Gallery], None]) -> None:
-    """A write that nobody waits for any more once it has begun."""
+async def given_up(threads: GalleryExecutor, change: Callable[[Gallery], None]) -> None:
+    """Start a write and cancel its caller."""
     begun, go = threading.Event(), threading.Event()
 
-    def held(gallery: Gallery) -> None:
+    def hold(gallery: Gallery) -> None:
         begun.set()
         go.wait(10)
         change(gallery)
 
-    task = asyncio.ensure_future(threads.write(held))
+    task = asyncio.ensure_future(threads.write(hold))
     await asyncio.to_thread(begun.wait, 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -148,7 +150,7 @@ def test_write_completes_after_cancellation(folder: Path):
 
 
 def test_exception_propagates_to_caller(folder: Path):
-    async def work(threads: GalleryThreads) -> None:
+    async def work(threads: GalleryExecutor) -> None:
         await threads.read(lambda _: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
@@ -157,7 +159,7 @@ def test_exception_propagates_to_caller(folder: Path):
 
 @pytest.mark.slow
 def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
-    async def work(threads: GalleryThreads) -> None:
+    async def work(threads: GalleryExecutor) -> None:
         def change(_: Gallery) -> None:
             raise ValueError("mia.png")
 

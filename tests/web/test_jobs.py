@@ -1,4 +1,4 @@
-"""Photos that are taken in beside the requests: each job's tale, what stops it, and what it leaves behind."""
+"""Background jobs: progress, stopping, failures, and what they leave behind."""
 
 import asyncio
 import contextlib
@@ -26,33 +26,36 @@ from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search import listing, search
+from familiar.web import enrollment_job as job_module
 from familiar.web import jobs as jobs_module
-from familiar.web.errors import Refused
-from familiar.web.jobs import Jobs, Progress, Skipped
+from familiar.web.enrollment_job import Progress
+from familiar.web.errors import HttpProblem
+from familiar.web.jobs import JobQueue
 from familiar.web.service import Service
 from familiar.web.settings import Limits, Settings
+from familiar.web.uploads import SkippedPhoto
 from support import color_album
 
 pytestmark = pytest.mark.slow
 
-NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+NO_PHOTO = "not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
 
 
 @pytest.fixture(autouse=True)
 def white(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more individual, whom the gallery does not know."""
+    """Add an individual that is not in the gallery."""
     monkeypatch.setitem(color_album.RGB_U8, "white", (200, 200, 200))
 
 
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of one photo."""
+    """Set the batch size to one photo."""
     monkeypatch.setattr(Embedder, "batch_size", 1)
 
 
 @pytest.fixture
 def more(photos: list[Path]) -> Path:
-    """A folder within the one that the gallery's photos lie in: two of white, one of red, one of nobody."""
+    """A subfolder of the gallery's photos: two of white, one of red, one file that is no photo."""
     folder = photos[0].parent / "more"
     color_album.album(folder, white=2)
     color_album.photo(folder / "red9.png", "red", shade=9)
@@ -60,7 +63,7 @@ def more(photos: list[Path]) -> Path:
     return folder
 
 
-def running(service: Service, work: Callable[[Jobs], Awaitable[Any]]) -> Any:
+def running(service: Service, work: Callable[[JobQueue], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         await service.start()
         try:
@@ -71,19 +74,19 @@ def running(service: Service, work: Callable[[Jobs], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
-async def ended(jobs: Jobs, number: str) -> Progress:
+async def ended(jobs: JobQueue, number: str) -> Progress:
     return [progress async for progress in jobs.watch(number)][-1]
 
 
 def taken_in(service: Service, *paths: Path) -> Progress:
-    async def work(jobs: Jobs) -> Progress:
+    async def work(jobs: JobQueue) -> Progress:
         return await ended(jobs, jobs.submit(paths).number)
 
     return running(service, work)
 
 
 class Gate(WholePhoto):
-    """Lets nobody look at a photo until it is opened."""
+    """A detector that blocks until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -96,26 +99,26 @@ class Gate(WholePhoto):
 
 @pytest.fixture
 def gate(service: Service) -> Iterator[Gate]:
-    service.vision.detector = gate = Gate()
+    service.inference.detector = gate = Gate()
     yield gate
     gate.opened.set()
 
 
 def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Path):
-    async def work(jobs: Jobs) -> tuple[Progress, list[Progress]]:
+    async def work(jobs: JobQueue) -> tuple[Progress, list[Progress]]:
         submitted = jobs.submit([more])
         return submitted, [progress async for progress in jobs.watch(submitted.number)]
 
-    submitted, told = running(service, work)
-    assert submitted == told[0] == Progress(submitted.number, "waiting")
-    assert told[-1] == Progress(
+    submitted, updates = running(service, work)
+    assert submitted == updates[0] == Progress(submitted.number, "waiting")
+    assert updates[-1] == Progress(
         submitted.number,
         "done",
-        found=4,
-        looked=4,
+        total=4,
+        processed=4,
         photos=3,
         faces=3,
-        skipped=(Skipped("more/torn: a.png", NO_PHOTO),),
+        skipped=(SkippedPhoto("more/torn: a.png", NO_PHOTO),),
         skipped_count=1,
         new_individuals=1,
     )
@@ -129,16 +132,16 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
 
 
 def test_known_photos_are_not_grouped_again(service: Service, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "cluster", None)
+    monkeypatch.setattr(job_module, "cluster", None)
     done = taken_in(service, photos[0].parent)
-    assert (done.state, done.found, done.looked, done.known) == ("done", 9, 9, 9)
+    assert (done.state, done.total, done.processed, done.known) == ("done", 9, 9, 9)
     assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
 
 
 def test_edited_photos_count_as_known(service: Service, photos: list[Path]):
     color_album.photo(photos[0], "red", shade=12)
     done = taken_in(service, photos[0], photos[1])
-    assert (done.state, done.looked, done.known, done.photos) == ("done", 2, 2, 0)
+    assert (done.state, done.processed, done.known, done.photos) == ("done", 2, 2, 0)
 
 
 def test_photos_without_faces_are_counted(service: Service, more: Path):
@@ -146,7 +149,7 @@ def test_photos_without_faces_are_counted(service: Service, more: Path):
         def detect(self, _: Photo) -> list[Detection]:
             return []
 
-    service.vision.detector = Blind()
+    service.inference.detector = Blind()
     done = taken_in(service, more)
     assert (done.state, done.photos, done.faces, done.without_face) == ("done", 3, 0, 3)
 
@@ -157,11 +160,11 @@ def test_skips_links_outside_roots_without_revealing_paths(service: Service, mor
     (more / "another.png").symlink_to(more / "red9.png")
     done = taken_in(service, more, secret)
     assert set(done.skipped) == {
-        Skipped("more/a link.png", jobs_module.OUTSIDE),
-        Skipped("white1.png", jobs_module.OUTSIDE),
-        Skipped("more/torn: a.png", NO_PHOTO),
+        SkippedPhoto("more/a link.png", job_module.OUTSIDE_REASON),
+        SkippedPhoto("white1.png", job_module.OUTSIDE_REASON),
+        SkippedPhoto("more/torn: a.png", NO_PHOTO),
     }
-    assert (done.found, done.looked, done.photos, done.skipped_count) == (6, 6, 3, 3)
+    assert (done.total, done.processed, done.photos, done.skipped_count) == (6, 6, 3, 3)
     assert str(tmp_path) not in str(done)
     with Gallery.open(folder) as gallery:
         assert not any("elsewhere" in photo.path for photo in listing.photos(gallery))
@@ -169,11 +172,11 @@ def test_skips_links_outside_roots_without_revealing_paths(service: Service, mor
 
 def test_skips_all_photos_outside_roots(service: Service, tmp_path: Path):
     done = taken_in(service, *color_album.album(tmp_path / "elsewhere", white=2))
-    assert (done.state, done.found, done.looked, done.skipped_count) == ("done", 2, 2, 2)
+    assert (done.state, done.total, done.processed, done.skipped_count) == ("done", 2, 2, 2)
 
 
 def test_lists_only_first_skipped_files(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "SHOWN", 3)
+    monkeypatch.setattr(job_module, "MAX_SHOWN_SKIPPED", 3)
     shutil.rmtree(more)
     more.mkdir()
     (more / "link.png").symlink_to("/etc/hosts")
@@ -188,8 +191,8 @@ def test_job_fails_when_folder_has_no_photos(service: Service, more: Path):
     (more / "none").mkdir()
     failed = taken_in(service, more / "none")
     assert (failed.state, failed.error) == ("failed", "more/none: no photo found")
-    gone = taken_in(Service(service.settings), more.parent, more / "gone")
-    assert (gone.state, gone.error) == ("failed", "more/gone: no photo found")
+    missing = taken_in(Service(service.settings), more.parent, more / "gone")
+    assert (missing.state, missing.error) == ("failed", "more/gone: no photo found")
     empty = Service(service.settings)
     for path in more.parent.rglob("*.png"):
         path.unlink()
@@ -198,28 +201,28 @@ def test_job_fails_when_folder_has_no_photos(service: Service, more: Path):
 
 def test_folder_scan_runs_outside_event_loop_thread(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
     threads: set[threading.Thread] = set()
-    find = jobs_module.find_photos
+    find = job_module.find_photos
 
-    def found(places: list[Path]) -> list[Path]:
+    def find_recorded(paths: list[Path]) -> list[Path]:
         threads.add(threading.current_thread())
-        return find(places)
+        return find(paths)
 
-    monkeypatch.setattr(jobs_module, "find_photos", found)
+    monkeypatch.setattr(job_module, "find_photos", find_recorded)
     assert taken_in(service, more).state == "done"
     assert threads
     assert threading.main_thread() not in threads
 
 
 def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more: Path):
-    service = Service(replace(settings, limits=Limits(jobs=2)))
-    service.vision.detector = gate = Gate()
+    service = Service(replace(settings, limits=Limits(waiting_jobs=2)))
+    service.inference.detector = gate = Gate()
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         numbers = [jobs.submit([more / "red9.png"]).number]
         await asyncio.to_thread(gate.reached.wait, 20)
         numbers += [jobs.submit([more / f"white{number}.png"]).number for number in (1, 2)]
-        assert [job.state for job in jobs.all()] == ["waiting", "waiting", "looking"]
-        with pytest.raises(Refused, match="too many photos wait") as refused:
+        assert [job.state for job in jobs.all()] == ["waiting", "waiting", "processing"]
+        with pytest.raises(HttpProblem, match="too many photos wait") as refused:
             jobs.submit([more])
         assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
         gate.opened.set()
@@ -233,26 +236,28 @@ def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more
 
 
 def test_continued_jobs_report_combined_progress(service: Service, more: Path):
-    async def work(jobs: Jobs) -> tuple[Progress, ...]:
-        first = await ended(jobs, jobs.submit([more / "white1.png"], [Skipped("a", "b")]).number)
+    async def work(jobs: JobQueue) -> tuple[Progress, ...]:
+        first = await ended(jobs, jobs.submit([more / "white1.png"], [SkippedPhoto("a", "b")]).number)
         parts = ([more / "white2.png", more / "torn: a.png"], [more / "white1.png", more / "red9.png"])
-        second = await ended(jobs, jobs.submit(parts[0], continues=first.number).number)
-        third = await ended(jobs, jobs.submit(parts[1], continues=second.number).number)
+        second = await ended(jobs, jobs.submit(parts[0], previous_job=first.number).number)
+        third = await ended(jobs, jobs.submit(parts[1], previous_job=second.number).number)
         assert jobs.all() == [third]
         assert jobs.progress(first.number) == first  # who watches it can still ask
         return first, second, third
 
     first, second, third = running(service, work)
-    assert (first.found, first.photos, first.new_individuals) == (2, 1, 0)
-    torn = Skipped("more/torn: a.png", NO_PHOTO)
-    assert second == Progress(second.number, "done", 4, 4, 2, 2, 0, 0, (Skipped("a", "b"), torn), 2, new_individuals=1)
-    assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
+    assert (first.total, first.photos, first.new_individuals) == (2, 1, 0)
+    torn = SkippedPhoto("more/torn: a.png", NO_PHOTO)
+    assert second == Progress(
+        second.number, "done", 4, 4, 2, 2, 0, 0, (SkippedPhoto("a", "b"), torn), 2, new_individuals=1
+    )
+    assert third == replace(second, number=third.number, total=6, processed=6, photos=3, faces=3, known=1)
 
 
 def test_job_can_be_continued_only_once(service: Service, more: Path):
-    async def work(jobs: Jobs) -> None:
+    async def work(jobs: JobQueue) -> None:
         first = (await ended(jobs, jobs.submit([more / "white1.png"]).number)).number
-        second, third = (jobs.submit([more / name], continues=first).number for name in ("white2.png", "red9.png"))
+        second, third = (jobs.submit([more / name], previous_job=first).number for name in ("white2.png", "red9.png"))
         assert [(await ended(jobs, number)).photos for number in (second, third)] == [2, 1]
         assert [job.number for job in jobs.all()] == [third, second]
 
@@ -260,10 +265,10 @@ def test_job_can_be_continued_only_once(service: Service, more: Path):
 
 
 def test_waiting_continuation_is_not_listed_separately(service: Service, more: Path, gate: Gate):
-    async def work(jobs: Jobs) -> None:
+    async def work(jobs: JobQueue) -> None:
         first = jobs.submit([more / "white1.png"]).number
-        second = jobs.submit([more / "white2.png"], continues=first).number
-        third = jobs.submit([more / "red9.png"], continues=second).number
+        second = jobs.submit([more / "white2.png"], previous_job=first).number
+        third = jobs.submit([more / "red9.png"], previous_job=second).number
         other = jobs.submit([more / "red9.png"]).number
         assert await asyncio.to_thread(gate.reached.wait, 20)
         assert [job.number for job in jobs.all()] == [other, first]
@@ -275,41 +280,43 @@ def test_waiting_continuation_is_not_listed_separately(service: Service, more: P
     running(service, work)
 
 
-@pytest.mark.parametrize("continues", ["", "0", "failed"])
-def test_continuing_unknown_or_failed_job_starts_new_job(service: Service, more: Path, tmp_path: Path, continues: str):
-    async def work(jobs: Jobs) -> None:
-        first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [Skipped("a", "b")]).number)
+@pytest.mark.parametrize("previous_job", ["", "0", "failed"])
+def test_continuing_unknown_or_failed_job_starts_new_job(
+    service: Service, more: Path, tmp_path: Path, previous_job: str
+):
+    async def work(jobs: JobQueue) -> None:
+        first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [SkippedPhoto("a", "b")]).number)
         assert first.state == "failed"
-        before = first.number if continues == "failed" else continues
-        second = await ended(jobs, jobs.submit([more / "white2.png"], continues=before).number)
-        assert (second.state, second.found, second.skipped) == ("done", 1, ())
+        before = first.number if previous_job == "failed" else previous_job
+        second = await ended(jobs, jobs.submit([more / "white2.png"], previous_job=before).number)
+        assert (second.state, second.total, second.skipped) == ("done", 1, ())
         assert jobs.all() == [second, first]
 
     running(service, work)
 
 
 def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_REMEMBERED_JOBS", 2)
 
-    async def work(jobs: Jobs) -> None:
+    async def work(jobs: JobQueue) -> None:
         numbers: list[str] = []
         for _ in range(4):
             numbers.append(jobs.submit([more / "red9.png"]).number)
             await ended(jobs, numbers[-1])
         assert [job.number for job in jobs.all()] == [numbers[3], numbers[2]]
-        for gone in (numbers[0], "0", ""):
+        for missing in (numbers[0], "0", ""):
             with pytest.raises(NotInGallery):
-                jobs.progress(gone)
+                jobs.progress(missing)
             with pytest.raises(NotInGallery):
-                await anext(jobs.watch(gone))
+                await anext(jobs.watch(missing))
 
     running(service, work)
 
 
 def test_keeps_all_unfinished_jobs(service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_REMEMBERED_JOBS", 2)
 
-    async def work(jobs: Jobs) -> None:
+    async def work(jobs: JobQueue) -> None:
         numbers = [jobs.submit([more / "red9.png"]).number for _ in range(4)]
         assert len(jobs.all()) == 4
         gate.opened.set()
@@ -319,25 +326,25 @@ def test_keeps_all_unfinished_jobs(service: Service, gate: Gate, more: Path, mon
 
 
 def test_stop_completes_current_batch(service: Service, settings: Settings, gate: Gate, more: Path, folder: Path):
-    embedder = service.vision.embedder
+    embedder = service.inference.embedder
     embedder.threads = 1
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         first, second = jobs.submit([more]).number, jobs.submit([more]).number
         watchers = [asyncio.create_task(ended(jobs, number)) for number in (first, second)]
         await asyncio.to_thread(gate.reached.wait, 20)
         stopping = asyncio.create_task(jobs.stop())
         await asyncio.sleep(0.05)
-        assert jobs.progress(first).state == "looking", "the batch is not cut short"
-        with pytest.raises(Refused, match="stopping"):
+        assert jobs.progress(first).state == "processing", "the batch is not cut short"
+        with pytest.raises(HttpProblem, match="stopping"):
             jobs.submit([more])
         gate.opened.set()
         await stopping
         assert [job.state for job in jobs.all()] == ["stopped", "stopped"]
         return await asyncio.gather(*watchers)
 
-    told = running(service, work)
-    assert [(job.state, job.looked) for job in told] == [("stopped", 1), ("stopped", 0)]
+    updates = running(service, work)
+    assert [(job.state, job.processed) for job in updates] == [("stopped", 1), ("stopped", 0)]
     with Gallery.open(folder) as gallery:
         assert listing.counts(gallery).photos == 10, "what was looked at is there"
     again = taken_in(Service(settings), more)
@@ -348,10 +355,10 @@ def test_next_job_groups_faces_from_stopped_job(
     service: Service, settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def stopped(_: object) -> None:
-        raise jobs_module._Stopped
+        raise job_module.StopRequested
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs_module, "_grouped", stopped)
+        patch.setattr(job_module, "_cluster_and_count_new", stopped)
         assert taken_in(service, more).state == "stopped"
     again = taken_in(Service(settings), more)
     assert (again.known, again.new_individuals) == (3, 1)
@@ -374,25 +381,25 @@ def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_colo
 def test_failed_job_reports_error_and_next_job_runs(
     service: Service, more: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    asked: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
+    errors: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
 
     def failing(_: Gallery) -> int:
-        if asked:
-            raise asked.pop()
+        if errors:
+            raise errors.pop()
         return 7
 
-    monkeypatch.setattr(jobs_module, "_grouped", failing)
+    monkeypatch.setattr(job_module, "_cluster_and_count_new", failing)
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         return [
             await ended(jobs, jobs.submit([more / name]).number) for name in ("red9.png", "white1.png", "white2.png")
         ]
 
     with caplog.at_level(logging.DEBUG):
-        expected, mistake, fine = running(service, work)
+        expected, internal, fine = running(service, work)
     assert (expected.state, expected.error, expected.photos) == ("failed", "the disk is full", 1)
-    assert (mistake.state, mistake.photos) == ("failed", 1)
-    assert mistake.error == "something went wrong here; the server's log says where"
+    assert (internal.state, internal.photos) == ("failed", 1)
+    assert internal.error == "something went wrong on the server; its log says where"
     assert (fine.state, fine.error, fine.new_individuals) == ("done", None, 7)
     (record,) = [record for record in caplog.records if record.name == "familiar.serve"]
     assert "ValueError" in record.getMessage()
@@ -404,19 +411,19 @@ def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos
     folder = photos[0].parent / "many"
     color_album.album(folder, white=40)
 
-    async def work(jobs: Jobs) -> list[tuple[float, Progress]]:
+    async def work(jobs: JobQueue) -> list[tuple[float, Progress]]:
         number = jobs.submit([folder]).number
         clock = asyncio.get_running_loop().time
         return [(clock(), progress) async for progress in jobs.watch(number)]
 
-    times, told = zip(*running(service, work), strict=True)
+    times, updates = zip(*running(service, work), strict=True)
     assert all(later - earlier >= 0.099 for earlier, later in pairwise(times))
-    assert len(set(told)) == len(told), "only changes"
-    assert (told[-1].state, told[-1].looked) == ("done", 40)
+    assert len(set(updates)) == len(updates), "only changes"
+    assert (updates[-1].state, updates[-1].processed) == ("done", 40)
 
 
 def test_watching_ended_job_returns_final_state(service: Service, more: Path):
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         done = await ended(jobs, jobs.submit([more]).number)
         assert [progress async for progress in jobs.watch(done.number)] == [done]
 
@@ -424,9 +431,9 @@ def test_watching_ended_job_returns_final_state(service: Service, more: Path):
 
 
 def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "SECONDS_APART", 0)
+    monkeypatch.setattr(jobs_module, "WATCH_INTERVAL_SECONDS", 0)
 
-    async def work(jobs: Jobs) -> None:
+    async def work(jobs: JobQueue) -> None:
         number = jobs.submit([more]).number
         await asyncio.to_thread(gate.reached.wait, 20)
         job = jobs._jobs[number]
@@ -444,11 +451,11 @@ def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path,
 
 
 def uploaded(service: Service, tmp_path: Path) -> Path:
-    """A photo that was kept, and not looked at."""
+    """Store an upload without processing it."""
     (sent,) = color_album.album(tmp_path, white=1)
     content = sent.read_bytes()
     name = hashlib.sha256(content).hexdigest()
-    upload = service.roots.own / name[:2] / f"{name}-white.png"
+    upload = service.allowed_paths.uploads / name[:2] / f"{name}-white.png"
     upload.parent.mkdir(parents=True)
     upload.write_bytes(content)
     return upload
@@ -457,11 +464,11 @@ def uploaded(service: Service, tmp_path: Path) -> Path:
 def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, folder: Path, tmp_path: Path):
     upload = uploaded(service, tmp_path)
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]
 
     (done,) = running(service, work)
-    assert (done.state, done.found, done.photos) == ("done", 1, 1)
+    assert (done.state, done.total, done.photos) == ("done", 1, 1)
     assert running(Service(settings), work) == [], "all of them are known now"
     with Gallery.open(folder) as gallery:
         assert listing.photos(gallery, before=2**62, limit=1)[0].path == str(upload)
@@ -470,11 +477,11 @@ def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, f
 def test_rejects_jobs_when_read_only_or_without_model(settings: Settings, more: Path):
     for changed, status in ((replace(settings, read_only=True), 403), (replace(settings, model=None), 409)):
         service = Service(changed)
-        service.roots.own.mkdir(exist_ok=True)
-        shutil.copy(more / "red9.png", service.roots.own)
+        service.allowed_paths.uploads.mkdir(exist_ok=True)
+        shutil.copy(more / "red9.png", service.allowed_paths.uploads)
 
-        async def work(jobs: Jobs) -> tuple[Refused, list[Progress]]:
-            with pytest.raises(Refused) as refused:
+        async def work(jobs: JobQueue) -> tuple[HttpProblem, list[Progress]]:
+            with pytest.raises(HttpProblem) as refused:
                 jobs.submit([more])
             return refused.value, jobs.all()
 
@@ -501,9 +508,9 @@ def written_elsewhere(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for another."""
+    """Shorten the time that a connection waits for another."""
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.05)
-    monkeypatch.setattr(jobs_module, "BUSY_SECONDS_APART", 0.02)
+    monkeypatch.setattr(job_module, "BUSY_RETRY_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -521,23 +528,23 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
 
         return enroll(*args, on_batch=then)
 
-    monkeypatch.setattr(jobs_module, "enroll", interrupted)
+    monkeypatch.setattr(job_module, "enroll", interrupted)
     other = sqlite3.connect(folder / DATABASE, isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         done = taken_in(Service(settings), more)
     assert calls[:2] == [4, 2], "it goes on where it was, behind the one that is no photo"
     assert len(calls) > 2
-    assert (done.state, done.found, done.looked, done.photos, done.faces) == ("done", 4, 4, 3, 3)
+    assert (done.state, done.total, done.processed, done.photos, done.faces) == ("done", 4, 4, 3, 3)
     assert (done.known, done.skipped_count, done.new_individuals) == (0, 1, 1)
 
 
 @pytest.mark.usefixtures("hasty")
 def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: Path, folder: Path):
-    async def work(jobs: Jobs) -> Progress:
+    async def work(jobs: JobQueue) -> Progress:
         with written_elsewhere(folder):
             number = jobs.submit([more]).number
             await asyncio.sleep(0.5)
-            assert jobs.progress(number).state == "looking"
+            assert jobs.progress(number).state == "processing"
             await jobs.stop()
         return jobs.progress(number)
 
@@ -546,21 +553,21 @@ def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: 
 
 @pytest.fixture
 def broken(service: Service, more: Path) -> Path:
-    """A photo by its header, kept as an upload is."""
+    """Store an upload that is a photo only by its header."""
     content = (more / "white1.png").read_bytes()
     content = content[: content.index(b"IDAT") + 8]
     name = hashlib.sha256(content).hexdigest()
-    path = service.roots.own / name[:2] / f"{name}.png"
+    path = service.allowed_paths.uploads / name[:2] / f"{name}.png"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     return path
 
 
 def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
-    """One job after the other, by a server that has not looked for what was left behind."""
+    """Run jobs one after the other, on a server that did not resume unprocessed uploads."""
 
     async def run() -> list[Progress]:
-        await service.vision.start()
+        await service.inference.start()
         try:
             numbers = [service.jobs.submit(paths).number for paths in jobs]
             return [await ended(service.jobs, number) for number in numbers]
@@ -571,18 +578,18 @@ def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
 
 
 def test_deletes_unreadable_upload_and_keeps_other_files(service: Service, more: Path, broken: Path):
-    theirs, fine = more / "torn: a.png", service.roots.own / "red9.png"
+    foreign, fine = more / "torn: a.png", service.allowed_paths.uploads / "red9.png"
     shutil.copy(more / fine.name, fine)
-    (done,) = all_taken_in(service, [broken, fine, theirs])
+    (done,) = all_taken_in(service, [broken, fine, foreign])
     assert (done.state, done.photos, done.skipped_count) == ("done", 1, 2)
     assert done.skipped[0].name == broken.name
     assert not broken.exists()
-    assert theirs.exists()
+    assert foreign.exists()
     assert fine.exists()
 
 
 def test_restart_retries_broken_upload_once_and_deletes_it(service: Service, settings: Settings, broken: Path):
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]
 
     (done,) = running(service, work)
@@ -593,8 +600,8 @@ def test_restart_retries_broken_upload_once_and_deletes_it(service: Service, set
 
 def test_skips_upload_deleted_by_previous_job(service: Service, more: Path, broken: Path):
     _, done = all_taken_in(service, [broken], [broken, more / "white1.png"])
-    assert (done.state, done.photos, done.looked) == ("done", 1, 2)
-    assert [skipped.reason for skipped in done.skipped] == [jobs_module.GONE]
+    assert (done.state, done.photos, done.processed) == ("done", 1, 2)
+    assert [skipped.reason for skipped in done.skipped] == [job_module.DELETED_REASON]
 
 
 def test_keeps_upload_after_disk_read_error(service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch):
@@ -610,20 +617,20 @@ def test_keeps_upload_after_disk_read_error(service: Service, broken: Path, monk
 
 
 def test_keeps_unreadable_file_in_submitted_folder(service: Service, broken: Path):
-    (done,) = all_taken_in(service, [service.roots.own])
+    (done,) = all_taken_in(service, [service.allowed_paths.uploads])
     assert (done.state, done.skipped_count) == ("done", 1)
     assert broken.exists()
 
 
 def test_startup_deletes_only_old_partial_uploads(service: Service):
-    folder = service.roots.own / "ab"
+    folder = service.allowed_paths.uploads / "ab"
     folder.mkdir(parents=True)
     half, old = folder / ".familiar.half", folder / ".familiar.old"
     for path in (half, old):
         path.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         return jobs.all()
 
     assert running(service, work) == []
@@ -634,7 +641,7 @@ def test_startup_deletes_only_old_partial_uploads(service: Service):
 def test_moved_gallery_updates_upload_paths(service: Service, settings: Settings, folder: Path, tmp_path: Path):
     uploaded(service, tmp_path)
 
-    async def work(jobs: Jobs) -> list[Progress]:
+    async def work(jobs: JobQueue) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]
 
     running(service, work)

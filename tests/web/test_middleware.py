@@ -1,4 +1,4 @@
-"""What every answer carries, refusals among them, and what of a request is logged."""
+"""Headers of every response, including errors, and the request log."""
 
 import logging
 import re
@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from familiar.web.errors import MEDIA_TYPE
-from familiar.web.middleware import guarded
-from familiar.web.middleware.headers import POLICY, SAFE, SHUT_IN
+from familiar.web.middleware import wrap_app
+from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY, SECURITY_HEADERS
 from familiar.web.settings import Limits
-from support.middleware import BROWSER, CROSS, HOME, LOCKED, OPEN, TOKEN, browser, said_to
+from support.middleware import BASE_URL, BROWSER, CROSS, LOCKED, OPEN, TOKEN, browser, messages_of
 
 
 def test_every_response_has_security_headers() -> None:
@@ -34,11 +34,11 @@ def test_every_response_has_security_headers() -> None:
     ]
     assert [a.status_code for a in answers] == [200, 304, 421, 303, 401, 303, 413, 403]
     for answer in answers:
-        assert {name: answer.headers[name] for name in SAFE} == SAFE
+        assert {name: answer.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
         assert "Server" not in answer.headers
         cached = "max-age=60" if answer.status_code == 304 else "no-store"
         assert answer.headers["Cache-Control"] == cached
-    assert SAFE["Content-Security-Policy"] == (
+    assert SECURITY_HEADERS["Content-Security-Policy"] == (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
@@ -57,7 +57,7 @@ def test_error_is_html_for_browsers_and_json_for_programs() -> None:
             "type": "urn:familiar:problem:forged-request",
             "title": "Forbidden",
             "status": 403,
-            "detail": "another site asked for this change",
+            "detail": "this change was requested by a page of another site",
         }
 
 
@@ -78,9 +78,9 @@ def test_error_is_html_for_browsers_and_json_for_programs() -> None:
 def test_log_masks_private_parts_of_path(method: str, path: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "familiar.serve"):
         browser(OPEN).request(method, path, content=b"Rex" if method == "POST" else None)
-    told = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
-    assert len(told) == 1
-    assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", told[0])
+    messages = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
+    assert len(messages) == 1
+    assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", messages[0])
 
 
 def test_log_includes_route_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,8 +89,8 @@ def test_log_includes_route_name(caplog: pytest.LogCaptureFixture) -> None:
 
     routed = Starlette(routes=[Route("/api/v1/faces/{face}/image", image)])
     with caplog.at_level(logging.INFO, "familiar.serve"):
-        chain = guarded(routed, OPEN)
-        assert TestClient(chain, base_url=HOME).get("/api/v1/faces/12/image").text == "12"
+        chain = wrap_app(routed, OPEN)
+        assert TestClient(chain, base_url=BASE_URL).get("/api/v1/faces/12/image").text == "12"
     assert caplog.records[-1].getMessage().startswith("GET /api/v1/* image 200 ")
 
 
@@ -99,10 +99,10 @@ def test_app_error_returns_500_without_details_and_is_reraised(error: type[Excep
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
         raise error("a name")
 
-    chain = guarded(broken, OPEN)
+    chain = wrap_app(broken, OPEN)
     with pytest.raises(error):
-        TestClient(chain, base_url=HOME).get("/")
-    answer = TestClient(chain, base_url=HOME, raise_server_exceptions=False).get("/")
+        TestClient(chain, base_url=BASE_URL).get("/")
+    answer = TestClient(chain, base_url=BASE_URL, raise_server_exceptions=False).get("/")
     assert (answer.status_code, answer.json()["status"]) == (500, 500)
     assert "a name" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -114,15 +114,20 @@ def test_websockets_are_closed_and_lifespan_is_forwarded() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
         seen.append(scope["type"])
 
-    assert said_to(guarded(app, OPEN), {"type": "lifespan"}) == []
-    assert said_to(guarded(app, OPEN), {"type": "websocket"}) == [{"type": "websocket.close", "code": 1008}]
+    assert messages_of(wrap_app(app, OPEN), {"type": "lifespan"}) == []
+    assert messages_of(wrap_app(app, OPEN), {"type": "websocket"}) == [{"type": "websocket.close", "code": 1008}]
     assert seen == ["lifespan"]
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"), [(SHUT_IN, SHUT_IN), (SHUT_IN + "; script-src *", SAFE[POLICY]), ("", SAFE[POLICY])]
+    ("policy", "expected"),
+    [
+        (SANDBOX_POLICY, SANDBOX_POLICY),
+        (SANDBOX_POLICY + "; script-src *", SECURITY_HEADERS[CSP_HEADER]),
+        ("", SECURITY_HEADERS[CSP_HEADER]),
+    ],
 )
-def test_only_sandbox_policy_overrides_default_policy(said: str, kept: str) -> None:
-    page = HTMLResponse("a report", headers={POLICY: said})
-    answer = TestClient(guarded(page, OPEN), base_url=HOME).get("/")
-    assert answer.headers.get_list(POLICY) == [kept]
+def test_only_sandbox_policy_overrides_default_policy(policy: str, expected: str) -> None:
+    page = HTMLResponse("a report", headers={CSP_HEADER: policy})
+    answer = TestClient(wrap_app(page, OPEN), base_url=BASE_URL).get("/")
+    assert answer.headers.get_list(CSP_HEADER) == [expected]

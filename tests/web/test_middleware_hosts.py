@@ -1,4 +1,4 @@
-"""DNS rebinding: which names we answer to."""
+"""DNS rebinding: the accepted Host headers."""
 
 import ipaddress
 import re
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from familiar.web.middleware import guarded
+from familiar.web.middleware import wrap_app
 from familiar.web.settings import Settings
 from support.middleware import OPEN, SHARED, TOKEN, app, browser, scope_of, status_of
 
@@ -79,11 +79,11 @@ LABEL = st.from_regex(r"[A-Za-z0-9._\[\]:@/ -]{0,24}", fullmatch=True)
 def test_arbitrary_host_is_accepted_only_if_local(host: str) -> None:
     name, _ = re.fullmatch(r"(.*?)(:[0-9]{1,5})?", host, re.DOTALL).groups()  # pyright: ignore
     ours = name.lower() in ("localhost", "127.0.0.1") or (name[:1] + name[-1:] == "[]" and is_loopback(name[1:-1]))
-    status = status_of(guarded(app, OPEN), scope_of("GET", "/", [("Host", host)]))
+    status = status_of(wrap_app(app, OPEN), scope_of("GET", "/", [("Host", host)]))
     assert status == 200 if ours else status in (400, 421)
 
 
 @pytest.mark.parametrize("hosts", [[], ["localhost"] * 2, ["localhost", "evil.example"]])
 def test_rejects_missing_or_repeated_host_header(hosts: list[str]) -> None:
     scope = scope_of("GET", "/", [("Host", host) for host in hosts])
-    assert status_of(guarded(app, OPEN), scope) == 400
+    assert status_of(wrap_app(app, OPEN), scope) == 400

@@ -1,4 +1,4 @@
-"""Sockets that misbehave, at a real uvicorn: those that are silent, endless, deaf or too many."""
+"""Misbehaving connections to a real uvicorn: silent, endless, not reading, or too many."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from familiar.web.middleware import guarded, limits
-from familiar.web.middleware.http_protocol import UNREAD_BYTES, handshake
+from familiar.web.middleware import limits, wrap_app
+from familiar.web.middleware.http_protocol import MAX_UNPARSED_BYTES, make_protocol_factory
 from familiar.web.settings import Limits
 from support.middleware import CERTIFICATE, KEY, OPEN
 from support.tiers import small_and_exhaustive
@@ -30,7 +30,7 @@ PIECE = b"x" * 65_536
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """GET / answers at once, /large with 64 MB and /events for .8 seconds; POST says how much it read."""
+    """Answer GET / at once, /large with 64 MB and /events for 0.8 seconds; POST with the number of bytes read."""
     request = Request(scope, receive)
     if request.method == "POST":
         answer = PlainTextResponse(str(len(await request.body())))
@@ -50,14 +50,14 @@ async def pieces(many: int, piece: bytes, wait: float) -> AsyncIterator[bytes]:
 
 
 class Serving:
-    """A server in a thread of its own."""
+    """Run a server in its own thread."""
 
     def __init__(self, loop: str, limits: Limits, tls: ssl.SSLContext | None) -> None:
         config = uvicorn.Config(
-            guarded(app, replace(OPEN, limits=limits)),
+            wrap_app(app, replace(OPEN, limits=limits)),
             host="127.0.0.1",
             port=0,
-            http=handshake(limits, tls),
+            http=make_protocol_factory(limits, tls),
             loop=loop,  # pyright: ignore
             ws="none",
             lifespan="off",
@@ -102,25 +102,25 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """All that comes until the server closes; fails where it does not."""
-    said = b""
+    """Return all bytes until the server closes the connection; fail if it does not."""
+    received = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):
-            said += piece
-    return said
+            received += piece
+    return received
 
 
 def answer_of(connection: socket.socket, ending: bytes) -> bytes:
-    said = b""
-    while not said.endswith(ending):
+    received = b""
+    while not received.endswith(ending):
         piece = connection.recv(1 << 16)
-        assert piece, f"closed after {said!r}"
-        said += piece
-    return said
+        assert piece, f"closed after {received!r}"
+        received += piece
+    return received
 
 
 def sent_until_closed(connection: socket.socket, piece: bytes, wait: float = 0.0) -> int:
-    """How often `piece` could be sent."""
+    """Return how often `piece` could be sent."""
     connection.settimeout(0.001)
     end, times = time.monotonic() + PATIENCE, 0
     while time.monotonic() < end:
@@ -203,12 +203,12 @@ def test_closes_connection_when_unparsed_input_is_endless(served: Serving, endle
     first, piece = endless
     with served.connect() as connection:
         connection.sendall(first)
-        assert sent_until_closed(connection, piece) < 20 * UNREAD_BYTES / len(piece)
+        assert sent_until_closed(connection, piece) < 20 * MAX_UNPARSED_BYTES / len(piece)
 
 
 def test_accepts_many_heads_on_one_connection(served: Serving) -> None:
     with served.connect() as connection:
-        for _ in range(3 * UNREAD_BYTES // 8_000):
+        for _ in range(3 * MAX_UNPARSED_BYTES // 8_000):
             connection.sendall(GET[:-2] + b"A: " + b"x" * 8_000 + b"\r\n\r\n")
             answer_of(connection, b"hello")
 
@@ -230,11 +230,11 @@ def test_oversized_body_returns_413_and_closes_connection(
         with contextlib.suppress(OSError):
             for _ in range(100):
                 connection.sendall(b"10000\r\n" + PIECE + b"\r\n" if b"chunked" in head else PIECE)
-        said = rest_of(connection)
-    assert said.startswith(b"HTTP/1.1 413 ")
-    assert b"connection: close" in said
-    assert b"too-large" in said
-    assert b"server: uvicorn" in said, "to be turned off where uvicorn is started"
+        received = rest_of(connection)
+    assert received.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in received
+    assert b"too-large" in received
+    assert b"server: uvicorn" in received, "to be turned off where uvicorn is started"
 
 
 @pytest.mark.exhaustive
@@ -256,11 +256,11 @@ def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
 
 def test_rejects_connections_above_limit() -> None:
     with serving("asyncio", replace(QUICK, connections=3, header_seconds=PATIENCE)) as served:
-        kept = [served.connect() for _ in range(3)]
+        connections = [served.connect() for _ in range(3)]
         until(lambda: len(served.server.server_state.connections) == 3)
         with served.connect() as one_too_many:
             assert rest_of(one_too_many) == b""
-        for connection in kept:
+        for connection in connections:
             connection.sendall(GET)
             answer_of(connection, b"hello")
             connection.close()
@@ -337,19 +337,19 @@ def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.S
 @pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
-        kept = [served.connect() for _ in range(2)]
-        kept.append(speaking_tls(served.connect()))
+        connections = [served.connect() for _ in range(2)]
+        connections.append(speaking_tls(served.connect()))
         began = time.monotonic()
         for _ in range(5):
             with served.connect() as one_too_many:
                 assert rest_of(one_too_many) == b""
         assert time.monotonic() - began < 2.0, "closed at once"
-        kept[2].sendall(GET)
-        answer_of(kept[2], b"hello")
-        kept[0].close()
+        connections[2].sendall(GET)
+        answer_of(connections[2], b"hello")
+        connections[0].close()
         time.sleep(0.2)
         with speaking_tls(served.connect()) as welcome:
             welcome.sendall(GET)
             answer_of(welcome, b"hello")
-        for connection in kept:
+        for connection in connections:
             connection.close()

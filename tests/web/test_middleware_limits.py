@@ -1,4 +1,4 @@
-"""Too long, too large, too slow: what is refused before, while and after a body arrives."""
+"""Limits: requests that are too long, too large or too slow, before, during and after the body."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.web import api, pages
-from familiar.web.middleware import guarded, limits
-from familiar.web.middleware.limits import most_bytes
+from familiar.web.middleware import limits, wrap_app
+from familiar.web.middleware.limits import max_body_bytes
 from familiar.web.settings import Limits
 from support.middleware import LOCKED, OPEN, TOKEN, scope_of
 
@@ -27,24 +27,24 @@ CHUNKED = ("Transfer-Encoding", "chunked")
 Piece = tuple[float, bytes]  # seconds before it comes; what it brings
 
 
-class Told:
-    """What the app below saw of a request."""
+class Received:
+    """The messages that the app received of a request."""
 
     def __init__(self) -> None:
         self.body_bytes, self.outcome = 0, "asked for nothing"
 
 
-def reading(told: Told) -> ASGIApp:
+def reading(received: Received) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        told.outcome = "reads"
+        received.outcome = "reads"
         try:
             async for piece in Request(scope, receive).stream():
-                told.body_bytes += len(piece)
+                received.body_bytes += len(piece)
         except ClientDisconnect:
-            told.outcome = "told the client is gone"
+            received.outcome = "told the client is gone"
             await PlainTextResponse("there was an error parsing the body", 400)(scope, receive, send)
             raise
-        told.outcome = "read it all"
+        received.outcome = "read it all"
         await PlainTextResponse("done")(scope, receive, send)
 
     return app
@@ -61,30 +61,30 @@ def answer(
 ) -> list[Message]:
     """All that is sent back, which has to come within so many seconds. A body that does not end is never heard of
     again after its pieces."""
-    said: list[Message] = []
-    left = list(pieces)
+    messages: list[Message] = []
+    remaining = list(pieces)
 
     async def receive() -> Message:
-        if not left:
+        if not remaining:
             await asyncio.sleep(FOREVER)
-        wait, body = left.pop(0)
+        wait, body = remaining.pop(0)
         await asyncio.sleep(wait)
-        return {"type": "http.request", "body": body, "more_body": bool(left) or not ends}
+        return {"type": "http.request", "body": body, "more_body": bool(remaining) or not ends}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        messages.append(message)
 
     async def run() -> None:
-        await asyncio.wait_for(guarded(app, replace(OPEN, limits=bound))(scope, receive, send), within)
+        await asyncio.wait_for(wrap_app(app, replace(OPEN, limits=bound))(scope, receive, send), within)
 
     asyncio.run(run())
-    starts = [message["type"] == "http.response.start" for message in said]
-    assert starts == [True] + [False] * (len(said) - 1), "one answer, from its beginning"
-    assert [message.get("more_body", False) for message in said[1:]] == [True] * (len(said) - 2) + [False]
-    return said
+    starts = [message["type"] == "http.response.start" for message in messages]
+    assert starts == [True] + [False] * (len(messages) - 1), "one answer, from its beginning"
+    assert [message.get("more_body", False) for message in messages[1:]] == [True] * (len(messages) - 2) + [False]
+    return messages
 
 
-def post(path: str = "/api/v1/group", *headers: tuple[str, str]) -> Scope:
+def post(path: str = "/api/v1/cluster", *headers: tuple[str, str]) -> Scope:
     return scope_of("POST", path, [HOST, *headers])
 
 
@@ -120,10 +120,10 @@ def _short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rejects_oversized_head_or_invalid_content_length(scope: Scope, status: int) -> None:
-    told = Told()
-    said = answer(reading(told), SMALL, scope, [(0, b"")])
-    assert said[0]["status"] == status
-    assert (told.outcome == "read it all") == (status == 200), "the app is not even asked"
+    received = Received()
+    messages = answer(reading(received), SMALL, scope, [(0, b"")])
+    assert messages[0]["status"] == status
+    assert (received.outcome == "read it all") == (status == 200), "the app is not even asked"
 
 
 MULTIPART = ("Content-Type", "multipart/form-data; boundary=x")
@@ -141,7 +141,7 @@ JSON = ("Content-Type", "application/json")
         ("/search", ("Content-Type", "text/plain"), 1_000),
         ("/search", ("X-Content-Type", "image/jpeg"), 1_000),
         ("/undo", MULTIPART, 1_000),
-        ("/api/v1/group", JPEG, 1_000),
+        ("/api/v1/cluster", JPEG, 1_000),
         ("/api/v1/embedded", JPEG, 1_000),
         ("/login", MULTIPART, 1_000),
     ],
@@ -152,58 +152,58 @@ def test_body_limit_depends_on_path_and_content_type(
 ) -> None:
     for size, fits in ((most, True), (most + 1, False)):
         how = {"rightly": length(size), "too small": length(1), "not at all": CHUNKED}[announced]
-        told = Told()
-        said = answer(
-            reading(told),
+        received = Received()
+        messages = answer(
+            reading(received),
             SMALL,
             post(path, kind, how),
             [(0, b"x" * 500)] * (size // 500) + [(0, b"x")] * (size % 500),
         )
         if path == "/login":  # answered by the guard itself
-            assert said[0]["status"] == (415 if fits or announced != "rightly" else 413)
+            assert messages[0]["status"] == (415 if fits or announced != "rightly" else 413)
         else:
-            assert said[0]["status"] == (200 if fits else 413)
-            assert told.body_bytes <= most
+            assert messages[0]["status"] == (200 if fits else 413)
+            assert received.body_bytes <= most
 
 
 def test_endless_body_returns_413_and_closes_connection() -> None:
     endless = [(0.0, b"x" * 100)] * 1_000_000
     for headers in ([length(10**12)], [CHUNKED]):
-        told = Told()
-        said = answer(reading(told), SMALL, post("/", *headers), endless, ends=False)
-        assert said[0]["status"] == 413
-        assert (b"connection", b"close") in said[0]["headers"]
-        assert b"1,000 bytes" in said[1]["body"], "the whole answer comes before the rest is waited for"
-        assert told.body_bytes <= 1_000
+        received = Received()
+        messages = answer(reading(received), SMALL, post("/", *headers), endless, ends=False)
+        assert messages[0]["status"] == 413
+        assert (b"connection", b"close") in messages[0]["headers"]
+        assert b"1,000 bytes" in messages[1]["body"], "the whole answer comes before the rest is waited for"
+        assert received.body_bytes <= 1_000
 
 
 def test_early_response_closes_connection_with_unread_body() -> None:
-    said = answer(PlainTextResponse("no"), SMALL, post("/", length(500)), [(0, b"x" * 400), (0, b"x" * 100)])
-    assert [message.get("body") for message in said] == [None, b"no", b""]
-    assert (b"connection", b"close") in said[0]["headers"]
-    said = answer(PlainTextResponse("yes"), SMALL, post("/", length(0)))
-    assert (b"connection", b"close") not in said[0]["headers"], "there was no body"
+    messages = answer(PlainTextResponse("no"), SMALL, post("/", length(500)), [(0, b"x" * 400), (0, b"x" * 100)])
+    assert [message.get("body") for message in messages] == [None, b"no", b""]
+    assert (b"connection", b"close") in messages[0]["headers"]
+    messages = answer(PlainTextResponse("yes"), SMALL, post("/", length(0)))
+    assert (b"connection", b"close") not in messages[0]["headers"], "there was no body"
 
 
 @pytest.mark.parametrize("before", [[], [(0.0, b"x")], [(0.0, b"x" * 400)] * 2])
 def test_stalled_body_returns_408(before: list[Piece]) -> None:
-    told = Told()
+    received = Received()
     quick = replace(SMALL, chunk_seconds=0.05)
-    said = answer(reading(told), quick, post("/", length(900)), before, ends=False)
-    assert said[0]["status"] == 408
-    assert told.outcome == "told the client is gone"
+    messages = answer(reading(received), quick, post("/", length(900)), before, ends=False)
+    assert messages[0]["status"] == 408
+    assert received.outcome == "told the client is gone"
 
 
 def test_slow_body_returns_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SLOWEST_BYTES_A_SECOND", 500)
-    told = Told()
+    monkeypatch.setattr(limits, "MIN_BYTES_PER_SECOND", 500)
+    received = Received()
     quick = replace(SMALL, chunk_seconds=0.5)
     dripping = [(0.1, b"x")] * 200  # each in time, at 10 bytes a second
-    said = answer(reading(told), quick, post("/", length(900)), dripping)
-    assert said[0]["status"] == 408
-    assert told.body_bytes < 10
+    messages = answer(reading(received), quick, post("/", length(900)), dripping)
+    assert messages[0]["status"] == 408
+    assert received.body_bytes < 10
     steady = [(0.1, b"x" * 100)] * 7  # 1,000 bytes a second
-    assert answer(reading(told), quick, post("/", length(700)), steady)[0]["status"] == 200
+    assert answer(reading(received), quick, post("/", length(700)), steady)[0]["status"] == 200
 
 
 async def sleeping(scope: Scope, receive: Receive, send: Send) -> None:
@@ -220,16 +220,16 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG
 @pytest.mark.parametrize("headers", [[], [length(1)]])
 def test_slow_response_returns_503(app: ASGIApp, headers: list[tuple[str, str]]) -> None:
     quick = replace(SMALL, request_seconds=0.05)
-    said = answer(app, quick, post("/", *headers), [(0, b"x")])
-    assert said[0]["status"] == 503
-    assert b"too-slow" in said[1]["body"]
+    messages = answer(app, quick, post("/", *headers), [(0, b"x")])
+    assert messages[0]["status"] == 503
+    assert b"too-slow" in messages[1]["body"]
 
 
 def test_request_timeout_excludes_body_upload() -> None:
-    told = Told()
+    received = Received()
     quick = replace(SMALL, request_seconds=0.4)
-    said = answer(reading(told), quick, post("/", length(4)), [(0.2, b"x")] * 4)
-    assert (said[0]["status"], told.body_bytes) == (200, 4)
+    messages = answer(reading(received), quick, post("/", length(4)), [(0.2, b"x")] * 4)
+    assert (messages[0]["status"], received.body_bytes) == (200, 4)
 
 
 def test_event_stream_may_exceed_request_timeout() -> None:
@@ -242,8 +242,8 @@ def test_event_stream_may_exceed_request_timeout() -> None:
         await StreamingResponse(three(), media_type="text/event-stream")(scope, receive, send)
 
     quick = replace(SMALL, request_seconds=0.4, chunk_seconds=0.4)
-    said = answer(events, quick, scope_of("GET", "/api/v1/jobs/1/events", [HOST]))
-    assert [message["body"] for message in said[1:]] == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b""]
+    messages = answer(events, quick, scope_of("GET", "/api/v1/jobs/1/events", [HOST]))
+    assert [message["body"] for message in messages[1:]] == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b""]
 
 
 def test_write_completes_after_request_times_out() -> None:
@@ -257,14 +257,14 @@ def test_write_completes_after_request_times_out() -> None:
         await asyncio.shield(asyncio.ensure_future(write()))
 
     async def run() -> None:
-        said: list[Message] = []
+        messages: list[Message] = []
 
         async def send(message: Message) -> None:
-            said.append(message)
+            messages.append(message)
 
         bound = replace(SMALL, request_seconds=0.02)
-        await guarded(app, replace(OPEN, limits=bound))(post(), lambda: asyncio.sleep(FOREVER), send)  # pyright: ignore
-        assert said[0]["status"] == 503
+        await wrap_app(app, replace(OPEN, limits=bound))(post(), lambda: asyncio.sleep(FOREVER), send)  # pyright: ignore
+        assert messages[0]["status"] == 503
         assert not written
         await asyncio.sleep(0.2)
 
@@ -273,18 +273,20 @@ def test_write_completes_after_request_times_out() -> None:
 
 
 def test_upload_limit_applies_exactly_to_file_endpoints() -> None:
-    asked_for = FastAPI()
-    asked_for.include_router(api.router)
-    asked_for.include_router(pages.router, include_in_schema=True)
-    for path, methods in asked_for.openapi()["paths"].items():
-        kinds = {kind for told in methods.values() for kind in told.get("requestBody", {}).get("content", {})}
-        most = most_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
-        assert most == (SMALL.upload_bytes if "multipart/form-data" in kinds else SMALL.json_bytes), path
+    application = FastAPI()
+    application.include_router(api.router)
+    application.include_router(pages.router, include_in_schema=True)
+    for path, methods in application.openapi()["paths"].items():
+        media_types = {
+            kind for received in methods.values() for kind in received.get("requestBody", {}).get("content", {})
+        }
+        most = max_body_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
+        assert most == (SMALL.upload_bytes if "multipart/form-data" in media_types else SMALL.json_bytes), path
 
 
 def test_total_body_bytes_are_bounded_across_requests():
-    """Three of 400 bytes where 1,000 may be held: the third is told so, and when they are done there is room again."""
-    bound = replace(SMALL, held_bytes=1_000)
+    """Of three bodies of 400 bytes with a limit of 1,000 the third is refused; after the others there is room again."""
+    bound = replace(SMALL, total_body_bytes=1_000)
     release = asyncio.Event()
     counts: list[int] = []
 
@@ -294,10 +296,10 @@ def test_total_body_bytes_are_bounded_across_requests():
         await release.wait()
         await PlainTextResponse("done")(scope, receive, send)
 
-    chain = guarded(holding, replace(OPEN, limits=bound))
+    chain = wrap_app(holding, replace(OPEN, limits=bound))
 
     async def post() -> int:
-        said: list[Message] = []
+        messages: list[Message] = []
         pieces = [{"type": "http.request", "body": b"x" * 400, "more_body": False}]
 
         async def receive() -> Message:
@@ -307,11 +309,11 @@ def test_total_body_bytes_are_bounded_across_requests():
             raise AssertionError
 
         async def send(message: Message) -> None:
-            said.append(message)
+            messages.append(message)
 
         with contextlib.suppress(ClientDisconnect):
             await chain(scope_of("POST", "/api/v1/x", [HOST, ("Content-Length", "400")]), receive, send)
-        return said[0]["status"]
+        return messages[0]["status"]
 
     async def run() -> tuple[list[int], int]:
         first = [asyncio.ensure_future(post()) for _ in range(2)]
@@ -328,12 +330,12 @@ def test_total_body_bytes_are_bounded_across_requests():
 def test_discarded_bodies_do_not_use_memory_budget(
     headers: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not ask sends as much as may be held, and is read on for a while; another is served meanwhile."""
+    """A refused client sends as much as the limit allows, and is read for a while; another is served then."""
     monkeypatch.setattr(limits, "LINGER_SECONDS", 0.5)
-    chain = guarded(reading(Told()), replace(LOCKED, limits=replace(SMALL, held_bytes=800)))
+    chain = wrap_app(reading(Received()), replace(LOCKED, limits=replace(SMALL, total_body_bytes=800)))
 
     async def ask(pieces: list[bytes], *headers: tuple[str, str]) -> int:
-        said: list[Message] = []
+        messages: list[Message] = []
 
         async def receive() -> Message:
             if not pieces:
@@ -341,11 +343,11 @@ def test_discarded_bodies_do_not_use_memory_budget(
             return {"type": "http.request", "body": pieces.pop(0), "more_body": True}
 
         async def send(message: Message) -> None:
-            said.append(message)
+            messages.append(message)
 
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(chain(post("/api/v1/group", *headers), receive, send), 0.3)
-        return said[0]["status"]
+            await asyncio.wait_for(chain(post("/api/v1/cluster", *headers), receive, send), 0.3)
+        return messages[0]["status"]
 
     async def run() -> tuple[int, int]:
         refused = asyncio.ensure_future(ask([b"x" * 100] * 9, *headers))
@@ -359,7 +361,7 @@ def test_discarded_bodies_do_not_use_memory_budget(
         async def send(message: Message) -> None:
             answers.append(message)
 
-        await chain(post("/api/v1/group", length(100), signed), whole, send)
+        await chain(post("/api/v1/cluster", length(100), signed), whole, send)
         return await refused, answers[0]["status"]
 
     assert asyncio.run(run()) == (401, 200)
@@ -378,6 +380,6 @@ def test_discards_no_more_bytes_than_body_limit(monkeypatch: pytest.MonkeyPatch)
     async def send(message: Message) -> None:  # noqa: ARG001
         await asyncio.sleep(0)
 
-    chain = guarded(reading(Told()), replace(LOCKED, limits=SMALL))
+    chain = wrap_app(reading(Received()), replace(LOCKED, limits=SMALL))
     asyncio.run(asyncio.wait_for(chain(post("/", CHUNKED), receive, send), 5))
     assert read == SMALL.json_bytes

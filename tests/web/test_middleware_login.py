@@ -1,4 +1,4 @@
-"""The token: who brings it, who does not, and where the login page leads."""
+"""Login: requests with and without the token, and the redirects of the login page."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from familiar.web.errors import MEDIA_TYPE
 from familiar.web.middleware.login import local_path
-from support.middleware import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
+from support.middleware import BASE_URL, BROWSER, COOKIE, CROSS, LOCKED, TOKEN, browser
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "",
         "Bearer",
@@ -29,18 +29,18 @@ from support.middleware import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, brow
         "Bearer \xff\xfe",
     ],
 )
-def test_rejects_wrong_token(said: str) -> None:
+def test_rejects_wrong_token(text: str) -> None:
     client = browser(LOCKED)
-    answer = client.get("/api/v1/faces", headers={b"Authorization": said.encode("latin-1")})
+    answer = client.get("/api/v1/faces", headers={b"Authorization": text.encode("latin-1")})
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert answer.headers["Content-Type"] == MEDIA_TYPE
     assert answer.json()["status"] == 401
 
 
-@pytest.mark.parametrize("said", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER  {TOKEN} "])
-def test_accepts_valid_bearer_token(said: str) -> None:
-    assert browser(LOCKED).get("/api/v1/faces", headers={"Authorization": said}).status_code == 200
+@pytest.mark.parametrize("text", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER  {TOKEN} "])
+def test_accepts_valid_bearer_token(text: str) -> None:
+    assert browser(LOCKED).get("/api/v1/faces", headers={"Authorization": text}).status_code == 200
 
 
 def test_rejects_two_authorization_headers() -> None:
@@ -120,10 +120,10 @@ def test_rejects_cross_site_login() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "null"}, {"Origin": HOME}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
+    "headers", [{"Origin": "null"}, {"Origin": BASE_URL}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
 )
 def test_login_accepts_null_or_same_origin(headers: dict[str, str]) -> None:
-    """Its form is a plain one, and its page sends no referrer: so browsers say Origin: null."""
+    """The login form is plain and its page sends no referrer, so browsers send Origin: null."""
     assert COOKIE in browser(LOCKED).post("/login", data={"token": TOKEN}, headers=headers).cookies
 
 
@@ -153,26 +153,26 @@ EVIL_NEXT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", EVIL_NEXT)
-def test_login_ignores_unsafe_next_path(said: str) -> None:
+@pytest.mark.parametrize("text", EVIL_NEXT)
+def test_login_ignores_unsafe_next_path(text: str) -> None:
     client = browser(LOCKED)
-    answer = client.post("/login", data={"token": TOKEN, "next": said})
+    answer = client.post("/login", data={"token": TOKEN, "next": text})
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
-    answer = client.post("/login", data={"token": "wrong", "next": said})
+    answer = client.post("/login", data={"token": "wrong", "next": text})
     assert answer.headers["Location"] == "/login?wrong=1"
 
 
-def as_a_browser_reads(said: str) -> str:
-    """The WHATWG URL parser's first steps: what it strips, and the slash it takes a backslash for."""
-    return re.sub("[\t\n\r]", "", said.strip("".join(map(chr, range(33))))).replace("\\", "/")
+def as_a_browser_reads(text: str) -> str:
+    """The first steps of the WHATWG URL parser: stripped characters, and backslashes read as slashes."""
+    return re.sub("[\t\n\r]", "", text.strip("".join(map(chr, range(33))))).replace("\\", "/")
 
 
 @given(st.one_of(st.text(), st.from_regex(r"[/\\\s:a-z%@.]{1,12}", fullmatch=True)))
-def test_local_path_never_leads_to_another_site(said: str) -> None:
-    kept = local_path(said)
-    assert kept in (said, "/")
-    read = as_a_browser_reads(kept)
-    assert read == kept
+def test_local_path_never_leads_to_another_site(text: str) -> None:
+    path = local_path(text)
+    assert path in (text, "/")
+    read = as_a_browser_reads(path)
+    assert read == path
     assert urlsplit(read)[:2] == ("", "")
     assert not read.startswith("//")
 

@@ -1,4 +1,4 @@
-"""How often one address may ask, and how much of it is remembered."""
+"""Rate limits per address, and their memory."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.web.errors import Refused
-from familiar.web.middleware import guarded
-from familiar.web.middleware.rate import Buckets, asking
+from familiar.web.errors import HttpProblem
+from familiar.web.middleware import wrap_app
+from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.settings import Limits, Settings
 from support.middleware import BROWSER, LOCKED, OPEN, TOKEN, Clock, app, browser, scope_of, status_of
 
-FEW = Limits(requests_a_minute=6, wrong_tokens_a_minute=3)
+FEW = Limits(requests_per_minute=6, wrong_tokens_per_minute=3)
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -51,7 +51,7 @@ def test_loopback_is_not_rate_limited(address: str) -> None:
 @pytest.mark.parametrize("how", ["login", "bearer", "both"])
 def test_wrong_tokens_are_limited_without_blocking_right_token(address: str, how: str) -> None:
     clock = Clock()
-    client = browser(replace(LOCKED, limits=Limits(wrong_tokens_a_minute=3)), clock, address=address)
+    client = browser(replace(LOCKED, limits=Limits(wrong_tokens_per_minute=3)), clock, address=address)
 
     def guess(token: str, number: int) -> int:
         if how == "login" or (how == "both" and number % 2):
@@ -78,7 +78,7 @@ def test_session_survives_wrong_logins_from_same_address() -> None:
 
 
 def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
-    chain = guarded(app, limited(LOCKED), Clock())
+    chain = wrap_app(app, limited(LOCKED), Clock())
 
     def statuses(client: str) -> list[int]:
         headers = [("Host", "localhost"), *SIGNED.items()]
@@ -98,7 +98,7 @@ def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
 @pytest.mark.slow
 def test_bucket_count_is_bounded() -> None:
     clock = Clock()
-    buckets = Buckets(3, clock, most=100)
+    buckets = TokenBuckets(3, clock, max_keys=100)
     for _ in range(3):
         buckets.take("the busy one")
     for number in range(10_000):
@@ -106,7 +106,7 @@ def test_bucket_count_is_bounded() -> None:
         if number % 50 == 0:  # once would do to be remembered
             buckets.take("the busy one")
     assert len(buckets) == 100
-    with pytest.raises(Refused):
+    with pytest.raises(HttpProblem):
         buckets.require("the busy one", "not forgotten, since it never stopped")
     clock.now += 20
     buckets.require("the busy one", "to be refused does not make it wait for longer")
@@ -118,13 +118,13 @@ def test_bucket_count_is_bounded() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60), st.integers(1, 50))
 def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_minute: int) -> None:
     clock = Clock()
-    buckets, began, taken = Buckets(a_minute, clock), clock.now, 0
+    buckets, began, taken = TokenBuckets(a_minute, clock), clock.now, 0
     waits: list[int | None] = []
     for wait, backwards in steps:
         clock.now += -wait if backwards else wait
         try:
             buckets.require("a", "")
-        except Refused as error:
+        except HttpProblem as error:
             waits.append(error.retry_seconds)
         else:
             buckets.take("a")
@@ -136,5 +136,5 @@ def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_
 
 @given(st.ip_addresses(v=6))
 def test_ipv6_client_key_is_loopback_prefix_or_ipv4(address: object) -> None:
-    who = asking({"client": (str(address), 1)})
-    assert who == "this machine" or "/64" in who or "." in who
+    key = client_key({"client": (str(address), 1)})
+    assert key == "this machine" or "/64" in key or "." in key

@@ -1,4 +1,4 @@
-"""Session cookies: made by us, for as long as we said, and not after they were ended."""
+"""Session cookies: signature, expiry and revocation."""
 
 import re
 from dataclasses import replace
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.web.middleware.session import LIFE_SECONDS, MOST_ENDED, Sessions
+from familiar.web.middleware.session import LIFETIME_SECONDS, MAX_REVOKED, Sessions
 from familiar.web.settings import Settings
-from support.middleware import BROWSER, COOKIE, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
+from support.middleware import BASE_URL, BROWSER, COOKIE, LOCKED, OPEN, TOKEN, Clock, browser, session_of
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def logged_in(clock: Clock) -> TestClient:
 
 
 def test_cookie_is_strict_and_secure_over_https() -> None:
-    for base_url, secure in ((HOME, False), ("https://localhost:8000", True)):
+    for base_url, secure in ((BASE_URL, False), ("https://localhost:8000", True)):
         given_cookies = (
             browser(LOCKED, base_url=base_url).post("/login", data={"token": TOKEN}).headers["Set-Cookie"],
             browser(OPEN, base_url=base_url).get("/", headers=BROWSER).headers["Set-Cookie"],
@@ -80,7 +80,7 @@ def test_rejects_tampered_cookie(logged_in: TestClient) -> None:
 
 def test_session_expires(logged_in: TestClient, clock: Clock) -> None:
     cookie = {"Cookie": f"{COOKIE}={logged_in.cookies[COOKIE]}"}
-    clock.now += LIFE_SECONDS - 1
+    clock.now += LIFETIME_SECONDS - 1
     assert logged_in.get("/", headers=cookie).status_code == 200
     clock.now += 1
     assert logged_in.get("/", headers=cookie).status_code == 401
@@ -115,25 +115,25 @@ def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
     old = sessions.begin()
     sessions.end(old)
     sessions.end(old)
-    assert len(sessions._ended) == 1
-    clock.now += LIFE_SECONDS
+    assert len(sessions._revoked) == 1
+    clock.now += LIFETIME_SECONDS
     last = sessions.begin()
     sessions.end(last)
-    assert list(sessions._ended) == [last.key], "the old one would have ended by now"
-    sessions._ended |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MOST_ENDED)}
+    assert list(sessions._revoked) == [last.key], "the old one would have ended by now"
+    sessions._revoked |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MAX_REVOKED)}
     sessions.end(last)
-    assert len(sessions._ended) == MOST_ENDED
-    assert old.key not in sessions._ended
-    assert last.key in sessions._ended
-    assert f"{0:032x}" not in sessions._ended, "of those that fit, it would have ended first"
+    assert len(sessions._revoked) == MAX_REVOKED
+    assert old.key not in sessions._revoked
+    assert last.key in sessions._revoked
+    assert f"{0:032x}" not in sessions._revoked, "of those that fit, it would have ended first"
 
 
 def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:
     other = browser(replace(OPEN, gallery=Path("other album")), clock)
     page = other.get("/", headers=BROWSER)
-    mine = browser(OPEN, clock)
-    mine.cookies = other.cookies  # to the browser both are localhost
-    mine.get("/", headers=BROWSER)
-    assert len(mine.cookies) == 2
-    headers = {"Origin": HOME, "X-CSRF-Token": page.text}
-    assert other.post("/api/v1/group", headers=headers).status_code == 200
+    client = browser(OPEN, clock)
+    client.cookies = other.cookies  # to the browser both are localhost
+    client.get("/", headers=BROWSER)
+    assert len(client.cookies) == 2
+    headers = {"Origin": BASE_URL, "X-CSRF-Token": page.text}
+    assert other.post("/api/v1/cluster", headers=headers).status_code == 200

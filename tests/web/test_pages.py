@@ -1,4 +1,4 @@
-"""What every page has in common, the album and the login page: what is shown to whom, and that nothing is a script."""
+"""Common parts of all pages, the album and the login page; escaping and access."""
 
 import dataclasses
 import re
@@ -15,30 +15,30 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
-from familiar.web.jobs import Jobs, Progress, Skipped
+from familiar.web.jobs import JobQueue, Progress, SkippedPhoto
 from familiar.web.pages import album
-from familiar.web.pages.render import NAV, UNDO
+from familiar.web.pages.render import NAV, UNDO_LABELS
 from familiar.web.server import STATIC
 from support import color_album
-from support.html import BROWSER, Answer, Page, compared, search, text_of
+from support.html import BROWSER, Answer, Page, post_compare, post_search, text_of
 
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 ASKING = ("/search", "/compare")
 WHERE = [path for _, _, path in NAV]
-PAGES = ("/", "/album", "/individuals", "/individuals/1", "/individuals?tab=unknown", "/photos/1", "/questions",
+PAGES = ("/", "/album", "/individuals", "/individuals/1", "/individuals?tab=unassigned", "/photos/1", "/questions",
          "/search", "/compare", "/model", "/login", "/login?wrong=1", "/nothing-there")  # fmt: skip
-State = Literal["waiting", "looking", "grouping", "done", "stopped", "failed"]
+State = Literal["waiting", "processing", "clustering", "done", "stopped", "failed"]
 
 
 def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
-    """Every page there is, those that answer a form with them."""
+    """Return every page, including the results of forms."""
     pages = {path: client.get(path, headers=BROWSER) for path in PAGES}
-    session = next(one for one in Page(client.get("/").text).all("meta") if one.get("name") == "csrf")
+    session = next(element for element in Page(client.get("/").text).all("meta") if element.get("name") == "csrf")
     client.headers["X-CSRF-Token"] = session["content"]
-    pages["found"] = search(client, photos[0])
-    pages["compared"] = compared(client, photos[0], photos[4])
+    pages["found"] = post_search(client, photos[0])
+    pages["compared"] = post_compare(client, photos[0], photos[4])
     return pages
 
 
@@ -49,12 +49,12 @@ def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
 @pytest.mark.parametrize("kind", ["as it is", "read only", "without a model", "with a token"])
 def test_pages_have_no_inline_scripts_or_styles(serving: Callable[..., TestClient], photos: list[Path], kind: str):
     token = "a long enough token"
-    said = {
+    changes = {
         "read only": {"read_only": True},
         "without a model": {"model": None},
         "with a token": {"token": token},
     }
-    client = serving(**said.get(kind, {}))
+    client = serving(**changes.get(kind, {}))
     if kind == "with a token":
         client.headers["Authorization"] = f"Bearer {token}"
     for path, answer in answered(client, photos).items():
@@ -70,7 +70,7 @@ def test_pages_have_no_inline_scripts_or_styles(serving: Callable[..., TestClien
             for address in addresses:
                 assert address.startswith(("/", "#", "data:image/png;base64,")), (path, tag)
                 assert not address.startswith("//"), (path, tag)
-        assert all(one["src"].startswith("/static/") for one in page.all("script")), path
+        assert all(element["src"].startswith("/static/") for element in page.all("script")), path
 
 
 def test_pages_have_valid_headings_labels_and_ids(client: TestClient, photos: list[Path]):
@@ -84,7 +84,7 @@ def test_pages_have_valid_headings_labels_and_ids(client: TestClient, photos: li
         assert all("alt" in picture for picture in page.all("img")), path
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(ids) == len(set(ids)), path
-        assert {"said", "wrong", "content"} <= set(ids), path
+        assert {"status", "error", "content"} <= set(ids), path
         labeled = {label["for"] for label in page.all("label") if "for" in label}
         for field in page.all("input"):
             named = field.get("id") in labeled or "aria-label" in field or "in a label" in field
@@ -107,11 +107,11 @@ def test_navigation_marks_current_page(client: TestClient, path: str, where: str
 
 def test_static_assets_are_served_and_self_contained(client: TestClient):
     page = Page(client.get("/").text)
-    asked = [one["src"] for one in page.all("script")] + [
-        one["href"] for one in page.all("link") if one["rel"] in ("stylesheet", "icon")
+    urls = [element["src"] for element in page.all("script")] + [
+        element["href"] for element in page.all("link") if element["rel"] in ("stylesheet", "icon")
     ]
-    assert len(asked) == 6
-    for path in asked:
+    assert len(urls) == 6
+    for path in urls:
         assert client.get(path).status_code == 200, path
     styles = "".join(path.read_text() for path in STATIC.glob("*.css"))
     assert "url(" not in styles
@@ -121,15 +121,15 @@ def test_static_assets_are_served_and_self_contained(client: TestClient):
 
 def test_undo_form_names_last_decision_and_return_page(client: TestClient, folder: Path):
     page = client.get("/individuals?tab=unnamed")
-    button = next(one for one in Page(page.text).all("button") if one.get("id") == "undo")
+    button = next(element for element in Page(page.text).all("button") if element.get("id") == "undo")
     assert "Undo grouping" in " ".join(page.text.split())
     assert "disabled" not in button
-    form = next(one for one in Page(page.text).all("form") if one["action"] == "/undo")
+    form = next(element for element in Page(page.text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: grouping."
-    assert "groups come apart" in form["hx-confirm"]
+    assert "groups are dissolved" in form["hx-confirm"]
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
-    form = next(one for one in Page(client.get("/model").text).all("form") if one["action"] == "/undo")
+    form = next(element for element in Page(client.get("/model").text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: naming."
     assert "hx-confirm" not in form
     with Gallery.open(folder) as gallery:
@@ -137,14 +137,15 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
     assert 'name="back" value="/individuals?tab=unnamed"' in page.text
     with Gallery.open(folder) as gallery:
         undo(gallery)
-    button = next(one for one in Page(client.get("/model").text).all("button") if one.get("id") == "undo")
+    button = next(element for element in Page(client.get("/model").text).all("button") if element.get("id") == "undo")
     assert "disabled" in button
 
 
 def test_each_decision_kind_has_undo_text():
-    decide = re.compile(r'with decision\(gallery, "([^"]+)"')
-    kinds = {kind for path in Path(undo_log.__file__).parent.glob("*.py") for kind in decide.findall(path.read_text())}
-    assert kinds == set(UNDO)
+    decision_call = re.compile(r'with decision\(gallery, "([^"]+)"')
+    files = Path(undo_log.__file__).parents[1].rglob("*.py")
+    decision_kinds = {kind for path in files for kind in decision_call.findall(path.read_text())}
+    assert decision_kinds == set(UNDO_LABELS)
 
 
 def test_hostile_names_are_escaped(
@@ -154,15 +155,15 @@ def test_hostile_names_are_escaped(
         name_identity(gallery, 1, HOSTILE)
         with gallery.writing() as connection:
             connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
-    failed = Progress("1", "failed", skipped=(Skipped(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
-    monkeypatch.setattr(Jobs, "all", lambda _: [failed])
+    failed = Progress("1", "failed", skipped=(SkippedPhoto(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
+    monkeypatch.setattr(JobQueue, "all", lambda _: [failed])
     for answer, times in (
         (
             client.get("/album"),
             4 + 1 + 3,
         ),  # four photos of #1, a photo's name, a job's photo, reason and error
-        (search(client, photos[0], HOSTILE), 3),
-        (compared(client, photos[0], photos[1], HOSTILE), 2),
+        (post_search(client, photos[0], HOSTILE), 3),
+        (post_compare(client, photos[0], photos[1], HOSTILE), 2),
     ):
         assert "<img src=x" not in answer.text
         assert answer.text.count(escape(HOSTILE).replace("&#x27;", "&#39;")) >= times
@@ -178,10 +179,10 @@ def test_not_found_message_depends_on_client_type(client: TestClient, folder: Pa
     assert swapped.status_code == 404
     assert swapped.json()["detail"] == "the album has no photo 4711"
     hinted = client.get("/individuals/4711", headers=BROWSER | {"HX-Request": "true", "HX-Boosted": "true"})
-    assert hinted.json()["detail"] == "the album knows no '#4711'; give a name, or a number such as #12"
+    assert hinted.json()["detail"] == "the album has no identity '#4711'; give a name, or a number such as #12"
     program = client.get("/api/v1/photos/4711").json()["detail"]
     assert program == f"{folder}: has no photo 4711"
-    assert "leads nowhere" in text_of(client.get("/nothing", headers=BROWSER))
+    assert "There is no page at this address" in text_of(client.get("/nothing", headers=BROWSER))
 
 
 def test_read_only_pages_have_no_write_forms(serving: Callable[..., TestClient], folder: Path, photos: list[Path]):
@@ -203,7 +204,7 @@ def test_pages_without_model_show_start_command(serving: Callable[..., TestClien
         answer = client.get(path)
         assert "familiar serve GALLERY --model MODEL" in text_of(answer), path
         assert 'type="file"' not in answer.text, path
-    assert search(client, photos[0]).status_code == compared(client, photos[0], photos[1]).status_code == 409
+    assert post_search(client, photos[0]).status_code == post_compare(client, photos[0], photos[1]).status_code == 409
 
 
 # --- Album ------------------------------------------------------------------------------------------------------------
@@ -241,12 +242,12 @@ def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, fold
     assert answer.status_code == 202
     (skipped,) = answer.json()["skipped"]
     assert skipped["name"] == HOSTILE
-    assert skipped["reason"].startswith("no photo")
+    assert skipped["reason"].startswith("not a photo")
     number = answer.json()["number"]
     with client.stream("GET", f"/api/v1/jobs/{number}/events") as events:
         assert '"done"' in [*events.iter_lines()][-2]  # it ends with the job
     page = client.get("/album")
-    assert "Taken in" in text_of(page)
+    assert "Done" in text_of(page)
     assert "1 photo skipped, and why" in text_of(page)
     assert "10 photos with 10 faces" in text_of(page)
     assert len(list((folder / "photos").iterdir())) == 1
@@ -255,7 +256,7 @@ def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, fold
 def test_upload_without_valid_photo_starts_no_job(client: TestClient):
     answer = client.post("/api/v1/photos", files=[("files", ("a.png", b"no photo"))])
     assert answer.status_code == 415
-    assert answer.json()["detail"].startswith("a.png: no photo")
+    assert answer.json()["detail"].startswith("a.png: not a photo")
     assert client.get("/api/v1/jobs").json() == []
 
 
@@ -263,50 +264,52 @@ def test_folder_form_starts_job_and_rejects_outside_roots(client: TestClient, ph
     assert str(photos[0].parent) in client.get("/album").text
     sent = client.post("/album/folder", data={"folder": f" {photos[0].parent} "}, follow_redirects=False)
     assert (sent.status_code, sent.headers["location"]) == (303, "/album")
-    assert client.get("/api/v1/jobs").json()[0]["state"] in ("waiting", "looking", "grouping", "done")
+    assert client.get("/api/v1/jobs").json()[0]["state"] in ("waiting", "processing", "clustering", "done")
     assert client.post("/album/folder", data={"folder": "/etc"}).status_code == 403
 
 
 @pytest.mark.parametrize(
     ("state", "says"),
-    [("waiting", "Waiting for the photos before these"), ("looking", "Looking at the photos"),
-     ("grouping", "Putting the faces into groups"), ("done", "Taken in"), ("stopped", "Stopped"),
+    [("waiting", "Waiting for the previous photos"), ("processing", "Processing the photos"),
+     ("clustering", "Grouping the faces"), ("done", "Done"), ("stopped", "Stopped"),
      ("failed", "Failed")],
 )  # fmt: skip
 def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.MonkeyPatch, state: State, says: str):
-    skipped = tuple(Skipped(f"bad{number}.jpg", "is cut short") for number in range(200))
+    skipped = tuple(SkippedPhoto(f"bad{number}.jpg", "is cut short") for number in range(200))
     job = Progress(
-        "17", state, found=1234, looked=1000, photos=700, faces=2345, without_face=5, known=6,
+        "17", state, total=1234, processed=1000, photos=700, faces=2345, without_face=5, known=6,
         skipped=skipped, skipped_count=201, new_individuals=78, error="the disk is full" if state == "failed" else None,
     )  # fmt: skip
-    monkeypatch.setattr(Jobs, "all", lambda _: [job])
+    monkeypatch.setattr(JobQueue, "all", lambda _: [job])
     answer = client.get("/album")
-    page, said = Page(answer.text), text_of(answer)
-    assert says in said
-    assert (
-        "Looked at 1,000 of 1,234 Faces 2,345 New individuals 78 Without a face 5 Known already 6 Skipped 201" in said
-    )
-    assert "bad199.jpg is cut short and 1 other" in said
-    assert ("the disk is full" in said) == (state == "failed")
-    assert ("Undo takes the grouping back, not the photos" in said) == (state == "done")
+    page, text = Page(answer.text), text_of(answer)
+    assert says in text
+    assert "Processed 1,000 of 1,234 Faces 2,345 New individuals 78 Without a face 5 Already here 6 Skipped 201" in text
+    assert "bad199.jpg is cut short and 1 other" in text
+    assert ("the disk is full" in text) == (state == "failed")
+    assert ("Undo reverts the grouping, not the photos" in text) == (state == "done")
     live = [attributes for _, attributes in page.elements if "data-job-live" in attributes]
-    assert [one["data-job-live"] for one in live] == (["17"] if state in ("waiting", "looking", "grouping") else [])
+    assert [element["data-job-live"] for element in live] == (
+        ["17"] if state in ("waiting", "processing", "clustering") else []
+    )
     fields = {attributes["data-field"] for _, attributes in page.elements if "data-field" in attributes}
     assert fields <= {field.name for field in dataclasses.fields(Progress)}
     bars = [bar for bar in page.all("progress") if bar.get("id") != "upload"]
     assert [bar.get("value") for bar in bars] == {
-        "looking": ["1000"],
+        "processing": ["1000"],
         "waiting": [None],
-        "grouping": [None],
+        "clustering": [None],
     }.get(state, [])
     assert ('class="button second" href="/individuals"' in answer.text) == (state == "done")
 
 
 def test_job_counts_are_hidden_until_total_is_known(client: TestClient, monkeypatch: pytest.MonkeyPatch):
-    for found in (0, 3):
-        monkeypatch.setattr(Jobs, "all", lambda _, found=found: [Progress("17", "waiting", found=found)])
-        figures = next(one for one in Page(client.get("/album").text).all("dl") if one["class"] == "figures")
-        assert ("hidden" in figures) == (found == 0)
+    for total in (0, 3):
+        monkeypatch.setattr(JobQueue, "all", lambda _, total=total: [Progress("17", "waiting", total=total)])
+        figures = next(
+            element for element in Page(client.get("/album").text).all("dl") if element["class"] == "figures"
+        )
+        assert ("hidden" in figures) == (total == 0)
 
 
 # --- Login ------------------------------------------------------------------------------------------------------------
@@ -323,7 +326,7 @@ def test_login_page_has_form_and_no_gallery_controls(serving: Callable[..., Test
     assert "That is not the token" not in page.text
     form = Page(page.text).all("form")[0]
     assert (form["action"], form["hx-boost"]) == ("/login", "false")
-    assert "autofocus" in next(one for one in Page(page.text).all("input") if one.get("id") == "token")
+    assert "autofocus" in next(element for element in Page(page.text).all("input") if element.get("id") == "token")
     wrong = client.get("/login?wrong=1&next=//elsewhere.org")
     assert 'role="alert">That is not the token' in wrong.text
     assert "elsewhere" not in wrong.text

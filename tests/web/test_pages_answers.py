@@ -1,4 +1,4 @@
-"""Search, compare and the model: what their pages answer."""
+"""The pages search, compare and model."""
 
 import json
 import re
@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.corrections import merge, name_identity
-from familiar.web.middleware.headers import SHUT_IN
+from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
 from support import color_album
-from support.html import Page, compared, search, text_of
+from support.html import Page, post_compare, post_search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
@@ -27,18 +27,18 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
-    answer = search(client, photos[0])
-    said = text_of(answer)
-    assert said.startswith("Who is on asked.png ? Answer As the network saw it Ruby ")
+    answer = post_search(client, photos[0])
+    text = text_of(answer)
+    assert text.startswith("Who is on query.png ? Answer As the network saw it Ruby ")
     probability = client.post("/api/v1/search/photo", files={"photo": photos[0].read_bytes()}).json()["known"][
         "probability"
     ]
-    assert f": {probability:.0%}".replace("%", " %") in said
+    assert f": {probability:.0%}".replace("%", " %") in text
     meter = Page(answer.text).all("meter")[0]
     assert float(meter["value"]) == pytest.approx(probability)
-    so = answer.text[answer.text.index("The photos that say so") : answer.text.index("Others like it")]
-    assert sorted(re.findall(r'href="/photos/(\d)\?face=\d"', so)) == ["1", "2", "3", "4"]
-    assert so.count('href="/individuals/1"') == 4
+    matching = answer.text[answer.text.index("Matching photos") : answer.text.index("Other similar faces")]
+    assert sorted(re.findall(r'href="/photos/(\d)\?face=\d"', matching)) == ["1", "2", "3", "4"]
+    assert matching.count('href="/individuals/1"') == 4
     assert 'src="data:image/png;base64,' in answer.text
 
 
@@ -48,26 +48,26 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(color_album, "RGB_U8", blend)
         color_album.photo(stranger, "gray")
-    said = text_of(search(client, stranger))
-    assert "Nobody I know The likeliest is #" in said
-    assert "The photos that say so" not in said
-    assert "The photos most like it" in said
+    text = text_of(post_search(client, stranger))
+    assert "No known individual The most likely one is #" in text
+    assert "Matching photos" not in text
+    assert "Most similar faces" in text
 
 
 def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
-    """Half of a group is somebody else, so its mean is like neither."""
+    """Half of a group is another individual, so its mean is similar to neither."""
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
-    said = text_of(search(client, photos[0]))
-    assert "Nobody I know for sure There is a photo of the same individual, " in said
-    assert ", in the group of Ruby : look at it ." in said
-    assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
+    text = text_of(post_search(client, photos[0]))
+    assert "No known individual for sure There is a photo of the same individual, " in text
+    assert ", in the group of Ruby : look at it ." in text
+    assert "As a whole, the most likely group is Ruby , but not similar enough: " in text
 
 
 def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
-    service.vision.detector = color_album.Squares()
-    answer = search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
+    service.inference.detector = color_album.Squares()
+    answer = post_search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
     page = Page(answer.text)
     buttons = [button for button in page.all("button") if "aria-controls" in button]
     assert [button["aria-pressed"] for button in buttons] == ["true", "false", "false"]
@@ -81,9 +81,9 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
         def detect(self, _: object) -> list[object]:
             return []
 
-    service.vision.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "No face was found" in text_of(search(client, photos[0]))
-    refused = compared(client, photos[0], photos[1], "mine.png")
+    service.inference.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "No face was detected" in text_of(post_search(client, photos[0]))
+    refused = post_compare(client, photos[0], photos[1], "mine.png")
     assert refused.status_code == 422
     assert "mine.png: no face found" in refused.json()["detail"]
     broken = client.post("/search", files={"photo": ("x.png", b"no photo")})
@@ -93,8 +93,8 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
 
 def test_search_and_compare_store_nothing(client: TestClient, folder: Path, photos: list[Path]):
     before = (folder / DATABASE).read_bytes()
-    search(client, photos[0])
-    compared(client, photos[0], photos[1])
+    post_search(client, photos[0])
+    post_compare(client, photos[0], photos[1])
     with Gallery.open(folder) as gallery:
         assert len(gallery.faces().ids) == 9
     assert (folder / DATABASE).read_bytes() == before
@@ -104,14 +104,14 @@ def test_search_and_compare_store_nothing(client: TestClient, folder: Path, phot
 def test_search_reports_empty_gallery(serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]):
     client = serving(gallery=tmp_path / "new")
     assert "The album is empty" in text_of(client.get("/"))
-    assert "The album holds no face yet, so there is nobody to compare with" in text_of(search(client, photos[0]))
+    assert "The album has no faces yet, so there is nothing to compare with" in text_of(post_search(client, photos[0]))
 
 
 # --- Compare ----------------------------------------------------------------------------------------------------------
 
 
 def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[Path]):
-    same, different = compared(client, photos[0], photos[1]), compared(client, photos[0], photos[4])
+    same, different = post_compare(client, photos[0], photos[1]), post_compare(client, photos[0], photos[4])
     for answer, verdict in ((same, "The same individual"), (different, "Two different individuals")):
         api = client.post(
             "/api/v1/verify",
@@ -120,26 +120,26 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
                 "second": photos[1 if answer is same else 4].read_bytes(),
             },
         ).json()
-        said = text_of(answer)
-        assert said.startswith(verdict)
-        assert f"Similarity {api['similarity']:.3f}" in said
-        assert "high precision 0.900 0.00 % 100.00 %" in said
-        assert "Two photos are taken for one individual from 0.900" in said
+        text = text_of(answer)
+        assert text.startswith(verdict)
+        assert f"Similarity {api['similarity']:.3f}" in text
+        assert "high precision 0.900 0.00 % 100.00 %" in text
+        assert "Two photos count as the same individual from a similarity of 0.900" in text
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
-        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._place(api['similarity'])}%"
+        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
 
 
 def test_scale_positions_match_thresholds():
-    def at(similarity: float) -> Threshold:
+    def threshold_at(similarity: float) -> Threshold:
         return Threshold(similarity, None, None)
 
-    means = Calibration(at(0.7), at(0.4), at(0.1), None, None, None, 0, 0)
-    assert [(mark.name, mark.place) for mark in compare.marks(means)] == [
+    means = Calibration(threshold_at(0.7), threshold_at(0.4), threshold_at(0.1), None, None, None, 0, 0)
+    assert [(mark.name, mark.position) for mark in compare.threshold_marks(means)] == [
         ("high recall", 25.0),  # (0.1 + 0.2) / 1.2
         ("balanced", 50.0),
         ("high precision", 75.0),
     ]
-    assert [compare._place(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
+    assert [compare._scale_position(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
 
 
 @pytest.mark.slow
@@ -148,16 +148,18 @@ def test_pages_warn_about_uncalibrated_model(
 ):
     color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
-    assert "this model was never calibrated, so this proves little" in text_of(compared(client, photos[0], photos[1]))
+    assert "this model was never calibrated, so the verdict is unreliable" in text_of(
+        post_compare(client, photos[0], photos[1])
+    )
     assert "They are fixed numbers" in text_of(client.get("/model"))
-    assert "No face of the album is in a group yet" in text_of(search(client, photos[0]))
+    assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
 
 
 # --- Model and its report ---------------------------------------------------------------------------------------------
 
 
 def evaluated(folder: Path, **changes: object) -> Path:
-    """A folder as `familiar evaluate` leaves it, as far as the page reads it."""
+    """Write the results of `familiar evaluate`, as far as the page reads them."""
     folder.mkdir()
     results = {
         "format_version": 2,
@@ -178,45 +180,48 @@ def evaluated(folder: Path, **changes: object) -> Path:
 
 
 def test_model_page_shows_metadata(client: TestClient, service: Service):
-    said = text_of(client.get("/model"))
-    bundle = service.vision.embedder.bundle
+    text = text_of(client.get("/model"))
+    bundle = service.inference.embedder.bundle
     for part in (
         bundle.file_id,
         bundle.metadata.space_id,
         bundle.metadata.license,
         "faces of 32 × 32 pixels",
     ):
-        assert part in said
-    assert "No evaluation is shown here" in said
+        assert part in text
+    assert "No evaluation is shown here" in text
     assert client.get("/model/report").status_code == 404
 
 
 def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClient], tmp_path: Path):
     client = serving(report=evaluated(tmp_path / "report"))
     page = client.get("/model")
-    said = text_of(page)
-    assert "Judged on 12 individuals, 3,456 photos" in said
-    assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in said
-    assert "same ones recognized where 0.01 % of strangers are too few pairs" in said
-    assert "TAR at FAR 1e-3" not in said
-    assert "Another model was judged" in said
+    text = text_of(page)
+    assert "Evaluated on 12 individuals, 3,456 photos" in text
+    assert (
+        "ROC AUC probability that a pair of one individual is more similar than a pair of two "
+        "98.76 % 91.00 % to 99.00 %" in text
+    )
+    assert "positive pairs accepted if 0.01 % of negative pairs are too few pairs" in text
+    assert "TAR at FAR 1e-3" not in text
+    assert "Another model was evaluated" in text
     assert "<img src=x" not in page.text
-    link = next(one for one in Page(page.text).all("a") if one["href"] == "/model/report")
+    link = next(element for element in Page(page.text).all("a") if element["href"] == "/model/report")
     assert link["target"] == "_blank"  # htmx lets it be
     report = client.get("/model/report")
     assert "The report" in report.text
-    assert report.headers.get_list("Content-Security-Policy") == [SHUT_IN]
-    assert SHUT_IN.startswith("sandbox; default-src 'none'; ")
-    assert "script-src" not in SHUT_IN
+    assert report.headers.get_list("Content-Security-Policy") == [SANDBOX_POLICY]
+    assert SANDBOX_POLICY.startswith("sandbox; default-src 'none'; ")
+    assert "script-src" not in SANDBOX_POLICY
 
 
 @pytest.mark.slow
 def test_evaluation_of_served_model_shows_no_warning(
     serving: Callable[..., TestClient], tmp_path: Path, service: Service
 ):
-    file_id = service.vision.embedder.bundle.file_id
+    file_id = service.inference.embedder.bundle.file_id
     client = serving(report=evaluated(tmp_path / "report", model={"file_id": file_id}))
-    assert "Another model was judged" not in client.get("/model").text
+    assert "Another model was evaluated" not in client.get("/model").text
 
 
 def test_model_page_reports_unreadable_results(serving: Callable[..., TestClient], tmp_path: Path):

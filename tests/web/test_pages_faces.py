@@ -1,4 +1,4 @@
-"""The page of a photo, and what holds for all pages about faces: undo, hostile names, servers that are read only."""
+"""The page of a photo, and common parts of the pages about faces: undo, hostile names, read-only servers."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import photo as known_photo
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import let_go, names_of, post, served, told, went
+from support.web_forms import flash_of, make_client, names_of, post, redirect_of, unassign
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 @pytest.fixture
 def gallery(folder: Path) -> Iterator[Gallery]:
-    """The same as the server's."""
+    """A second connection to the server's gallery."""
     with Gallery.open(folder) as opened:
         yield opened
 
@@ -85,50 +85,50 @@ def test_selected_face_is_listed_first(client: TestClient, gallery: Gallery):
 
 
 def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Gallery):
-    answer = post(client, "/photos/1/faces/1", do="whose", called="Tom")
-    assert went(answer)[0] == "/photos/1"
-    assert told(client, answer) == "Now called Tom."
+    answer = post(client, "/photos/1/faces/1", operation="name", name="Tom")
+    assert redirect_of(answer)[0] == "/photos/1"
+    assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
     assert frozenset(RED) in groups(gallery)
     # What was said of a face outlasts another box.
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
     moved = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
-    assert told(client, moved) == "The box was saved; the face shows Tom."
+    assert flash_of(client, moved) == "The box was saved; the face shows Tom."
 
 
 def test_repeating_face_name_confirms_face(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Rex")
-    answer = post(client, "/photos/1/faces/1", do="whose", called="Rex")
-    assert told(client, answer) == "1 face confirmed."
+    answer = post(client, "/photos/1/faces/1", operation="name", name="Rex")
+    assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
 def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
     corrections.name_identity(gallery, 2, "Mia")
-    answer = post(client, "/photos/1/faces/1", do="whose", called="Mia")
-    assert told(client, answer) == "1 face moved to Mia."
+    answer = post(client, "/photos/1/faces/1", operation="name", name="Mia")
+    assert flash_of(client, answer) == "1 face moved to Mia."
     assert frozenset({1, *GREEN}) in groups(gallery)
-    post(client, "/photos/2/faces/2", do="whose", called="Zoe")
+    post(client, "/photos/2/faces/2", operation="name", name="Zoe")
     assert sorted(names_of(gallery).values()) == ["Mia", "Tom", "Zoe"]
     assert identity_of(gallery, 2) not in (1, 2)
 
 
 def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, gallery: Gallery):
-    post(client, "/photos/1/faces/1", do="confirm")
+    post(client, "/photos/1/faces/1", operation="confirm")
     assert load_assignments(gallery).by_user[0]
-    post(client, "/photos/2/faces/2", do="reject")
+    post(client, "/photos/2/faces/2", operation="reject")
     assert identity_of(gallery, 2) == -1
-    answer = post(client, "/photos/3/faces/3", do="delete")
-    assert told(client, answer) == "The face was deleted."
+    answer = post(client, "/photos/3/faces/3", operation="delete")
+    assert flash_of(client, answer) == "The face was deleted."
     assert known_photo(gallery, 3).faces == ()
-    assert "No face was found" in client.get("/photos/3").text
+    assert "No face was detected" in client.get("/photos/3").text
 
 
 def test_photo_page_adds_face(client: TestClient, gallery: Gallery):
-    post(client, "/photos/1/faces/1", do="delete")
+    post(client, "/photos/1/faces/1", operation="delete")
     answer = post(client, "/photos/1/faces", left="4", top="5", right="20.5", bottom="30")
-    path, query = went(answer)
+    path, query = redirect_of(answer)
     (face,) = known_photo(gallery, 1).faces
     assert (path, query["face"], query["done"]) == ("/photos/1", str(face.face), "added")
     assert face.box_xyxy_px == (4, 5, 20.5, 30)
@@ -147,7 +147,7 @@ def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Galler
 
 def test_photo_page_moves_box(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
-    assert told(client, answer) == "The box was saved; the face shows #1."
+    assert flash_of(client, answer) == "The box was saved; the face shows #1."
     assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
 
 
@@ -163,7 +163,7 @@ def test_rejects_invalid_box(client: TestClient, gallery: Gallery, box: tuple[ob
 
 
 def test_without_model_boxes_cannot_be_drawn(folder: Path):
-    with served(Settings(gallery=folder)) as client:
+    with make_client(Settings(gallery=folder)) as client:
         page = client.get("/photos/1").text
         assert "data-box" not in page
         assert 'value="delete"' in page
@@ -175,12 +175,12 @@ def test_without_model_boxes_cannot_be_drawn(folder: Path):
 
 def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, gallery: Gallery):
     corrections.merge(gallery, 1, [2])
-    back = "/individuals?tab=unnamed&done=merged&who=1"
+    back = "/individuals?tab=unnamed&done=merged&individual=1"
     last = decisions(gallery, 1)[0].number
     assert post(client, "/undo", decision=last - 1, back=back).status_code == 409
     answer = post(client, "/undo", decision=last, back=back)
-    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
-    assert told(client, answer) == "Undone."
+    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
+    assert flash_of(client, answer) == "Undone."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
 
 
@@ -188,7 +188,7 @@ def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, galle
 def test_forms_ignore_external_back_url(client: TestClient, gallery: Gallery, back: str):
     corrections.name_identity(gallery, 1, "Tom")
     last = decisions(gallery, 1)[0].number
-    for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"called": "Tim"})):
+    for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"name": "Tim"})):
         answer = post(client, path, back=back, **fields)
         assert answer.status_code == 303
         assert not urlsplit(answer.headers["location"]).netloc
@@ -199,17 +199,17 @@ def test_forms_ignore_external_back_url(client: TestClient, gallery: Gallery, ba
 
 
 def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/name", called=HOSTILE)
+    answer = post(client, "/individuals/1/name", name=HOSTILE)
     assert names_of(gallery) == {1: HOSTILE}
-    let_go(gallery, [8])
+    unassign(gallery, [8])
     paths = [
         answer.headers["location"],
         "/individuals?tab=named",
-        "/individuals/1?done=named&who=1",
+        "/individuals/1?done=named&individual=1",
         "/individuals/merge?identity=1&identity=2",
-        "/photos/1?done=moved&faces=1&who=1",
+        "/photos/1?done=moved&faces=1&individual=1",
         "/questions",
-        f"/individuals/names?called={HOSTILE[:2]}",
+        f"/individuals/names?prefix={HOSTILE[:2]}",
     ]
     for path in paths:
         page = client.get(path).text
@@ -221,8 +221,8 @@ def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Gallery
 def test_status_message_ignores_invalid_query_values(client: TestClient):
     page = client.get("/individuals?tab=unnamed&done=Call+this+number&count=5").text
     assert "Call this number" not in page
-    assert 'id="told"' not in page
-    page = client.get("/individuals?tab=unnamed&done=confirmed&count=many&carried=%D9%A3").text
+    assert 'id="flash"' not in page
+    page = client.get("/individuals?tab=unnamed&done=confirmed&count=many&propagated=%D9%A3").text
     assert "0 faces confirmed." in page
 
 
@@ -230,14 +230,14 @@ def test_status_message_ignores_invalid_query_values(client: TestClient):
 
 
 def test_read_only_pages_have_no_write_controls(folder: Path, mean_color_bundle: Path):
-    with served(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
-        paths = ["?tab=named", "?tab=unnamed", "?tab=unknown", "/1", "/merge?identity=1&identity=2"]
+    with make_client(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
+        paths = ["?tab=named", "?tab=unnamed", "?tab=unassigned", "/1", "/merge?identity=1&identity=2"]
         for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
             page = client.get(path).text
             assert 'method="post"' not in page
             assert "<button" not in page
             assert 'type="checkbox"' not in page
-        assert post(client, "/individuals/1/name", called="Tom").status_code == 403
+        assert post(client, "/individuals/1/name", name="Tom").status_code == 403
 
 
 def test_pages_have_no_inline_script_or_style(client: TestClient):

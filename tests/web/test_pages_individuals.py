@@ -1,4 +1,4 @@
-"""The tiles of all individuals, and the page of one: what they show, and what their forms change in the gallery."""
+"""The pages of individuals: their content, and the changes of their forms."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.web.pages import individual, individuals
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
+from support.web_forms import faces_on, flash_of, make_client, names_of, post, redirect_of, tiles_on, unassign
 
 pytestmark = pytest.mark.slow
 
@@ -24,14 +24,14 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 @pytest.fixture
 def gallery(folder: Path) -> Iterator[Gallery]:
-    """The same as the server's."""
+    """A second connection to the server's gallery."""
     with Gallery.open(folder) as opened:
         yield opened
 
 
 def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
-    let_go(gallery, [9])
+    unassign(gallery, [9])
     page = client.get("/individuals").text
     assert tiles_on(page) == [2]
     assert 'value="Mia"' in page
@@ -39,7 +39,7 @@ def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: G
     unnamed = client.get("/individuals?tab=unnamed").text
     assert tiles_on(unnamed) == [1, 3]
     assert "<small>#1 · 4 faces" in unnamed
-    assert faces_on(client.get("/individuals?tab=unknown").text) == [9]
+    assert faces_on(client.get("/individuals?tab=unassigned").text) == [9]
 
 
 def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
@@ -51,13 +51,13 @@ def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
 
 def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: Gallery):
     assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
-    let_go(gallery, RED | GREEN | BLUE)
-    assert 'href="/individuals?tab=unknown" aria-current="page"' in client.get("/individuals").text
+    unassign(gallery, RED | GREEN | BLUE)
+    assert 'href="/individuals?tab=unassigned" aria-current="page"' in client.get("/individuals").text
 
 
 def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(individuals, "TILES", 1)
-    let_go(gallery, [4])  # red and green have three faces each
+    unassign(gallery, [4])  # red and green have three faces each
     path, seen = "/individuals?tab=unnamed", []
     while path:
         page = client.get(path).text
@@ -69,51 +69,53 @@ def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Gallery,
 
 def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     back = "/individuals?tab=unnamed&faces=3&after=2"
-    named = post(client, "/individuals/3/name", called="Tom", back=back)
-    assert named.headers["location"] == f"{back}&done=named&who=3"
+    named = post(client, "/individuals/3/name", name="Tom", back=back)
+    assert named.headers["location"] == f"{back}&done=named&individual=3"
 
 
-def test_more_link_pages_through_unknown_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
-    let_go(gallery, RED)
+def test_more_link_pages_through_unassigned_faces(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
+    unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
-    page = client.get("/individuals?tab=unknown").text
+    page = client.get("/individuals?tab=unassigned").text
     assert faces_on(page) == [1, 2, 3]
     (more,) = re.findall(r'href="([^"]*)">More<', page)
     assert faces_on(client.get(unescape(more)).text) == [4]
 
 
 def test_tile_form_names_identity(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/name", called=" Tom ", back="/individuals?tab=unnamed")
-    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
-    assert told(client, answer) == "Now called Tom."
+    answer = post(client, "/individuals/1/name", name=" Tom ", back="/individuals?tab=unnamed")
+    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "individual": "1"})
+    assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
 
 
 def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
-    answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
-    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
+    answer = post(client, "/individuals/2/name", name="Tom", back="/individuals?tab=unnamed")
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
     page = client.get(answer.headers["location"]).text
-    assert "There is a Tom already" in page
+    assert "There is already an individual called Tom" in page
     assert '<input type="radio" name="into" value="1" checked>' in page
-    assert 'href="/individuals?tab=unnamed">No, leave them apart' in page
+    assert 'href="/individuals?tab=unnamed">No, keep them separate' in page
     assert names_of(gallery) == {1: "Tom"}
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
     merged = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals?tab=unnamed")
-    assert told(client, merged) == "Merged into Tom."
+    assert flash_of(client, merged) == "Merged into Tom."
     assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
 
 
 def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
-    answer = post(client, "/individuals/2/name", called="tom")
-    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
-    post(client, "/individuals/2/faces", do="move", face="5", called="TOM")
+    answer = post(client, "/individuals/2/name", name="tom")
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
+    post(client, "/individuals/2/faces", operation="move", face="5", name="TOM")
     assert identity_of(gallery, 5) == 1
-    post(client, "/individuals/1/name", called="tom")  # one's own name may be written otherwise
+    post(client, "/individuals/1/name", name="tom")  # one's own name may be written otherwise
     assert names_of(gallery) == {1: "tom"}
     corrections.name_identity(gallery, 2, "Tom")
-    post(client, "/individuals/3/faces", do="move", face="8", called="Tom")
+    post(client, "/individuals/3/faces", operation="move", face="8", name="Tom")
     assert identity_of(gallery, 8) == 2
 
 
@@ -122,42 +124,42 @@ def test_merge_page_pushes_its_url(client: TestClient):
     assert client.get(path).headers["HX-Push-Url"] == path
 
 
-def test_group_form_clusters_unknown_faces(client: TestClient, gallery: Gallery):
+def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
     undo(gallery)
-    for tab in ("unknown", "unnamed"):
+    for tab in ("unassigned", "unnamed"):
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
-    assert "9 faces</a> are nobody's yet" in client.get("/individuals?tab=unnamed").text
+    assert "9 faces</a> are unassigned" in client.get("/individuals?tab=unnamed").text
     answer = post(client, "/individuals/group")
-    assert told(client, answer) == "Grouped: there are 3 individuals now."
+    assert flash_of(client, answer) == "Grouped: there are 3 individuals now."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
-    assert "is nobody's yet" not in client.get("/individuals?tab=unnamed").text
+    assert "are unassigned" not in client.get("/individuals?tab=unnamed").text
     again = post(client, "/individuals/group")
-    assert told(client, again) == "No faces are alike enough to be one individual's."
+    assert flash_of(client, again) == "No faces are similar enough to be grouped."
 
 
 def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
-    with served(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
-        for tab in ("unnamed", "unknown"):
+    with make_client(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
+        for tab in ("unnamed", "unassigned"):
             page = client.get(f"/individuals?tab={tab}").text
-            assert "Nobody is here yet" in page
+            assert "There are no individuals yet" in page
             assert "/individuals/group" not in page
 
 
 @pytest.mark.parametrize(
-    ("called", "says"), [("", "write a name first"), ("#12", "begin with #"), ("two\nlines", "on one line")]
+    ("name", "message"), [("", "enter a name first"), ("#12", "start with #"), ("two\nlines", "a single line")]
 )
-def test_rejects_invalid_names(client: TestClient, gallery: Gallery, called: str, says: str):
+def test_rejects_invalid_names(client: TestClient, gallery: Gallery, name: str, message: str):
     for path in ("/individuals/1/name", "/photos/1/faces/1"):
-        answer = post(client, path, called=called, do="whose")
+        answer = post(client, path, name=name, operation="name")
         assert answer.status_code == 409
-        assert says in answer.json()["detail"]
+        assert message in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
     assert names_of(gallery) == {}
 
 
 def test_merge_without_target_asks_for_target(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/merge", identity=["3", "2"])
-    assert went(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
     page = client.get(answer.headers["location"]).text
     assert re.findall(r'name="into" value="(\d)"( checked)?', page) == [("2", " checked"), ("3", "")]
     assert len(groups(gallery)) == 3
@@ -178,7 +180,7 @@ def test_rejects_merge_of_single_identity(client: TestClient):
 
 def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClient):
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals/2?order=likely")
-    assert went(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
+    assert redirect_of(answer) == ("/individuals/1", {"done": "merged", "individual": "1"})
 
 
 def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Gallery):
@@ -193,25 +195,25 @@ def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: 
 def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom & Co")
     corrections.name_identity(gallery, 2, "Mia")
-    page = client.get("/individuals/names", params={"called": "to"}).text
+    page = client.get("/individuals/names", params={"prefix": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 
-def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery):
-    let_go(gallery, [8, 9])
-    answer = post(client, "/individuals/unknown", face=["8", "9"], back="/individuals?tab=unknown")
+def test_unassigned_faces_become_new_identity(client: TestClient, gallery: Gallery):
+    unassign(gallery, [8, 9])
+    answer = post(client, "/individuals/unassigned", face=["8", "9"], back="/individuals?tab=unassigned")
     assert frozenset({8, 9}) in groups(gallery)
     number = identity_of(gallery, 8)
-    assert told(client, answer) == f"2 faces moved to #{number}."
+    assert flash_of(client, answer) == f"2 faces moved to #{number}."
 
 
-def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
+def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
-    let_go(gallery, [9])
-    post(client, "/individuals/unknown", face="9", called="Mia")
+    unassign(gallery, [9])
+    post(client, "/individuals/unassigned", face="9", name="Mia")
     assert frozenset(GREEN | {9}) in groups(gallery)
-    let_go(gallery, [9])
-    post(client, "/individuals/unknown", face="9", called="Somebody new")
+    unassign(gallery, [9])
+    post(client, "/individuals/unassigned", face="9", name="Somebody new")
     assert "Somebody new" in names_of(gallery).values()
 
 
@@ -224,7 +226,7 @@ def test_doubtful_order_reverses_likely_with_confirmed_last(client: TestClient, 
     assert set(shown) == RED
     assert re.findall(r"Face (\d) of #1, likely [^<]+\s%", page) == ["1", "2", "3", "4"]
     corrections.confirm(gallery, [shown[-1]])
-    # What was confirmed nobody doubts, so it comes last.
+    # Confirmed faces are not doubted, so they come last.
     again = faces_on(client.get("/individuals/1?order=doubtful").text)
     assert again == [*shown[-2::-1], shown[-1]]
 
@@ -240,7 +242,7 @@ def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: Ga
         connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
     page = client.get("/individuals/1").text
     assert "1 doubtful" in page
-    assert re.search(r'<li class="tile one doubtful" id="face-9">', page)
+    assert re.search(r'<li class="tile single doubtful" id="face-9">', page)
 
 
 def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
@@ -257,11 +259,11 @@ def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch:
 @pytest.mark.parametrize(
     ("fields", "expected", "says"),
     [
-        ({"do": "split", "face": ["1", "2"]}, [{1, 2}, {3, 4}], "2 faces made into #4."),
-        ({"do": "move", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
-        ({"do": "split", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face made into Mia."),
-        ({"do": "move", "face": ["1"], "called": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
-        ({"do": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face taken out."),
+        ({"operation": "split", "face": ["1", "2"]}, [{1, 2}, {3, 4}], "2 faces split off as #4."),
+        ({"operation": "move", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
+        ({"operation": "split", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face split off as Mia."),
+        ({"operation": "move", "face": ["1"], "name": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
+        ({"operation": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face removed."),
     ],
 )
 def test_face_form_splits_moves_and_rejects(
@@ -269,23 +271,23 @@ def test_face_form_splits_moves_and_rejects(
 ):
     corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/individuals/1/faces", **fields)
-    assert went(answer)[0] == "/individuals/1"
+    assert redirect_of(answer)[0] == "/individuals/1"
     assert all(frozenset(faces) in groups(gallery) for faces in expected)
-    assert told(client, answer) == says
+    assert flash_of(client, answer) == says
 
 
-def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_correction_reports_propagated_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
-    answer = post(client, "/individuals/1/faces", do="reject", face="1")
-    assert told(client, answer) == "1 face taken out; it carried 12 other faces along."
+    answer = post(client, "/individuals/1/faces", operation="reject", face="1")
+    assert flash_of(client, answer) == "1 face removed; 12 similar faces changed with it."
 
 
 def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
-    assert told(client, answer) == "2 faces confirmed."
+    answer = post(client, "/individuals/1/faces", operation="confirm", face=["2", "3"])
+    assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [False, True, True] + [False] * 6
     answer = post(client, "/individuals/1/confirm", faces="4")
-    assert told(client, answer) == "2 faces confirmed."
+    assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] * 4 + [False] * 5
     assert "Confirm all" not in client.get("/individuals/1").text
 
@@ -293,31 +295,31 @@ def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
 def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/confirm", faces="3")
     assert answer.status_code == 409
-    assert "4 faces by now" in answer.json()["detail"]
+    assert "4 faces now" in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
 
 
 def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Rex")
-    answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
-    assert told(client, answer) == "1 face confirmed."
+    answer = post(client, "/individuals/1/faces", operation="move", face="1", name="rex")
+    assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
 def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Gallery):
     manual_faces.delete_face(gallery, 1)
     for path, fields in (
-        ("/individuals/1/faces", {"do": "reject", "face": "1"}),
-        ("/individuals/unknown", {"face": "1"}),
-        ("/photos/1/faces/1", {"do": "confirm"}),
+        ("/individuals/1/faces", {"operation": "reject", "face": "1"}),
+        ("/individuals/unassigned", {"face": "1"}),
+        ("/photos/1/faces/1", {"operation": "confirm"}),
     ):
         answer = post(client, path, **fields)
         assert answer.status_code == 404
-        assert answer.json()["detail"] == "this face was deleted meanwhile; load the page anew"
+        assert answer.json()["detail"] == "this face was deleted in the meantime; reload the page"
 
 
 def test_rejects_move_without_name(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/faces", do="move", face="1", called="  ")
+    answer = post(client, "/individuals/1/faces", operation="move", face="1", name="  ")
     assert answer.status_code == 409
     assert decisions(gallery, 1)[0].kind == "group"
 
@@ -329,5 +331,5 @@ def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):
 
 
 def test_missing_identity_after_merge_redirects_to_list(client: TestClient):
-    answer = client.get("/individuals/99?done=merged&who=1", follow_redirects=False)
-    assert went(answer) == ("/individuals", {"done": "merged", "who": "1"})
+    answer = client.get("/individuals/99?done=merged&individual=1", follow_redirects=False)
+    assert redirect_of(answer) == ("/individuals", {"done": "merged", "individual": "1"})

@@ -1,4 +1,4 @@
-"""The page that asks: which question comes, what an answer does, and what is answered no more."""
+"""The page of questions: their order, the effect of answers, and outdated questions."""
 
 import re
 from collections.abc import Iterator
@@ -18,30 +18,30 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages import questions
 from familiar.web.settings import Settings
 from support.small_gallery import DIM, SPACE, enrolled, groups, identity_of
-from support.web_forms import let_go, post, served, told, went
+from support.web_forms import flash_of, make_client, post, redirect_of, unassign
 
 
 @pytest.fixture
 def doubtful(tmp_path: Path) -> Iterator[Gallery]:
-    """Three pairs of groups that may be one: 1 and 2 (four and three faces), 3 and 4, 5 and 6 (two each)."""
+    """Three pairs of similar groups: 1 and 2 (four and three faces), 3 and 4, 5 and 6 (two each)."""
     with Gallery.create(tmp_path / "doubtful", SPACE, embedding_dtype="float32") as made:
         for axis, sizes in ((0, (4, 3)), (4, (2, 2)), (8, (2, 2))):
-            one, other = np.zeros((2, DIM), np.float32)
-            one[axis] = 1
-            other[axis], other[axis + 1] = 0.5, 0.75**0.5
-            enrolled(made, normalize(np.repeat([one, other], sizes, axis=0)), f"of {axis}")
+            first, second = np.zeros((2, DIM), np.float32)
+            first[axis] = 1
+            second[axis], second[axis + 1] = 0.5, 0.75**0.5
+            enrolled(made, normalize(np.repeat([first, second], sizes, axis=0)), f"of {axis}")
         cluster(made)
         yield made
 
 
 @pytest.fixture
 def asking(doubtful: Gallery) -> Iterator[TestClient]:
-    with served(Settings(gallery=doubtful.folder)) as client:
+    with make_client(Settings(gallery=doubtful.folder)) as client:
         yield client
 
 
-def asked(page: str) -> dict[str, str]:
-    """The fields of the question on a page."""
+def question_on(page: str) -> dict[str, str]:
+    """Return the fields of the question on a page."""
     return dict(
         re.findall(
             r'<input type="hidden" name="(kind|\w+_face|first|second|skipped|best|enough)" value="([^"]*)">',
@@ -52,7 +52,7 @@ def asked(page: str) -> dict[str, str]:
 
 def test_asks_most_valuable_question_first(asking: TestClient):
     page = asking.get("/questions").text
-    question = asked(page)
+    question = question_on(page)
     assert (question["kind"], question["first"], question["second"]) == ("merge", "1", "2")
     assert "About 3 answers left that matter" in page
     assert re.search(r'src="/api/v1/faces/\d+/image\?side=512"', page)
@@ -63,20 +63,20 @@ def test_asks_most_valuable_question_first(asking: TestClient):
 @pytest.mark.slow
 @pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
 def test_answer_is_applied_and_next_question_shown(asking: TestClient, doubtful: Gallery, same: str, together: bool):
-    answer = post(asking, "/questions", **asked(asking.get("/questions").text), same=same)
-    assert went(answer)[0] == "/questions"
+    answer = post(asking, "/questions", **question_on(asking.get("/questions").text), same=same)
+    assert redirect_of(answer)[0] == "/questions"
     assert (identity_of(doubtful, 1) == identity_of(doubtful, 5)) == together
     page = asking.get(answer.headers["location"]).text
     assert "About 2 answers left that matter" in page
-    assert {asked(page)["first"], asked(page)["second"]} in ({"3", "4"}, {"5", "6"})
+    assert {question_on(page)["first"], question_on(page)["second"]} in ({"3", "4"}, {"5", "6"})
 
 
 def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubtful: Gallery):
     corrections.name_identity(doubtful, 1, "Bella")
     corrections.name_identity(doubtful, 2, "Rex")
-    question = asked(asking.get("/questions").text)
+    question = question_on(asking.get("/questions").text)
     answer = post(asking, "/questions", **question, same="true")
-    path, query = went(answer)
+    path, query = redirect_of(answer)
     assert (path, query["identity"]) == ("/individuals/merge", "1,2")
     assert query["back"] == f"/questions?best={question['best']}"
     assert load_assignments(doubtful).names == {1: "Bella", 2: "Rex"}
@@ -84,51 +84,51 @@ def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubt
 
 def test_join_reports_merged_identity(asking: TestClient, doubtful: Gallery):
     corrections.name_identity(doubtful, 2, "Bella")
-    answer = post(asking, "/questions", **asked(asking.get("/questions").text), same="true")
-    assert told(asking, answer) == "Merged into Bella."
+    answer = post(asking, "/questions", **question_on(asking.get("/questions").text), same="true")
+    assert flash_of(asking, answer) == "Merged into Bella."
 
 
-def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gallery):
-    let_go(doubtful, [5, 8, 10])
-    asks = {"kind": "merge", "first": "", "same": "true"}
-    answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
-    assert told(asking, answer) == "1 face moved to #1."
-    answer = post(asking, "/questions", **asks, first_face="8", second_face="10", second="")
-    assert told(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
+def test_join_reports_identity_of_unassigned_face(asking: TestClient, doubtful: Gallery):
+    unassign(doubtful, [5, 8, 10])
+    fields = {"kind": "merge", "first": "", "same": "true"}
+    answer = post(asking, "/questions", **fields, first_face="5", second_face="1", second="1")
+    assert flash_of(asking, answer) == "1 face moved to #1."
+    answer = post(asking, "/questions", **fields, first_face="8", second_face="10", second="")
+    assert flash_of(asking, answer) == f"2 faces split off as #{identity_of(doubtful, 8)}."
 
 
 def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Gallery):
     path, seen = "/questions", []
     for _ in range(3):
         page = asking.get(path).text
-        seen.append(asked(page)["first_face"])
-        (path,) = (unescape(found) for found in re.findall(r'href="([^"]*)" data-key="k "', page))
+        seen.append(question_on(page)["first_face"])
+        (path,) = (unescape(url) for url in re.findall(r'href="([^"]*)" data-key="k "', page))
     assert len(set(seen)) == 3
     end = asking.get(path).text
-    assert "but for 3 questions that you skipped" in end
+    assert "except 3 questions that you skipped" in end
     assert 'href="/questions">Ask them again' in end
     assert decisions(doubtful, 1)[0].kind == "group"
 
 
 def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
     page = asking.get("/questions?skipped=3-7").text
-    answer = post(asking, "/questions", **asked(page), same="false")
-    assert went(answer) == ("/questions", {"skipped": "3-7", "best": asked(page)["best"]})
+    answer = post(asking, "/questions", **question_on(page), same="false")
+    assert redirect_of(answer) == ("/questions", {"skipped": "3-7", "best": question_on(page)["best"]})
 
 
 def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(questions, "MOST_SKIPPED", 2)
-    assert questions.address([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
+    monkeypatch.setattr(questions, "MAX_SKIPPED", 2)
+    assert questions.questions_url([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
     assert asking.get("/questions?skipped=1-2_x").status_code == 422
 
 
 @pytest.mark.slow
 def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Gallery):
-    question = asked(asking.get("/questions").text)
+    question = question_on(asking.get("/questions").text)
     corrections.merge(doubtful, 2, [1])
     before = groups(doubtful)
     answer = post(asking, "/questions", **question, same="true")
-    assert told(asking, answer) == "That question had changed meanwhile; here is the next one."
+    assert flash_of(asking, answer) == "That question was out of date; here is the next one."
     assert groups(doubtful) == before
     assert decisions(doubtful, 1)[0].kind == "merge"
 
@@ -145,9 +145,9 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
     ],
 )
 def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
-    question = asked(asking.get("/questions").text) | change
+    question = question_on(asking.get("/questions").text) | change
     for same in ("true", "false"):
-        assert went(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
+        assert redirect_of(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
     assert decisions(doubtful, 1)[0].kind == "group"
 
 
@@ -160,7 +160,7 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
         connection.execute("UPDATE assignments SET by_user = 0")
     page = asking.get("/questions").text
     assert "Is this Tom, too?" in page
-    question = asked(page)
+    question = question_on(page)
     assert (question["kind"], question["first_face"]) == ("outlier", str(faces[-1]))
     post(asking, "/questions", **question, same="false")
     assert identity_of(doubtful, faces[-1]) == -1
@@ -168,29 +168,29 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
 
 @pytest.mark.slow
 def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
-    question = asked(asking.get("/questions").text)
+    question = question_on(asking.get("/questions").text)
     best = float(question["best"])  # of four and three faces; the others are of two and two
     assert (
         "About 2 answers" in asking.get(post(asking, "/questions", **question, same="false").headers["location"]).text
     )
-    for share, says in ((1.5, "About 2 answers left"), (3, "What matters most is answered")):
+    for share, says in ((1.5, "About 2 answers left"), (3, "The questions that matter most are answered")):
         page = asking.get(f"/questions?best={share * best}").text
         assert says in page
         assert "input" in page
-        assert asked(page)["best"] == str(share * best)
+        assert question_on(page)["best"] == str(share * best)
     # Then it stays so, whatever an answer brings up, until somebody wants to go on.
     assert '<a href="/questions">go on</a>' in page
-    answer = post(asking, "/questions", **asked(page), same="false")
-    assert went(answer)[1]["enough"] == "1"
-    answer = post(asking, "/questions", **asked(page) | {"best": "0.01"}, same="false")
+    answer = post(asking, "/questions", **question_on(page), same="false")
+    assert redirect_of(answer)[1]["enough"] == "1"
+    answer = post(asking, "/questions", **question_on(page) | {"best": "0.01"}, same="false")
     page = asking.get(answer.headers["location"]).text
-    assert "What matters most is answered" in page
+    assert "The questions that matter most are answered" in page
     assert "About" in asking.get("/questions").text
 
 
 def test_reports_when_all_questions_are_answered(asking: TestClient):
     for _ in range(3):
-        post(asking, "/questions", **asked(asking.get("/questions").text), same="false")
+        post(asking, "/questions", **question_on(asking.get("/questions").text), same="false")
     page = asking.get("/questions").text
     assert "All done." in page
-    assert not asked(page)
+    assert not question_on(page)

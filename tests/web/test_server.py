@@ -1,4 +1,4 @@
-"""The application as one, and the process that serves it: what it says when things go wrong, and how it stops."""
+"""The application and its process: errors, start and shutdown."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
 from familiar.web.service import Service
-from familiar.web.settings import SHORTEST_TOKEN, Settings
+from familiar.web.settings import MIN_TOKEN_CHARACTERS, Settings
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 
@@ -36,10 +36,10 @@ SECRET = "the neighbor's cat.jpg"
 
 @pytest.fixture
 def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """An app with a mistake in it."""
+    """An app that raises an unexpected exception."""
     make = server._application
 
-    def with_a_mistake(service: Service) -> FastAPI:
+    def with_failing_route(service: Service) -> FastAPI:
         app = make(service)
 
         async def fails() -> None:
@@ -49,7 +49,7 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCl
         app.add_api_route("/fails", fails)
         return app
 
-    monkeypatch.setattr(server, "_application", with_a_mistake)
+    monkeypatch.setattr(server, "_application", with_failing_route)
     with TestClient(server.make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5)) as client:
         yield client
 
@@ -91,10 +91,10 @@ def test_public_address_requires_token(folder: Path):
     for address in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
         with pytest.raises(FamiliarError, match="token"):
             Settings(gallery=folder, address=address)
-        Settings(gallery=folder, address=address, token="t" * SHORTEST_TOKEN)
+        Settings(gallery=folder, address=address, token="t" * MIN_TOKEN_CHARACTERS)
     for address in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
         Settings(gallery=folder, address=address)
-    with pytest.raises(FamiliarError, match=f"{SHORTEST_TOKEN} ASCII"):
+    with pytest.raises(FamiliarError, match=f"{MIN_TOKEN_CHARACTERS} ASCII"):
         Settings(gallery=folder, token="short")
 
 
@@ -104,10 +104,10 @@ def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_
     with pytest.raises(BadGallery, match="no gallery"):
         Service(Settings(gallery=tmp_path / "none", model=mean_color_bundle, read_only=True))
     service = Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle))
-    with service.threads.beside() as gallery:
+    with service.executor.new_connection() as gallery:
         assert gallery.space.space_id == "mean-color"
-    service.threads.close()
-    service.pictures.close()
+    service.executor.close()
+    service.thumbnails.close()
 
 
 def test_rejects_model_from_another_space(folder: Path, random_other: Path):
@@ -149,8 +149,8 @@ def process(folder: Path, mean_color_bundle: Path) -> Iterator["subprocess.Popen
 def port_of(process: "subprocess.Popen[str]") -> int:
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
-            return int(found[1])
+        if match := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
+            return int(match[1])
     raise AssertionError("it did not start")
 
 
@@ -227,8 +227,8 @@ def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, sig
             with contextlib.closing(http.client.HTTPConnection(*address, timeout=30)) as asking:
                 asking.request("GET", "/healthz")
                 assert asking.getresponse().status == 200
-            for one in signals:
-                stuck.send_signal(one)
+            for received_signal in signals:
+                stuck.send_signal(received_signal)
                 time.sleep(0.5)
             assert stuck.wait(20) == 1
             assert stuck.stderr is not None
@@ -250,14 +250,14 @@ def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
     assert "WARNING" not in process.stderr.read()
 
 
-def refused(*said: str | Path) -> str:
-    """The one line that `familiar serve` says where it does not begin."""
+def refused(*arguments: str | Path) -> str:
+    """Return the single line that `familiar serve` prints if it does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "familiar", "serve", *map(str, said)],
+        [sys.executable, "-m", "familiar", "serve", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | {"FAMILIAR_TOKEN": "t" * SHORTEST_TOKEN},
+        env=os.environ | {"FAMILIAR_TOKEN": "t" * MIN_TOKEN_CHARACTERS},
     )
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -268,16 +268,16 @@ def refused(*said: str | Path) -> str:
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
 def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
-    said = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
-    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
+    arguments = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
+    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in arguments
 
 
 @pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
-    said = refused(folder, "--port", "0", "--address", address)
-    assert f"{address}: no address that is known here" in said
+    arguments = refused(folder, "--port", "0", "--address", address)
+    assert f"{address}: no address that is known here" in arguments
 
 
 OTHER_KEY = """\
@@ -294,7 +294,7 @@ Ym6xlsnafYQP4d+2VTbO0fCauDJV217ZJZjM71YXgOB8jeeASf6aHxUj
     [
         (None, KEY, "certificate.pem: No such file"),
         (CERTIFICATE, None, "key.pem: No such file"),
-        (CERTIFICATE, OTHER_KEY, "key.pem: the key of another certificate"),
+        (CERTIFICATE, OTHER_KEY, "key.pem: does not belong to"),
         (CERTIFICATE, CERTIFICATE, "are not a certificate chain and its key"),
         ("nonsense", KEY, "are not a certificate chain and its key"),
         (CERTIFICATE, "", "are not a certificate chain and its key"),
@@ -308,10 +308,10 @@ def test_rejects_invalid_certificate_before_start(
         if content is not None:
             file.write_text(content)
     settings = Settings(gallery=folder, port=0, certificate=files[0], certificate_key=files[1])
-    told: list[str] = []
+    urls: list[str] = []
     with pytest.raises(FamiliarError, match=reason):
-        server.serve(settings, told.append)
-    assert told == []
+        server.serve(settings, urls.append)
+    assert urls == []
 
 
 @pytest.mark.exhaustive
@@ -339,7 +339,7 @@ def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
 def test_log_omits_request_content(client: TestClient, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     client.patch("/api/v1/identities/1", json={"name": "Mia Muster"})
-    client.get("/api/v1/names?beginning=Mia")
+    client.get("/api/v1/names?prefix=Mia")
     client.get("/api/v1/faces/1/image?side=64")
     ours = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
     assert [line.split()[:2] for line in ours] == [["PATCH", "/api/v1/*"], *[["GET", "/api/v1/*"]] * 2]

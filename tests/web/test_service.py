@@ -1,4 +1,4 @@
-"""What requests may ask of the model and the gallery together."""
+"""Requests that need the model and the gallery."""
 
 from dataclasses import replace
 from pathlib import Path

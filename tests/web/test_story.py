@@ -1,4 +1,4 @@
-"""The whole story in a real browser: forty photos dropped, individuals named, merged, split, asked about, found."""
+"""End-to-end test in a real browser: upload forty photos; name, merge and split individuals; questions; search."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
-from support.server import running
+from support.server import running_server
 from support.tiers import small_and_exhaustive
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -39,8 +39,18 @@ DELAY = """{
   XMLHttpRequest.prototype.send = function (body) { setTimeout(() => send.call(this, body), DELAY_MS) };
 }"""
 SERIOUS = {"serious", "critical"}
-PAGES = ("/album", "/individuals?tab=named", "/individuals?tab=unnamed", "/individuals?tab=unknown", "/individuals/1",
-         "/photos/1", "/questions", "/search", "/compare", "/model")  # fmt: skip
+PAGES = (
+    "/album",
+    "/individuals?tab=named",
+    "/individuals?tab=unnamed",
+    "/individuals?tab=unassigned",
+    "/individuals/1",
+    "/photos/1",
+    "/questions",
+    "/search",
+    "/compare",
+    "/model",
+)
 
 
 def draw(path: Path, hue: tuple[float, float], shade: int) -> Path:
@@ -53,12 +63,12 @@ def draw(path: Path, hue: tuple[float, float], shade: int) -> Path:
 
 @pytest.fixture(scope="module")
 def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Five photos of each hue, by individual; the name of an individual stands in the file's."""
+    """Five photos of each hue, by individual; the file name starts with the individual's name."""
     folder = tmp_path_factory.mktemp("forty")
     return [
-        draw(folder / f"{name}-{place}-{shade}.png", hue, shade)
+        draw(folder / f"{name}-{index}-{shade}.png", hue, shade)
         for name, hues in HUES.items()
-        for place, hue in enumerate(hues)
+        for index, hue in enumerate(hues)
         for shade in range(EACH)
     ]
 
@@ -66,12 +76,12 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture
 def album(tmp_path: Path, mean_color_bundle: Path) -> Iterator[tuple[str, Path]]:
     settings = Settings(gallery=tmp_path / "album", model=mean_color_bundle)
-    with running(settings) as url:
+    with running_server(settings) as url:
         yield url, settings.gallery
 
 
 def opened(browser: Browser, url: str, width: int, scheme: str, delay_ms: int) -> tuple[Page, list[str], list[str]]:
-    """A page; what its console said, and which addresses it asked."""
+    """Open a page; return it, its console messages and the requested URLs."""
     context = browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -80,23 +90,26 @@ def opened(browser: Browser, url: str, width: int, scheme: str, delay_ms: int) -
     )
     page = context.new_page()
     page.add_init_script(DELAY.replace("DELAY_MS", str(delay_ms)))
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("console", lambda line: said.append(line.text) if line.type in ("error", "warning") else None)
-    page.on("request", lambda request: asked.append(request.url))
+    console: list[str] = []
+    requests: list[str] = []
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("console", lambda line: console.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(url)
-    return page, said, asked
+    return page, console, requests
 
 
 def shown_in(folder: Path) -> dict[str, set[str]]:
-    """Of each named identity, whose photos it holds, by the names in the files'."""
+    """Return the file names of the photos of each named identity."""
     with Gallery.open(folder) as gallery:
-        who = load_assignments(gallery)
+        assignments = load_assignments(gallery)
         with gallery.reading() as connection:
             names = dict(connection.execute("SELECT id, path FROM photos").fetchall())
-        of = [Path(names[photo]).name for photo in who.faces.photo_ids.tolist()]
-        return {name: {of[row] for row in who.rows_of_identity(number).tolist()} for number, name in who.names.items()}
+        file_names = [Path(names[photo]).name for photo in assignments.faces.photo_ids.tolist()]
+        return {
+            name: {file_names[row] for row in assignments.rows_of_identity(number).tolist()}
+            for number, name in assignments.names.items()
+        }
 
 
 @pytest.mark.parametrize(
@@ -113,22 +126,22 @@ def test_browser_workflow_from_upload_to_undo(
     pages: tuple[str, ...],
 ):
     url, folder = album
-    page, said, asked = opened(browser, url, width, scheme, delay_ms)
+    page, console, requests = opened(browser, url, width, scheme, delay_ms)
     content = {path.read_bytes(): path.stem.partition("-")[0] for path in forty}
 
     # Forty photos are dropped, and their progress is seen: in one card, though they are sent in three parts.
-    page.evaluate("AT_ONCE.files = 15")
+    page.evaluate("MAX_BATCH.files = 15")
     page.get_by_label("Choose photos").set_input_files(forty)
-    expect(page.get_by_role("heading", name="Taken in")).to_be_visible()
+    expect(page.get_by_role("heading", name="Done", exact=True)).to_be_visible()
     for field, number in (
-        ("looked", "40"),
+        ("processed", "40"),
         ("faces", "40"),
         ("new_individuals", "8"),
         ("skipped_count", "0"),
     ):
         expect(page.locator(f"[data-field={field}]").first).to_have_text(number)
 
-    def whose(face: int) -> str:
+    def name_of(face: int) -> str:
         """Whom a face shows, by the content of its photo."""
         with Gallery.open(folder) as gallery, gallery.reading() as connection:
             (path,) = connection.execute(
@@ -138,11 +151,11 @@ def test_browser_workflow_from_upload_to_undo(
 
     def groups_of(name: str) -> list[int]:
         with Gallery.open(folder) as gallery:
-            who = load_assignments(gallery)
-        faces = zip(who.faces.ids.tolist(), who.identity.tolist(), strict=True)
-        return sorted({number for face, number in faces if number != UNASSIGNED and whose(face) == name})
+            assignments = load_assignments(gallery)
+        faces = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
+        return sorted({number for face, number in faces if number != UNASSIGNED and name_of(face) == name})
 
-    def call(number: int, name: str) -> None:
+    def rename(number: int, name: str) -> None:
         tile = page.locator(f"#individual-{number}")
         tile.get_by_role("combobox").fill(name)
         tile.get_by_role("button", name="Save").click()
@@ -157,20 +170,20 @@ def test_browser_workflow_from_upload_to_undo(
     page.get_by_role("link", name=re.compile("Unnamed")).click()
     expect(page).to_have_url(re.compile("tab=unnamed$"))  # the page before shows the same eight
     expect(page.locator("[id^=individual-]")).to_have_count(8)
-    call(groups_of("Red")[0], "Red")
-    call(groups_of("Blue")[0], "Blue")
+    rename(groups_of("Red")[0], "Red")
+    rename(groups_of("Blue")[0], "Blue")
 
     # Two that are one are merged.
-    mint, (one, other) = groups_of("Mint")[0], groups_of("Green")
-    for number in (one, other):
+    mint, (first_group, second_group) = groups_of("Mint")[0], groups_of("Green")
+    for number in (first_group, second_group):
         page.locator(f"#individual-{number} input[type=checkbox]").check()
     page.get_by_role("button", name="Merge").click()
-    expect(page.locator(f"#individual-{other}")).to_have_count(0)
+    expect(page.locator(f"#individual-{second_group}")).to_have_count(0)
     assert len(groups_of("Green")) == 1
 
     # One is split, though it was right: that is for undo.
     page.goto(f"{url}/individuals/{mint}")
-    page.locator("li.tile.one input[type=checkbox]").nth(0).check()
+    page.locator("li.tile.single input[type=checkbox]").nth(0).check()
     page.get_by_role("button", name="Split off").click()
     expect(page.get_by_role("button", name="Undo splitting")).to_be_visible()
     assert len(groups_of("Mint")) == 2
@@ -189,7 +202,7 @@ def test_browser_workflow_from_upload_to_undo(
             int(page.locator(f"input[name={name}]").get_attribute("value") or "")
             for name in ("first_face", "second_face")
         )
-        same = whose(first) == whose(second)
+        same = name_of(first) == name_of(second)
         before = page.locator("form.answers").inner_html()
         if answered % 2:
             page.get_by_role("button", name=re.compile("^Same" if same else "^Not same")).click()
@@ -210,28 +223,28 @@ def test_browser_workflow_from_upload_to_undo(
     expect(page.get_by_role("heading", level=1)).to_have_text("Two different individuals")
 
     # The last decision is taken back; the rest is there when the page is loaded anew.
-    held = shown_in(folder)
+    files_by_name = shown_in(folder)
     page.get_by_role("button", name=re.compile("^Undo")).click()
     expect(page.get_by_role("status").first).not_to_be_empty()
     page.goto(f"{url}/individuals?tab=named")
     page.reload()
-    expect(page.locator("[id^=individual-]")).to_have_count(len(held))
+    expect(page.locator("[id^=individual-]")).to_have_count(len(files_by_name))
     for name in ("Red", "Blue"):
         expect(page.get_by_role("link", name=re.compile(f"^{name}, "))).to_be_visible()
-        assert all(file for file in held[name])
+        assert all(file for file in files_by_name[name])
 
     # Nothing went wrong, nothing left the machine, and every page is accessible and fits.
     for path in pages:
         page.goto(f"{url}{path}")
         page.wait_for_load_state("networkidle")
-        found = Axe().run(page).response["violations"]
+        violations = Axe().run(page).response["violations"]
         serious = [
-            (rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found if rule["impact"] in SERIOUS
+            (rule["id"], [node["html"] for node in rule["nodes"]]) for rule in violations if rule["impact"] in SERIOUS
         ]
         assert serious == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-    assert said == []
-    assert [address for address in asked if not address.startswith((url, f"blob:{url}", "data:"))] == []
+    assert console == []
+    assert [address for address in requests if not address.startswith((url, f"blob:{url}", "data:"))] == []
 
 
 @pytest.mark.exhaustive
@@ -239,7 +252,7 @@ def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str,
     url, folder = album
     page, _, _ = opened(browser, url, 1440, "light", delay_ms=100)
     page.get_by_label("Choose photos").set_input_files([*forty[:4], Path(__file__)])
-    expect(page.get_by_text("Taken in")).to_be_visible()
+    expect(page.get_by_role("heading", name="Done", exact=True)).to_be_visible()
     page.goto(f"{url}/individuals?tab=unnamed")
     with Gallery.open(folder) as gallery, gallery.writing() as connection:  # another process, meanwhile
         connection.execute("DELETE FROM assignments")

@@ -1,4 +1,4 @@
-"""Small JPEGs: what they show, at which size, that they hold nothing else, and how often each is made."""
+"""Thumbnails: content, size, no metadata, and caching."""
 
 import asyncio
 import io
@@ -15,20 +15,20 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.photos.decoding import decode_photo
 from familiar.web import thumbnails as module
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 from familiar.web.settings import Limits
-from familiar.web.thumbnails import Picture, Pictures
+from familiar.web.thumbnails import Thumbnail, Thumbnails
 
 SECONDS = 10
 RED, GREEN, BLUE, WHITE = (220, 20, 20), (20, 220, 20), (20, 20, 220), (255, 255, 255)
 
 
 def quarters(path: Path, size_px: tuple[int, int] = (800, 600), orientation: int = 1) -> Path:
-    """Red, green / blue, white; with a place and a maker in its EXIF."""
+    """Write a photo of red, green / blue, white, with a location and a maker in its EXIF."""
     image = Image.new("RGB", size_px)
     width, height = size_px[0] // 2, size_px[1] // 2
-    for place, color in enumerate((RED, GREEN, BLUE, WHITE)):
-        image.paste(color, (place % 2 * width, place // 2 * height, size_px[0], size_px[1]))
+    for index, color in enumerate((RED, GREEN, BLUE, WHITE)):
+        image.paste(color, (index % 2 * width, index // 2 * height, size_px[0], size_px[1]))
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
     exif[ExifTags.Base.Make] = "a maker"
@@ -44,9 +44,9 @@ def sha256_of(path: Path) -> str:
     return content_sha256(path).hex()
 
 
-def drawing(work: Callable[[Pictures], Any], limits: Limits | None = None) -> Any:
+def drawing(work: Callable[[Thumbnails], Any], limits: Limits | None = None) -> Any:
     async def run() -> Any:
-        pictures = Pictures(limits or Limits())
+        pictures = Thumbnails(limits or Limits())
         try:
             return await asyncio.wait_for(work(pictures), SECONDS)
         finally:
@@ -55,7 +55,7 @@ def drawing(work: Callable[[Pictures], Any], limits: Limits | None = None) -> An
     return asyncio.run(run())
 
 
-def pixels(picture: Picture) -> np.ndarray:
+def pixels(picture: Thumbnail) -> np.ndarray:
     assert picture.media_type == "image/jpeg"
     with Image.open(io.BytesIO(picture.content)) as image:
         assert image.format == "JPEG"
@@ -67,7 +67,7 @@ def is_nearly(pixel: np.ndarray, color: tuple[int, int, int]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("asked", "size_px", "suffix", "made"),
+    ("requested", "size_px", "suffix", "made"),
     [
         (256, (800, 600), ".jpg", (256, 192)),
         (200, (800, 600), ".png", (256, 192)),  # rounded up
@@ -79,10 +79,10 @@ def is_nearly(pixel: np.ndarray, color: tuple[int, int, int]) -> bool:
     ],
 )
 def test_photo_is_scaled_to_standard_size_without_enlarging(
-    asked: int, size_px: tuple[int, int], suffix: str, made: tuple[int, int], tmp_path: Path
+    requested: int, size_px: tuple[int, int], suffix: str, made: tuple[int, int], tmp_path: Path
 ):
     path = quarters(tmp_path / f"photo{suffix}", size_px)
-    picture = pixels(drawing(lambda pictures: pictures.photo(path, sha256_of(path), asked)))
+    picture = pixels(drawing(lambda pictures: pictures.photo(path, sha256_of(path), requested)))
     assert picture.shape[1::-1] == made
     if made[1] > 1:
         colors = (RED, GREEN, BLUE, WHITE)
@@ -153,10 +153,10 @@ def test_box_covering_photo_shows_central_square(far: float, tmp_path: Path):
     box = (-far, -far, width + far, height + far)
     face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 64)))
     short = min(width, height)
-    left, top = (width - short) // 2, (height - short) // 2
-    for place, at in ((0, 2), (-1, -3)):  # away from where two colors meet
-        expected = seen[top : top + short, left : left + short][at, at]
-        assert is_nearly(face[place, place], tuple(expected.tolist()))
+    left_px, top_px = (width - short) // 2, (height - short) // 2
+    for index, offset in ((0, 2), (-1, -3)):  # away from where two colors meet
+        expected = seen[top_px : top_px + short, left_px : left_px + short][offset, offset]
+        assert is_nearly(face[index, index], tuple(expected.tolist()))
 
 
 def test_large_photo_is_decoded_at_smallest_sufficient_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -170,7 +170,7 @@ def test_large_photo_is_decoded_at_smallest_sufficient_scale(tmp_path: Path, mon
     monkeypatch.setattr(module, "decode_photo", decode)
     path = quarters(tmp_path / "photo.jpg", (4000, 2400))
 
-    async def work(pictures: Pictures) -> None:
+    async def work(pictures: Thumbnails) -> None:
         await pictures.photo(path, sha256_of(path), 512)
         await pictures.face(path, sha256_of(path), (1000.0, 500.0, 3000.0, 2000.0), 256)  # most of it
         await pictures.face(path, sha256_of(path), (1000.0, 500.0, 1100.0, 600.0), 256)  # all its pixels are wanted
@@ -191,13 +191,13 @@ def test_concurrent_requests_share_one_picture(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(module, "decode_photo", decode)
 
-    async def work(pictures: Pictures) -> list[Picture]:
-        asked = [asyncio.create_task(pictures.photo(path, sha256_of(path), side)) for side in (200, 256, 130, 200)]
+    async def work(pictures: Thumbnails) -> list[Thumbnail]:
+        requested = [asyncio.create_task(pictures.photo(path, sha256_of(path), side)) for side in (200, 256, 130, 200)]
         await asyncio.sleep(0)
-        asked[0].cancel()  # the others wait for the same picture
+        requested[0].cancel()  # the others wait for the same picture
         await asyncio.sleep(0)
         go.set()
-        return [*await asyncio.gather(*asked[1:]), await pictures.photo(path, sha256_of(path), 256)]
+        return [*await asyncio.gather(*requested[1:]), await pictures.photo(path, sha256_of(path), 256)]
 
     first, *others = drawing(work)
     assert all(other is first for other in others)
@@ -207,7 +207,7 @@ def test_concurrent_requests_share_one_picture(tmp_path: Path, monkeypatch: pyte
 def test_etag_depends_on_photo_box_and_size(tmp_path: Path):
     path, other = quarters(tmp_path / "photo.jpg"), quarters(tmp_path / "other.jpg", (600, 800))
 
-    async def work(pictures: Pictures) -> list[Picture]:
+    async def work(pictures: Thumbnails) -> list[Thumbnail]:
         return [
             await pictures.photo(path, sha256_of(path), 256),
             await pictures.photo(other, sha256_of(other), 256),
@@ -228,9 +228,9 @@ def test_cache_evicts_least_recently_used_picture(tmp_path: Path, monkeypatch: p
     path = quarters(tmp_path / "photo.jpg")
     sha256 = sha256_of(path)
 
-    async def work(pictures: Pictures) -> list[bool]:
+    async def work(pictures: Thumbnails) -> list[bool]:
         first = await pictures.face(path, sha256, FIRST, 256)
-        monkeypatch.setattr(module, "KEPT_BYTES", 2 * len(first.content) + 100)
+        monkeypatch.setattr(module, "MAX_CACHE_BYTES", 2 * len(first.content) + 100)
         second = await pictures.face(path, sha256, SECOND, 256)
         assert await pictures.face(path, sha256, FIRST, 256) is first
         await pictures.face(path, sha256, THIRD, 256)
@@ -246,37 +246,37 @@ def test_rejects_requests_above_waiting_limit(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg")
     sha256 = sha256_of(path)
 
-    async def work(pictures: Pictures) -> list[Any]:
-        asked = (pictures.face(path, sha256, box, 64) for box in (FIRST, SECOND, FIRST, THIRD))
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+    async def work(pictures: Thumbnails) -> list[Any]:
+        requested = (pictures.face(path, sha256, box, 64) for box in (FIRST, SECOND, FIRST, THIRD))
+        answers = await asyncio.gather(*requested, return_exceptions=True)
         return [*answers, await pictures.face(path, sha256, THIRD, 64)]
 
-    a, b, again, refused, c = drawing(work, Limits(waiting=2))
+    a, b, again, refused, c = drawing(work, Limits(waiting_requests=2))
     assert a is again
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, HttpProblem)
     assert refused.kind == "busy"
-    assert isinstance(b, Picture)
-    assert isinstance(c, Picture)
+    assert isinstance(b, Thumbnail)
+    assert isinstance(c, Thumbnail)
 
 
 def test_rejects_photo_with_changed_content(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg")
     enrolled = sha256_of(path)
     quarters(path, (600, 800))
-    for asks in (
+    for request in (
         lambda pictures: pictures.photo(path, enrolled, 64),
         lambda pictures: pictures.face(path, enrolled, FIRST, 64),
         lambda pictures: pictures.size_px(path, enrolled),
     ):
-        with pytest.raises(UnreadablePhoto, match="another photo"):
-            drawing(asks)
+        with pytest.raises(UnreadablePhoto, match="has changed"):
+            drawing(request)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
 def test_size_is_upright_and_cached(tmp_path: Path, suffix: str):
     path = quarters(tmp_path / f"photo{suffix}", (800, 600), orientation=6)
 
-    async def work(pictures: Pictures) -> list[tuple[int, int]]:
+    async def work(pictures: Thumbnails) -> list[tuple[int, int]]:
         first = await pictures.size_px(path, sha256_of(path))
         path_again = path.with_name("gone")  # it is remembered
         return [first, await pictures.size_px(path_again, sha256_of(path))]
@@ -287,10 +287,10 @@ def test_size_is_upright_and_cached(tmp_path: Path, suffix: str):
 def test_read_errors_are_not_cached(tmp_path: Path):
     path = tmp_path / "photo.jpg"
 
-    async def work(pictures: Pictures) -> Picture:
-        for asks in (pictures.photo, lambda *args: pictures.face(*args[:2], (0.0, 0.0, 9.0, 9.0), args[2])):
+    async def work(pictures: Thumbnails) -> Thumbnail:
+        for request in (pictures.photo, lambda *args: pictures.face(*args[:2], (0.0, 0.0, 9.0, 9.0), args[2])):
             with pytest.raises(UnreadablePhoto, match="No such file"):
-                await asks(path, "a", 64)
+                await request(path, "a", 64)
         quarters(path)
         return await pictures.photo(path, sha256_of(path), 64)
 

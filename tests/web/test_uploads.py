@@ -1,4 +1,4 @@
-"""What a client sends: judged by content, told back printable, gone afterwards unless it is kept on the disk."""
+"""Uploads: validation by content, printable names, and deletion unless stored."""
 
 import asyncio
 import hashlib
@@ -19,26 +19,26 @@ from starlette.datastructures import UploadFile
 from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.web.errors import Refused
-from familiar.web.inference import Vision
+from familiar.web.errors import HttpProblem
+from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
 from familiar.web.uploads import (
-    NAME_LENGTH,
+    MAX_NAME_CHARACTERS,
     SUFFIX,
     BadUpload,
-    Skipped,
+    SkippedPhoto,
     Upload,
-    keep,
     photo_name,
-    received,
-    shown,
+    printable_name,
+    receive,
+    store,
 )
 
 MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
 
 
-class Nobody:
-    """Finds no face."""
+class NoFaces:
+    """A detector that finds no face."""
 
     def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
         return []
@@ -51,7 +51,7 @@ def encoded(kind: str = "PNG", size_px: tuple[int, int] = (8, 6), shade: int = 9
 
 
 def sent(content: bytes, name: str | None = "mia.png") -> UploadFile:
-    """As the form parser hands it over."""
+    """Make an uploaded file as the form parser does."""
     file: Any = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - the application closes it
     file.write(content)
     file.seek(0)
@@ -62,20 +62,20 @@ def receiving(
     files: Sequence[UploadFile],
     work: Callable[[list[Upload]], Any],
     limits: Limits | None = None,
-    skipped: list[Skipped] | None = None,
+    skipped: list[SkippedPhoto] | None = None,
 ) -> Any:
     async def run() -> Any:
-        async with received(files, limits or Limits(), skipped=skipped) as uploads:
+        async with receive(files, limits or Limits(), skipped=skipped) as uploads:
             done = work(uploads)
             return await done if asyncio.iscoroutine(done) else done
 
     return asyncio.run(run())
 
 
-def refusal(*files: UploadFile, **limits: int) -> Refused:
+def refusal(*files: UploadFile, **limits: int) -> HttpProblem:
     allowed = Limits(**limits)
-    with pytest.raises(Refused) as error:
-        receiving(files, lambda uploads: [each.judge(each.read(), allowed) for each in uploads], allowed)
+    with pytest.raises(HttpProblem) as error:
+        receiving(files, lambda uploads: [each.validate(each.read(), allowed) for each in uploads], allowed)
     assert all(file.file.closed for file in files)
     return error.value
 
@@ -111,27 +111,27 @@ def test_upload_is_closed_after_error():
 @pytest.mark.parametrize("kind", SUFFIX)
 def test_file_suffix_follows_content(kind: str, tmp_path: Path):
     content = encoded(kind)
-    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path, Limits()))
-    assert kept.suffix == SUFFIX[kind]
-    assert kept.read_bytes() == content
+    (stored,) = receiving([sent(content, "report.txt")], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert stored.suffix == SUFFIX[kind]
+    assert stored.read_bytes() == content
 
 
 def test_mpo_is_stored_as_jpeg(tmp_path: Path):
     content = io.BytesIO()
-    one = Image.new("RGB", (8, 6))
-    one.save(content, "MPO", save_all=True, append_images=[one])
-    (kept,) = receiving([sent(content.getvalue())], lambda uploads: keep(uploads, tmp_path, Limits()))
-    assert kept.suffix == ".jpg"
+    image = Image.new("RGB", (8, 6))
+    image.save(content, "MPO", save_all=True, append_images=[image])
+    (stored,) = receiving([sent(content.getvalue())], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert stored.suffix == ".jpg"
 
 
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
         (b"", "the file is empty"),
-        (b"P", "no photo"),
-        (b"<svg onload=alert(1)>", "no photo"),
-        (b"\x7fELF" + bytes(60), "no photo"),
-        (b"PK\x03\x04" + bytes(60), "no photo"),
+        (b"P", "not a photo"),
+        (b"<svg onload=alert(1)>", "not a photo"),
+        (b"\x7fELF" + bytes(60), "not a photo"),
+        (b"PK\x03\x04" + bytes(60), "not a photo"),
         (b"\0\0\0\x18ftypheic" + bytes(60), "HEIC photos are not read"),
         (encoded()[:20], "mia.jpg"),  # broken in its header
         (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
@@ -147,7 +147,7 @@ def test_rejects_unsupported_or_broken_file(content: bytes, cause: str):
 @pytest.mark.parametrize(
     ("files", "limits", "kind", "says"),
     [
-        (3, {"photos": 2}, "too-many", "3 photos in one request are more than 2"),
+        (3, {"photos_per_request": 2}, "too-many", "3 photos in one request are more than 2"),
         (1, {"photo_bytes": 50}, "too-large", "mia.png: "),
         (1, {"photo_pixels": 47}, "too-large", "mia.png: 8 x 6 px is more than 47 pixels"),
     ],
@@ -159,9 +159,9 @@ def test_rejects_uploads_above_limits(files: int, limits: dict[str, int], kind: 
 
 
 def test_accepts_uploads_at_limits(tmp_path: Path):
-    limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
-    kept = receiving([sent(encoded())] * 2, lambda uploads: keep(uploads, tmp_path, limits), limits)
-    assert [path.read_bytes() for path in kept] == [encoded()] * 2
+    limits = Limits(photos_per_request=2, photo_bytes=len(encoded()), photo_pixels=48)
+    stored = receiving([sent(encoded())] * 2, lambda uploads: store(uploads, tmp_path, limits), limits)
+    assert [path.read_bytes() for path in stored] == [encoded()] * 2
 
 
 def test_pixel_limit_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
@@ -176,7 +176,7 @@ def test_pixel_limit_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPhoto] = []
     limits = Limits(photo_pixels=100, photo_bytes=10_000)
     files = [
         sent(encoded(), "a"),
@@ -185,31 +185,31 @@ def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
         sent(encoded("BMP", (90, 90)), "d"),
         sent(encoded(shade=91), "e"),
     ]
-    kept = receiving(files, lambda uploads: keep(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
-    assert [path.read_bytes() for path in kept] == [encoded(), encoded(shade=91)]
-    reasons = {one.name: one.reason for one in skipped}
+    stored = receiving(files, lambda uploads: store(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
+    assert [path.read_bytes() for path in stored] == [encoded(), encoded(shade=91)]
+    reasons = {image.name: image.reason for image in skipped}
     assert list(reasons) == ["d", "b", "c"]  # by size before any is read
-    assert reasons["b"].startswith("no photo")
+    assert reasons["b"].startswith("not a photo")
     assert reasons["c"].startswith("90 x 90 px is more than")
     assert reasons["d"].startswith("0 MB is more than")
 
 
 def test_keep_creates_no_folder_when_all_are_skipped(tmp_path: Path):
-    left_out: list[Skipped] = []
-    work = lambda uploads: keep(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
+    left_out: list[SkippedPhoto] = []
+    work = lambda uploads: store(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
     assert receiving([sent(b"no", "a")], work, skipped=left_out) == []
-    assert [one.name for one in left_out] == ["a"]
+    assert [image.name for image in left_out] == ["a"]
     assert not (tmp_path / "photos").exists()
 
 
 def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
     with pytest.raises(BadUpload):
-        receiving([sent(encoded()), sent(b"no")], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+        receiving([sent(encoded()), sent(b"no")], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
     assert not (tmp_path / "photos").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         (None, "photo"),
         ("", "photo"),
@@ -217,78 +217,80 @@ def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
         ("../../etc/passwd", "../../etc/passwd"),
         ("a\0b\r\nSet-Cookie: x\x1b[2J", r"a\x00b\r\nSet-Cookie: x\x1b[2J"),
         ("\u202egpj.exe", r"\u202egpj.exe"),
-        ("x" * 10_000, "x" * NAME_LENGTH),
-        ("\n" * 10_000, r"\n" * (NAME_LENGTH // 2)),
+        ("x" * 10_000, "x" * MAX_NAME_CHARACTERS),
+        ("\n" * 10_000, r"\n" * (MAX_NAME_CHARACTERS // 2)),
     ],
 )
-def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, told: str, tmp_path: Path):
-    assert shown(name) == told
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept", Limits()))
+def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, expected: str, tmp_path: Path):
+    assert printable_name(name) == expected
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path / "kept", Limits()))
     sha256 = hashlib.sha256(encoded()).hexdigest()
-    assert kept.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
-    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", kept.name)
-    assert len(kept.name.encode()) <= 64 + 1 + 100 + 4
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+    assert stored.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
+    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", stored.name)
+    assert len(stored.name.encode()) <= 64 + 1 + 100 + 4
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [stored]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
 )
-def test_photo_name_preserves_client_file_name(name: str, told: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
-    assert photo_name(kept) == told
+def test_photo_name_preserves_client_file_name(name: str, expected: str, tmp_path: Path):
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert photo_name(stored) == expected
 
 
 @pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
 def test_photo_name_falls_back_to_stored_file_name(name: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
-    assert photo_name(kept) == kept.name
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert photo_name(stored) == stored.name
 
 
 def test_identical_content_is_stored_once(tmp_path: Path):
     files = [sent(encoded(), "a"), sent(encoded(), "b"), sent(encoded(shade=91), "c")]
-    first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path, Limits()))
+    first, second, third = receiving(files, lambda uploads: store(uploads, tmp_path, Limits()))
     assert first == second != third
     before = first.stat()
-    (again,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
+    (again,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
     assert again == first
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_truncated_file_is_rewritten(tmp_path: Path):
-    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
-    kept.write_bytes(b"")
-    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
-    assert kept.read_bytes() == encoded()
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    stored.write_bytes(b"")
+    receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert stored.read_bytes() == encoded()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
 def test_file_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     flushed: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
-    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
-    assert flushed[0].parent == kept.parent  # the file, under its first name
-    assert {*flushed[1:]} == {kept.parent, tmp_path / "photos", tmp_path}
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
+    assert flushed[0].parent == stored.parent  # the file, under its first name
+    assert {*flushed[1:]} == {stored.parent, tmp_path / "photos", tmp_path}
     flushed.clear()
-    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
-    assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
+    receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
+    assert {*flushed} == {stored.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
 
 
 def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
     (tmp_path / "photos").write_bytes(b"in the way")
     with pytest.raises(CannotWrite, match="photos"):
-        receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+        receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
 
 
-def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vision, list[Upload]], Any]) -> Any:
-    """What a model says of uploads, in one thread."""
+def seen(
+    mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[BatchingInference, list[Upload]], Any]
+) -> Any:
+    """Run inference on uploads, in one thread."""
 
     async def run() -> Any:
-        vision = Vision(Embedder(mean_color_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
+        vision = BatchingInference(Embedder(mean_color_bundle, threads=1), NoFaces(), Limits(photo_pixels=100))
         await vision.start()
         try:
-            async with received(files, Limits()) as uploads:
+            async with receive(files, Limits()) as uploads:
                 return await ask(vision, uploads)
         finally:
             await vision.stop()
@@ -297,15 +299,15 @@ def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vi
 
 
 def test_no_face_error_names_uploaded_file(mean_color_bundle: Path):
-    async def ask(vision: Vision, uploads: list[Upload]) -> None:
-        assert (await vision.look(uploads[0])).size_px == (8, 6)
-        await vision.best(uploads[0])
+    async def ask(vision: BatchingInference, uploads: list[Upload]) -> None:
+        assert (await vision.detect(uploads[0])).size_px == (8, 6)
+        await vision.best_face(uploads[0])
 
     with pytest.raises(NoFaceFound, match=r"^mia\\n\.png: no face found$"):
         seen(mean_color_bundle, [sent(encoded(), "mia\n.png")], ask)
 
 
-def test_look_all_returns_errors_without_traceback(mean_color_bundle: Path):
+def test_detect_all_returns_errors_without_traceback(mean_color_bundle: Path):
     torn = np.random.default_rng(0).bytes(40)
     files = [
         sent(b"no", "a"),
@@ -313,7 +315,7 @@ def test_look_all_returns_errors_without_traceback(mean_color_bundle: Path):
         sent(encoded()[:-30] + torn, "c"),
         sent(encoded()),
     ]
-    no_photo, large, broken, good = seen(mean_color_bundle, files, Vision.look_all)
+    no_photo, large, broken, good = seen(mean_color_bundle, files, BatchingInference.detect_all)
     assert (no_photo.kind, large.kind) == ("not-a-photo", "too-large")
     assert type(broken) is UnreadablePhoto
     for error, name in ((no_photo, "a"), (large, "b"), (broken, "c")):
@@ -331,6 +333,6 @@ def test_bad_file_error_precedes_no_face_error(mean_color_bundle: Path, names: t
     content = {"a": b"no", "b": encoded()}  # nobody is on the other
     files = [sent(content[name], name) for name in names]
     with pytest.raises(BadUpload, match=r"^a: "):
-        seen(mean_color_bundle, files, Vision.best_of_each)
+        seen(mean_color_bundle, files, BatchingInference.best_faces)
     with pytest.raises(NoFaceFound, match=r"^b: "):
-        seen(mean_color_bundle, [sent(content["b"], "b")], Vision.best_of_each)
+        seen(mean_color_bundle, [sent(content["b"], "b")], BatchingInference.best_faces)

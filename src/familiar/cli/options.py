@@ -64,7 +64,13 @@ recipe_options = all_of(
         show_default=True,
         help="Name of the recipe; `familiar recipes` lists them.",
     ),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a recipe setting, such as loss.name=cosface; may be repeated.",
+    ),
 )
 
 limit_options = all_of(
@@ -88,6 +94,8 @@ detector_options = all_of(
 )
 
 embedding_options = all_of(
-    click.option("--tta", is_flag=True, help="Average each photo with its mirror image, at twice the cost."),
+    click.option(
+        "--tta", is_flag=True, help="Average the embeddings of each photo and its mirror image, at twice the cost."
+    ),
     detector_options,
 )

@@ -1,8 +1,8 @@
-"""A gallery that `familiar serve` has opened, from another program: the HTTP API as Python.
+"""Client of the HTTP API of `familiar serve`.
 
 with Client("http://127.0.0.1:8000") as client:
     for progress in client.watch(client.enroll([Path("mia.jpg")])):
-        print(progress.state, progress.looked, "of", progress.found)
+        print(progress.state, progress.processed, "of", progress.total)
     print(client.search_photo(Path("who.jpg")).known)
 """
 

@@ -1,4 +1,4 @@
-"""The whole API, one method for each thing that can be asked."""
+"""Client of the whole API, one method per operation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -10,37 +10,42 @@ from httpx2 import Response
 from familiar.client.connection import Connection
 from familiar.client.photos import Source, part
 from familiar.client.responses import (
-    Answers,
     Box,
-    Corrected,
+    ClusterResult,
+    CorrectionResult,
     Decision,
+    DetectionResult,
     Face,
+    FaceConfidence,
     GalleryState,
-    Grouped,
     Identity,
-    LikelyFace,
-    LookedAt,
     Model,
     NewFace,
     Page,
     Photo,
     Progress,
     Question,
+    SearchResult,
     Vector,
-    Verdict,
-    understood,
+    VerificationResult,
+    parse_response,
 )
 
-PAGE = 500  # items that are asked for at once
-By = Literal["photo", "identity"]
+PAGE = 500  # items per request
+ResultKind = Literal["photo", "identity"]
 
 
 class Client:
-    """Speaks to the server at `url`, as "http://127.0.0.1:8000". Use it in a `with`, or `close` it.
+    """Client of a server. Use it in a `with`, or `close` it.
 
-    `timeout` in seconds. A photo is given as the path of a file here, or as its bytes; numbers of photos, faces and
-    identities are those that the server answers with. Every method raises `ServerError` where the server refuses, and
-    FamiliarError where it does not answer.
+    A photo is given as the path of a local file, or as its bytes; numbers of photos, faces and identities are those of
+    the server's responses. Every method raises `ServerError` if the server refuses a request, and FamiliarError if it
+    does not answer.
+
+    Args:
+        url: such as "http://127.0.0.1:8000".
+        token: the server's, if it has one.
+        timeout: in seconds.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 60.0) -> None:
@@ -57,7 +62,7 @@ class Client:
     ) -> None:
         self.close()
 
-    # --- what is served ---------------------------------------------------------------------------------------------
+    # --- gallery and model ------------------------------------------------------------------------------------------
 
     def gallery(self) -> GalleryState:
         return self._read(GalleryState, "gallery")
@@ -68,50 +73,51 @@ class Client:
     # --- photos and faces -------------------------------------------------------------------------------------------
 
     def photos(self) -> Iterator[Photo]:
-        return self._all(Photo, "photos")
+        return self._iterate(Photo, "photos")
 
     def photo(self, photo: int) -> Photo:
         return self._read(Photo, f"photos/{photo}")
 
     def photo_image(self, photo: int, side_px: int = 1600) -> bytes:
-        """A JPEG whose longer side has about so many pixels at most."""
+        """Return the photo as a JPEG, reduced so that its longer side has about `side_px` pixels."""
         return self._image(f"photos/{photo}/image", side_px)
 
     def face(self, face: int) -> Face:
         return self._read(Face, f"faces/{face}")
 
     def face_image(self, face: int, side_px: int = 160) -> bytes:
-        """A square JPEG of about so many pixels at most."""
+        """Return a square JPEG of about `side_px` pixels at most."""
         return self._image(f"faces/{face}/image", side_px)
 
-    def unknown_faces(self) -> Iterator[Face]:
-        """Those of nobody."""
-        return self._all(Face, "faces/unassigned")
+    def unassigned_faces(self) -> Iterator[Face]:
+        """List faces without an identity."""
+        return self._iterate(Face, "faces/unassigned")
 
     def add_face(self, photo: int, box_xyxy_px: Box) -> int:
-        """By hand; the new face's number."""
-        return self._change(NewFace, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
+        """Add a face that the detector missed, and return its number."""
+        return self._post(NewFace, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
 
-    def move_face(self, face: int, box_xyxy_px: Box) -> None:
-        self._server.ask("PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
+    def set_face_box(self, face: int, box_xyxy_px: Box) -> None:
+        self._server.request("PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
 
     def delete_face(self, face: int) -> None:
-        self._server.ask("DELETE", f"faces/{face}")
+        self._server.request("DELETE", f"faces/{face}")
 
     # --- new photos -------------------------------------------------------------------------------------------------
 
-    def enroll(self, photos: Iterable[Source], continues: Progress | None = None) -> Progress:
-        """Sends photos, which are on the server's disk when this returns; `watch` what becomes of them.
+    def enroll(self, photos: Iterable[Source], previous_job: Progress | None = None) -> Progress:
+        """Send photos. They are on the server's disk when this returns; `watch` reports the progress of their job.
 
-        `continues`: what this returned for the part before, where one set comes in parts: what is told then holds for
-        all of it.
+        Args:
+            previous_job: if one set is sent in parts, the job of the previous part. The new job then reports the
+                progress of both.
         """
-        number = None if continues is None else continues.number
-        return self._send(Progress, "photos", [("files", photo) for photo in photos], continues=number)
+        number = None if previous_job is None else previous_job.number
+        return self._send(Progress, "photos", [("files", photo) for photo in photos], previous_job=number)
 
     def enroll_folder(self, folder: str) -> Progress:
-        """Takes in every photo of a folder on the server."""
-        return self._change(Progress, "photos/folder", folder=folder)
+        """Enroll all photos of a folder on the server."""
+        return self._post(Progress, "photos/folder", folder=folder)
 
     def jobs(self) -> tuple[Progress, ...]:
         return self._read(tuple[Progress, ...], "jobs")
@@ -120,75 +126,77 @@ class Client:
         return self._read(Progress, f"jobs/{number}")
 
     def watch(self, job: Progress | str) -> Iterator[Progress]:
-        """How far a job is, at each change, to its end."""
+        """Yield a job's progress at each change until it ends."""
         number = job if isinstance(job, str) else job.number
         for event in self._server.events(f"jobs/{number}/events"):
-            yield understood(Progress, event)
+            yield parse_response(Progress, event)
 
     # --- identities -------------------------------------------------------------------------------------------------
 
     def identities(self, *, named: bool | None = None) -> Iterator[Identity]:
-        """Those with most faces first; `named`: only those that have a name, or have none."""
-        return self._all(Identity, "identities", named=named)
+        """List identities, those with most faces first; `named`: only those with a name, or only those without."""
+        return self._iterate(Identity, "identities", named=named)
 
     def identity(self, identity: int) -> Identity:
         return self._read(Identity, f"identities/{identity}")
 
-    def faces_of(self, identity: int) -> Iterator[LikelyFace]:
-        """The likeliest first."""
-        return self._all(LikelyFace, f"identities/{identity}/faces")
+    def faces_of(self, identity: int) -> Iterator[FaceConfidence]:
+        """List an identity's faces, the most likely first."""
+        return self._iterate(FaceConfidence, f"identities/{identity}/faces")
 
-    def names(self, beginning: str = "") -> tuple[str, ...]:
-        return self._read(tuple[str, ...], "names", beginning=beginning)
+    def names(self, prefix: str = "") -> tuple[str, ...]:
+        return self._read(tuple[str, ...], "names", prefix=prefix)
 
-    def name(self, identity: int, called: str, *, confirm: bool = False) -> Corrected:
-        """`confirm`: all its faces are rightly there."""
-        body = {"name": called, "confirm": confirm}
-        return _made(Corrected, self._server.ask("PATCH", f"identities/{identity}", body=body))
+    def name(self, identity: int, name: str, *, confirm: bool = False) -> CorrectionResult:
+        """Name an identity. `confirm`: also mark all its faces as confirmed."""
+        body = {"name": name, "confirm": confirm}
+        return _parse(CorrectionResult, self._server.request("PATCH", f"identities/{identity}", body=body))
 
-    def merge(self, into: int, others: Sequence[int]) -> Corrected:
-        return self._change(Corrected, f"identities/{into}/merge", others=list(others))
+    def merge(self, into: int, identities: Sequence[int]) -> CorrectionResult:
+        return self._post(CorrectionResult, f"identities/{into}/merge", identities=list(identities))
 
     def confirm(self, faces: Sequence[int]) -> None:
-        self._server.ask("POST", "faces/confirm", body={"faces": list(faces)})
+        self._server.request("POST", "faces/confirm", body={"faces": list(faces)})
 
-    def move(self, faces: Sequence[int], to: int) -> Corrected:
-        return self._change(Corrected, "faces/move", faces=list(faces), to=to)
+    def move(self, faces: Sequence[int], identity: int) -> CorrectionResult:
+        return self._post(CorrectionResult, "faces/move", faces=list(faces), identity=identity)
 
-    def split(self, faces: Sequence[int], called: str | None = None) -> Corrected:
-        return self._change(Corrected, "faces/split", faces=list(faces), name=called)
+    def split(self, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
+        return self._post(CorrectionResult, "faces/split", faces=list(faces), name=name)
 
-    def reject(self, faces: Sequence[int], identity: int | None = None) -> Corrected:
-        return self._change(Corrected, "faces/reject", faces=list(faces), identity=identity)
+    def reject(self, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
+        return self._post(CorrectionResult, "faces/reject", faces=list(faces), identity=identity)
 
-    def tell_apart(self, first: int, second: int) -> None:
-        self._server.ask("POST", "faces/tell-apart", body={"first": first, "second": second})
+    def mark_different(self, first_face: int, second_face: int) -> None:
+        self._server.request(
+            "POST", "faces/mark-different", body={"first_face": first_face, "second_face": second_face}
+        )
 
-    def group(self, *, threshold: float | None = None, rebuild: bool = False) -> Grouped:
-        return self._change(Grouped, "group", threshold=threshold, rebuild=rebuild)
+    def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+        return self._post(ClusterResult, "cluster", threshold=threshold, rebuild=rebuild)
 
     def questions(self, limit: int = 10) -> tuple[Question, ...]:
         return self._read(tuple[Question, ...], "questions", limit=limit)
 
     def answer(self, question: Question, same: bool) -> None:
-        self._server.ask("POST", "questions/answer", body={"question": asdict(question), "same": same})
+        self._server.request("POST", "questions/answer", body={"question": asdict(question), "same": same})
 
     def decisions(self, limit: int = 20) -> tuple[Decision, ...]:
-        """The last that can be taken back, newest first."""
+        """List the last changes that can be undone, newest first."""
         return self._read(tuple[Decision, ...], "decisions", limit=limit)
 
     def undo(self) -> Decision:
-        """Takes the last one back."""
-        return self._change(Decision, "undo")
+        """Undo the last change and return it."""
+        return self._post(Decision, "undo")
 
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
-    def detect(self, photos: Iterable[Source]) -> LookedAt:
-        return self._send(LookedAt, "detect", [("files", photo) for photo in photos], reads=True)
+    def detect(self, photos: Iterable[Source]) -> DetectionResult:
+        return self._send(DetectionResult, "detect", [("files", photo) for photo in photos], reads=True)
 
-    def embed(self, photos: Iterable[Source]) -> LookedAt:
-        """As `detect`, and each face's embedding."""
-        return self._send(LookedAt, "embed", [("files", photo) for photo in photos], reads=True)
+    def embed(self, photos: Iterable[Source]) -> DetectionResult:
+        """Like `detect`, with each face's embedding."""
+        return self._send(DetectionResult, "embed", [("files", photo) for photo in photos], reads=True)
 
     def search(
         self,
@@ -196,76 +204,79 @@ class Client:
         embedding: Vector | None = None,
         face: int | None = None,
         k: int = 10,
-        by: By | None = None,
+        by: ResultKind | None = None,
         prefix: int | None = None,
         identities: Sequence[int] | None = None,
         species: str | None = None,
         since: str | None = None,
         until: str | None = None,
-    ) -> Answers:
-        """Who is like exactly one of `embedding`, a unit vector of the gallery's space, and `face`, one of its faces.
+    ) -> SearchResult:
+        """Search for an embedding, or for a face of the gallery.
 
-        `by`: only photos, or only identities. The others as in `familiar.gallery.search.search`.
+        Args:
+            embedding: a unit vector of the gallery's space. Give either this or `face`.
+            by: only photos, or only identities.
+            k, prefix, identities, species, since, until: as in `familiar.gallery.search.search`.
         """
-        only = {
+        search_filter = {
             "identities": None if identities is None else list(identities),
             "species": species,
             "since": since,
             "until": until,
         }
-        asked = {"face": face, "k": k, "by": by, "prefix": prefix, "only": only}
-        asked["embedding"] = None if embedding is None else embedding.tolist()
-        return _made(Answers, self._server.ask("POST", "search", body=asked, reads=True))
+        body = {"face": face, "k": k, "by": by, "prefix": prefix, "filter": search_filter}
+        body["embedding"] = None if embedding is None else embedding.tolist()
+        return _parse(SearchResult, self._server.request("POST", "search", body=body, reads=True))
 
-    def search_photo(self, photo: Source, k: int = 10, *, by: By | None = None) -> Answers:
-        """Who is on a photo, by its best face."""
-        return self._send(Answers, "search/photo", [("photo", photo)], reads=True, k=k, by=by)
+    def search_photo(self, photo: Source, k: int = 10, *, by: ResultKind | None = None) -> SearchResult:
+        """Search for the best face of a photo."""
+        return self._send(SearchResult, "search/photo", [("photo", photo)], reads=True, k=k, by=by)
 
-    def verify(self, first: Source, second: Source) -> Verdict:
-        """Do two photos show one individual?"""
-        return self._send(Verdict, "verify", [("first", first), ("second", second)], reads=True)
+    def verify(self, first: Source, second: Source) -> VerificationResult:
+        """Decide whether two photos show the same individual."""
+        return self._send(VerificationResult, "verify", [("first", first), ("second", second)], reads=True)
 
-    def verify_identity(self, identity: int, photo: Source) -> Verdict:
-        """Does a photo show that identity?"""
-        return self._send(Verdict, f"identities/{identity}/verify", [("photo", photo)], reads=True)
+    def verify_identity(self, identity: int, photo: Source) -> VerificationResult:
+        """Decide whether a photo shows an identity."""
+        return self._send(VerificationResult, f"identities/{identity}/verify", [("photo", photo)], reads=True)
 
-    # --- how --------------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     def _read(self, kind: Any, path: str, **query: Any) -> Any:
-        return _made(kind, self._server.ask("GET", path, query=query, reads=True))
+        return _parse(kind, self._server.request("GET", path, query=query, reads=True))
 
-    def _all(self, kind: Any, path: str, **query: Any) -> Iterator[Any]:
+    def _iterate(self, kind: Any, path: str, **query: Any) -> Iterator[Any]:
         cursor: str | None = None
         while True:
             page: Page = self._read(Page, path, **query, cursor=cursor, limit=PAGE)
             for item in page.items:
-                yield understood(kind, item)
+                yield parse_response(kind, item)
             cursor = page.next
             if cursor is None:
                 return
 
     def _image(self, path: str, side_px: int) -> bytes:
-        return self._server.ask("GET", path, query={"side": side_px}, reads=True).content
+        return self._server.request("GET", path, query={"side": side_px}, reads=True).content
 
-    def _change(self, kind: Any, path: str, **body: Any) -> Any:
-        return _made(kind, self._server.ask("POST", path, body=body or None))
+    def _post(self, kind: Any, path: str, **body: Any) -> Any:
+        return _parse(kind, self._server.request("POST", path, body=body or None))
 
     def _send(
         self, kind: Any, path: str, photos: Sequence[tuple[str, Source]], *, reads: bool = False, **query: Any
     ) -> Any:
-        answer = self._server.ask(
+        response = self._server.request(
             "POST",
             path,
             query=query,
             photos=lambda: [part(field, photo) for field, photo in photos],
             reads=reads,
         )
-        return _made(kind, answer)
+        return _parse(kind, response)
 
 
-def _made(kind: Any, answer: Response) -> Any:
+def _parse(kind: Any, response: Response) -> Any:
     try:
-        said = answer.json()
+        content = response.json()
     except ValueError:
-        said = None
-    return understood(kind, said)
+        content = None
+    return parse_response(kind, content)

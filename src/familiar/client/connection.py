@@ -1,4 +1,4 @@
-"""Requests to one server, and what goes wrong with them as errors of one line."""
+"""Requests to one server, with its errors as FamiliarError."""
 
 import contextlib
 import time
@@ -12,14 +12,14 @@ from familiar.client.photos import Part
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import one_line
 
-TRIES = 3
-LONGEST_WAIT_SECONDS = 10.0  # before one more try
-_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_KIND = "urn:familiar:problem:"
+MAX_TRIES = 3
+MAX_WAIT_SECONDS = 10.0  # before one more try
+_RETRY_STATUSES = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_PROBLEM_PREFIX = "urn:familiar:problem:"
 
 
 class ServerError(FamiliarError):
-    """The server refused: with which HTTP `status`, the `kind` of problem as a program knows it, and why."""
+    """The server refused a request: the HTTP `status`, the `kind` of problem for programs, and the reason."""
 
     def __init__(self, status: int, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -29,15 +29,17 @@ class ServerError(FamiliarError):
 
 
 class Connection:
-    """The API of the server at `url`, as "http://127.0.0.1:8000". `timeout` in seconds, of each step of a request.
+    """Connection to the API of a server. Proxies of the environment are not used.
 
-    Proxies that the environment names are not used.
+    Args:
+        url: such as "http://127.0.0.1:8000".
+        timeout: in seconds, for each step of a request.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._url = url.rstrip("/")
-        with self._told():
+        with self._translate_errors():
             self._http = httpx2.Client(
                 base_url=f"{self._url}/api/v1", headers=headers, timeout=timeout, trust_env=False
             )
@@ -45,7 +47,7 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -55,25 +57,30 @@ class Connection:
         photos: Callable[[], list[Part]] | None = None,
         reads: bool = False,
     ) -> httpx2.Response:
-        """ServerError where it is refused, FamiliarError where nobody answers.
+        """Send a request.
 
-        Where nothing is changed by it, as `reads` says, it is tried again when the server has too much to do.
+        Args:
+            reads: nothing is changed by the request, so it is repeated if the server is busy.
+
+        Raises:
+            ServerError: the server refuses it.
+            FamiliarError: the server does not answer.
         """
-        known = {name: value for name, value in (query or {}).items() if value is not None}
-        tries = TRIES if reads else 1
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        tries = MAX_TRIES if reads else 1
         while True:
             tries -= 1
-            with self._told():
+            with self._translate_errors():
                 files = None if photos is None else photos()
-                response = self._http.request(method, path, params=known, json=body, files=files)
-            if response.status_code not in _LATER or not tries:
+                response = self._http.request(method, path, params=parameters, json=body, files=files)
+            if response.status_code not in _RETRY_STATUSES or not tries:
                 _require_success(response)
                 return response
             time.sleep(_wait_seconds(response))
 
     def events(self, path: str) -> Iterator[Any]:
-        """The data of server-sent events until their end."""
-        with self._told(), self._http.sse(path) as source:
+        """Yield the data of server-sent events until they end."""
+        with self._translate_errors(), self._http.sse(path) as source:
             if not source.response.is_success:
                 source.response.read()
                 _require_success(source.response)
@@ -81,33 +88,33 @@ class Connection:
                 yield event.json()
 
     @contextlib.contextmanager
-    def _told(self) -> Generator[None, None, None]:
-        """httpx2's errors as ours."""
+    def _translate_errors(self) -> Generator[None, None, None]:
+        """Translate httpx2's errors to FamiliarError."""
         try:
             yield
         except httpx2.ConnectError as error:
-            raise FamiliarError(
-                f"{self._url}: no server answers there; start one with: familiar serve GALLERY"
-            ) from error
+            raise FamiliarError(f"{self._url}: no server answers; start one with: familiar serve GALLERY") from error
         except httpx2.TimeoutException as error:
-            raise FamiliarError(f"{self._url}: did not answer in time; try again, or wait longer") from error
+            raise FamiliarError(f"{self._url}: did not answer in time; try again, or set a longer timeout") from error
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
-            raise FamiliarError(f"{self._url}: is no address such as http://127.0.0.1:8000") from error
+            raise FamiliarError(f"{self._url}: is not a URL such as http://127.0.0.1:8000") from error
         except httpx2.HTTPError as error:
-            raise FamiliarError(f"{self._url}: the connection broke ({one_line(str(error))})") from error
+            raise FamiliarError(f"{self._url}: the connection failed ({one_line(str(error))})") from error
 
 
 def _require_success(response: httpx2.Response) -> None:
     if response.is_success:
         return
-    status, said = response.status_code, {}
+    status, problem = response.status_code, {}
     with contextlib.suppress(ValueError):
-        said = response.json()
-    if not (isinstance(said, dict) and isinstance(said.get("type"), str)):
+        problem = response.json()
+    if not (isinstance(problem, dict) and isinstance(problem.get("type"), str)):
         raise ServerError(status, "unknown", f"{response.url}: answered {status} {response.reason_phrase}")
-    raise ServerError(status, said["type"].removeprefix(_KIND), one_line(str(said.get("detail", said["type"]))))
+    raise ServerError(
+        status, problem["type"].removeprefix(_PROBLEM_PREFIX), one_line(str(problem.get("detail", problem["type"])))
+    )
 
 
 def _wait_seconds(response: httpx2.Response) -> float:
-    said = response.headers.get("Retry-After", "")
-    return min(float(said) if said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
+    retry_after = response.headers.get("Retry-After", "")
+    return min(float(retry_after) if retry_after.isdecimal() else 1.0, MAX_WAIT_SECONDS)

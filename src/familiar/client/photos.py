@@ -1,4 +1,4 @@
-"""Photos as they are sent: read piece by piece, and only one open at a time, however many there are."""
+"""Photos as parts of a request: read piece by piece, and only one file open at a time."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,14 @@ Part = tuple[str, Any]  # as httpx2 takes them
 
 
 def part(field: str, source: Source) -> Part:
-    """UnreadablePhoto where there is no such file."""
+    """Return a photo as a part of a multipart form. UnreadablePhoto if the file does not exist."""
     if isinstance(source, bytes):
         return field, ("photo", source)
-    return field, (printable(source.name), Opened(source))
+    return field, (printable(source.name), LazyFile(source))
 
 
-class Opened:
-    """A file for reading that is open only from its first piece to its last."""
+class LazyFile:
+    """A readable file that is open only from the first `read` to the last."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class Opened:
         return 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """To its beginning; to its end only to be told its size."""
+        """Go to the beginning; to the end only to return the size."""
         self._close()
         return self._size if whence == os.SEEK_END else offset
 

@@ -1,4 +1,4 @@
-"""What a server answers, as values. Boxes are (left, top, right, bottom) in pixels of the upright photo."""
+"""The server's responses as values. Boxes are (left, top, right, bottom) in pixels of the upright photo."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Vector = Float32[np.ndarray, " d"]
 
 @dataclass(frozen=True)
 class Counts:
-    """`named` and `unnamed` identities, and faces that are `unknown`, nobody's."""
+    """Number of photos and faces, of `named` and `unnamed` identities, and of `unassigned` faces."""
 
     photos: int
     faces: int
@@ -27,13 +27,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Similarities; `own` where they were fitted on this gallery."""
+    """Minimum similarities; `fitted_on_gallery`: they were fitted on this gallery's confirmed faces."""
 
     high_precision: float
     balanced: float
     high_recall: float
-    grouping: float
-    own: bool
+    clustering: float
+    fitted_on_gallery: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class GalleryState:
 
 @dataclass(frozen=True)
 class Model:
-    """What the model's file says of itself."""
+    """Metadata of the model."""
 
     file_id: str
     space_id: str
@@ -70,7 +70,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Face:
-    """`identity` is None where it is nobody's; `by_user`: a user said whose it is."""
+    """A face. `identity` None: unassigned; `by_user`: a user assigned or confirmed the identity."""
 
     face: int
     photo: int
@@ -85,7 +85,7 @@ class Face:
 
 @dataclass(frozen=True)
 class Photo:
-    """`sha256` in hex; `taken_at` as ISO 8601, local time."""
+    """A photo. `sha256` in hex; `taken_at` as ISO 8601, local time."""
 
     photo: int
     path: str
@@ -96,7 +96,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Identity:
-    """`best`: at most four faces, of different photos."""
+    """An identity. `best`: at most four representative faces, of different photos."""
 
     identity: int
     name: str | None
@@ -106,8 +106,8 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class LikelyFace:
-    """How like the mean of its identity's other faces a face is."""
+class FaceConfidence:
+    """A face's similarity to the mean of its identity's other faces."""
 
     face: Face
     similarity: float
@@ -115,16 +115,16 @@ class LikelyFace:
 
 
 @dataclass(frozen=True)
-class Corrected:
-    """The identity that a correction was about, and how many faces nobody spoke of it carried along."""
+class CorrectionResult:
+    """The corrected identity, and the number of further, similar faces that the correction changed."""
 
     identity: int
     propagated_faces: int
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """`identities` that hold faces now, the `faces` they hold, those `alone`, and how many `changed`."""
+class ClusterResult:
+    """Number of `identities` with faces, of their `faces`, of `unassigned` faces, and of faces that `changed`."""
 
     identities: int
     faces: int
@@ -143,7 +143,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Question:
-    """Do two faces show one individual? `kind` is "merge" or "outlier" (`familiar.gallery.clustering.review_queue`)."""
+    """Do two faces show the same individual? `kind` is "merge" or "outlier" (`gallery.clustering.review_queue`)."""
 
     kind: str
     first_face: int
@@ -156,32 +156,32 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedPhoto:
     name: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Of the job `number`, which is over where the `state` is done, stopped or failed; `skipped`: the first 200."""
+    """Progress of the job `number`. It ends in the `state` done, stopped or failed; `skipped`: the first 200."""
 
     number: str
     state: str
-    found: int
-    looked: int
+    total: int
+    processed: int
     photos: int
     faces: int
     without_face: int
     known: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedPhoto, ...]
     skipped_count: int
     new_individuals: int
     error: str | None
 
 
 @dataclass(frozen=True, eq=False)
-class SeenFace:
-    """`landmarks_px`: five (x, y); `embedding`: a unit vector of the model's space, where it was asked for."""
+class DetectedFace:
+    """A detected face. `landmarks_px`: five (x, y); `embedding`: a unit vector of the model's space, if requested."""
 
     box_xyxy_px: Box
     landmarks_px: tuple[tuple[float, float], ...] | None
@@ -191,19 +191,19 @@ class SeenFace:
 
 
 @dataclass(frozen=True)
-class Looked:
+class PhotoFaces:
     """A photo's width and height, and its faces, best first."""
 
     name: str
     size_px: tuple[int, int]
-    faces: tuple[SeenFace, ...]
+    faces: tuple[DetectedFace, ...]
 
 
 @dataclass(frozen=True)
-class LookedAt:
-    """The photos that could be read, in the order in which they were sent; and of the others, why not."""
+class DetectionResult:
+    """The photos that could be read, in the order in which they were sent; the others with the reasons."""
 
-    photos: tuple[Looked, ...]
+    photos: tuple[PhotoFaces, ...]
     skipped: tuple[str, ...]
 
 
@@ -220,7 +220,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Match:
-    """`best`: the similarity of its likest `face`; `mean`: that of the mean of its faces."""
+    """An identity. `best`: the similarity of its most similar `face`; `mean`: that of the mean of its faces."""
 
     identity: int
     name: str | None
@@ -232,8 +232,8 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """`known` None: nobody here, or identities were not asked for."""
+class SearchResult:
+    """Search results. `known` None: no identity was recognized, or none were requested."""
 
     known: Match | None
     identities: tuple[Match, ...]
@@ -241,15 +241,15 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`same` from the `threshold` on. Of two photos with the best face of each."""
+class VerificationResult:
+    """A verdict: `same` if the similarity is at least `threshold`. Of two photos, with the best face of each."""
 
     similarity: float
     probability: float | None
     same: bool
     threshold: float
-    first: SeenFace | None = None
-    second: SeenFace | None = None
+    first: DetectedFace | None = None
+    second: DetectedFace | None = None
 
 
 @dataclass(frozen=True)
@@ -263,28 +263,31 @@ class Page:
     next: str | None
 
 
-def understood(kind: Any, said: Any) -> Any:
-    """A `kind` of what JSON holds; keys that it does not know are left out. FamiliarError where it is none.
+def parse_response(target: Any, content: Any) -> Any:
+    """Convert JSON to a value of a type; unknown keys are ignored.
 
-    >>> understood(Corrected, {"identity": 3, "propagated_faces": 2, "news": True})
-    Corrected(identity=3, propagated_faces=2)
+    Raises:
+        FamiliarError: the JSON does not fit the type.
+
+    >>> parse_response(CorrectionResult, {"identity": 3, "propagated_faces": 2, "news": True})
+    CorrectionResult(identity=3, propagated_faces=2)
     """
     try:
-        return _made(kind, said)
+        return _convert(target, content)
     except (TypeError, ValueError) as error:
-        raise FamiliarError("the server's answer is none that this client knows; update familiar") from error
+        raise FamiliarError("unexpected response; the versions of client and server differ, update familiar") from error
 
 
-def _made(kind: Any, said: Any) -> Any:
-    if get_origin(kind) in (Union, UnionType):
-        return None if said is None else _made(get_args(kind)[0], said)
-    if kind is Vector:
-        return np.array(said, np.float32)
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)
-        kinds = inner[:1] * len(said) if inner[-1] is Ellipsis else inner
-        return tuple(_made(one, value) for one, value in zip(kinds, said, strict=True))
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind, include_extras=True)
-        return kind(**{name: _made(hint, said[name]) for name, hint in hints.items() if name in said})
-    return said
+def _convert(target: Any, content: Any) -> Any:
+    if get_origin(target) in (Union, UnionType):
+        return None if content is None else _convert(get_args(target)[0], content)
+    if target is Vector:
+        return np.array(content, np.float32)
+    if get_origin(target) is tuple:
+        inner = get_args(target)
+        types = inner[:1] * len(content) if inner[-1] is Ellipsis else inner
+        return tuple(_convert(item_type, value) for item_type, value in zip(types, content, strict=True))
+    if dataclasses.is_dataclass(target) and isinstance(target, type):
+        hints = get_type_hints(target, include_extras=True)
+        return target(**{name: _convert(hint, content[name]) for name, hint in hints.items() if name in content})
+    return content

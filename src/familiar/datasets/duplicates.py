@@ -27,7 +27,7 @@ _PAIR_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class Alike:
+class DuplicateGroup:
     """A group of duplicates; each is similar to the first, and two others may be a little less similar.
 
     Attributes:
@@ -72,7 +72,7 @@ def find_duplicates(
     structures: Int8[np.ndarray, "n p"],
     *,
     on_rows: Callable[[int], None] = lambda _: None,
-) -> tuple[Alike, ...]:
+) -> tuple[DuplicateGroup, ...]:
     """Group the rows that show the same picture.
 
     A row is in at most one exact and one near group. A near group has at least two different pictures, and
@@ -96,11 +96,11 @@ def find_duplicates(
     members = defaultdict[int, list[int]](list)
     for image, leader in enumerate(leaders.tolist()):
         members[leader].append(image)
-    groups = [Alike(tuple(rows), True, 1.0) for rows in rows_by_image if len(rows) > 1]
+    groups = [DuplicateGroup(tuple(rows), True, 1.0) for rows in rows_by_image if len(rows) > 1]
     for images in members.values():
         if len(images) > 1:
             rows = tuple(row for image in images for row in rows_by_image[image])
-            groups.append(Alike(rows, False, float(similarity[images].min())))
+            groups.append(DuplicateGroup(rows, False, float(similarity[images].min())))
     return tuple(sorted(groups, key=lambda group: group.rows[0]))
 
 

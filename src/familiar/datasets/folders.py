@@ -59,26 +59,26 @@ class IdentityTable:
             lines.append(_encode_name(f"{self.names[label]}\0{photo.name}\0{size}\n"))
         return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
-    def of_identities(self, names: Iterable[str]) -> "IdentityTable":
+    def select_identities(self, names: Iterable[str]) -> "IdentityTable":
         """Select the photos of these identities; names that are not in the table are ignored."""
         selected = set(names)
         keep = np.array([name in selected for name in self.names], bool)
-        return self.rows(np.flatnonzero(keep[self.labels]))
+        return self.select_rows(np.flatnonzero(keep[self.labels]))
 
-    def with_at_least(self, photos: int) -> "IdentityTable":
+    def with_min_photos(self, photos: int) -> "IdentityTable":
         """Select the identities that have at least this many photos."""
-        return self.rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
+        return self.select_rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
 
-    def at_most(self, photos: int) -> "IdentityTable":
+    def with_max_photos(self, photos: int) -> "IdentityTable":
         """Limit each identity to this many photos, the same ones on every machine."""
         selected_rows: list[int] = []
         for label, name in enumerate(self.names):
             rows = np.flatnonzero(self.labels == label).tolist()
             chosen = set(_cap_photos(name, [self.photos[row] for row in rows], photos))
             selected_rows += [row for row in rows if self.photos[row] in chosen]
-        return self.rows(np.array(selected_rows, np.int64))
+        return self.select_rows(np.array(selected_rows, np.int64))
 
-    def rows(self, rows: Int64[np.ndarray, " k"]) -> "IdentityTable":
+    def select_rows(self, rows: Int64[np.ndarray, " k"]) -> "IdentityTable":
         """Select rows, in the order given; identities without a row are dropped from `names`."""
         present, labels = np.unique(self.labels[rows], return_inverse=True)
         return IdentityTable(
@@ -127,7 +127,7 @@ class DataSpec:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     @staticmethod
-    def recorded(run: Path) -> "DataSpec":
+    def from_run(run: Path) -> "DataSpec":
         """Read which photos a training run was made from.
 
         Raises:
@@ -161,7 +161,7 @@ class DataSpec:
             sources = _keep_listed_identities(sources, set(self.identities), ignored)
         names = [f"{root}/{identity}" for root, source in sources.items() for identity in source.identities]
         if self.max_identities is not None:
-            names = by_hash(names)[: self.max_identities]
+            names = sort_by_hash(names)[: self.max_identities]
         names.sort()
         rows: list[tuple[PhotoRef, int]] = []
         for label, name in enumerate(names):
@@ -200,7 +200,7 @@ def read_identity_list(path: Path) -> frozenset[str]:
     return identities
 
 
-def by_hash(names: Iterable[str], seed: int = 0) -> list[str]:
+def sort_by_hash(names: Iterable[str], seed: int = 0) -> list[str]:
     """Shuffle names by their hash with `seed`; adding a name does not change the order of the others."""
     return sorted(names, key=lambda name: hashlib.sha256(_encode_name(f"{seed}\0{name}")).digest())
 
@@ -227,7 +227,7 @@ def _cap_photos(identity: str, photos: Sequence[PhotoRef], count: int | None) ->
     if count is None or len(photos) <= count:
         return photos
     # The identity's name is hashed too: otherwise all identities would keep the same of their numbered photos.
-    selected = set(by_hash(f"{identity}/{photo.name}" for photo in photos)[:count])
+    selected = set(sort_by_hash(f"{identity}/{photo.name}" for photo in photos)[:count])
     return [photo for photo in photos if f"{identity}/{photo.name}" in selected]
 
 

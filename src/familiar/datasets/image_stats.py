@@ -24,7 +24,7 @@ _MAX_PENDING = 64  # enough photos to keep threads busy, few enough for memory
 
 
 @dataclass(frozen=True, eq=False)
-class PhotoFacts:
+class ImageStats:
     """Statistics of one photo. Values are over all channels, in [0, 255].
 
     Attributes:
@@ -52,11 +52,11 @@ class PhotoFacts:
     structure: Int8[np.ndarray, " p"]
 
 
-def facts_of_all(photos: Iterable[PhotoRef], workers: int) -> Iterator[PhotoFacts | UnreadablePhoto]:
+def read_all_image_stats(photos: Iterable[PhotoRef], workers: int) -> Iterator[ImageStats | UnreadablePhoto]:
     """Read the statistics of photos, in order, with `workers` threads; an unreadable photo gives its error instead."""
     remaining = iter(photos)
     with ThreadPoolExecutor(workers) as pool:
-        pending = deque[Future[PhotoFacts | UnreadablePhoto]](
+        pending = deque[Future[ImageStats | UnreadablePhoto]](
             pool.submit(_stats_or_error, photo) for photo in islice(remaining, _MAX_PENDING)
         )
         while pending:
@@ -64,7 +64,7 @@ def facts_of_all(photos: Iterable[PhotoRef], workers: int) -> Iterator[PhotoFact
             pending.extend(pool.submit(_stats_or_error, photo) for photo in islice(remaining, 1))
 
 
-def read_image_stats(photo: PhotoRef) -> PhotoFacts:
+def read_image_stats(photo: PhotoRef) -> ImageStats:
     """Open a photo and compute its statistics.
 
     Raises:
@@ -78,7 +78,7 @@ def read_image_stats(photo: PhotoRef) -> PhotoFacts:
     digest.update(pixels.data)
     thumbnail_u8 = thumbnail(photo_u8)
     gray = cv2.cvtColor(thumbnail_u8, cv2.COLOR_RGB2GRAY)
-    return PhotoFacts(
+    return ImageStats(
         size_px=size_px,
         stored_as=photo_u8.stored_as or "drawn",
         lowest_value=int(pixels.min()),
@@ -92,7 +92,7 @@ def read_image_stats(photo: PhotoRef) -> PhotoFacts:
     )
 
 
-def _stats_or_error(photo: PhotoRef) -> PhotoFacts | UnreadablePhoto:
+def _stats_or_error(photo: PhotoRef) -> ImageStats | UnreadablePhoto:
     try:
         return read_image_stats(photo)
     except UnreadablePhoto as error:

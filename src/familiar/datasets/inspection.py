@@ -13,9 +13,9 @@ from jaxtyping import UInt8
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
-from familiar.datasets.duplicates import Alike, find_duplicates
-from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
-from familiar.datasets.image_stats import PhotoFacts, facts_of_all
+from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
+from familiar.datasets.folders import IdentityTable, PhotoRef, sort_by_hash
+from familiar.datasets.image_stats import ImageStats, read_all_image_stats
 
 SAMPLE_SIZE = 9
 _MAX_BINS = 12
@@ -51,7 +51,7 @@ def contact_sheet(photos: Sequence[Photo], columns: int, tile_px: int = 96) -> U
     return sheet
 
 
-Spread = tuple[int, float, int]  # smallest, median, largest
+MinMedianMax = tuple[int, float, int]  # smallest, median, largest
 
 
 class Bin(NamedTuple):
@@ -69,7 +69,7 @@ class DuplicateKind(NamedTuple):
     across: bool
 
 
-KINDS = {  # ordered by how likely they are labeling errors
+DUPLICATE_KINDS = {  # ordered by how likely they are labeling errors
     DuplicateKind(exact=True, across=True): "the same pixels, several identities",
     DuplicateKind(exact=False, across=True): "nearly the same, several identities",
     DuplicateKind(exact=True, across=False): "the same pixels, one identity",
@@ -95,30 +95,30 @@ class Inspection:
     """
 
     table: IdentityTable
-    width_px: Spread
-    height_px: Spread
-    lowest_value: Spread
-    mean_value: Spread
-    highest_value: Spread
+    width_px: MinMedianMax
+    height_px: MinMedianMax
+    lowest_value: MinMedianMax
+    mean_value: MinMedianMax
+    highest_value: MinMedianMax
     stored_as: dict[str, int]
     common_sizes: dict[str, int]
-    colorless: int
+    grayscale: int
     blank: tuple[int, ...]
-    duplicates: tuple[Alike, ...]
+    duplicates: tuple[DuplicateGroup, ...]
     sample: tuple[int, ...]
     unreadable: tuple[UnreadablePhoto, ...]
 
     @property
-    def single(self) -> int:
+    def single_photo_identities(self) -> int:
         """Number of identities that have only one photo."""
         return int((self.table.photos_per_identity == 1).sum())
 
     @property
-    def photos_per_identity(self) -> Spread:
+    def photos_per_identity(self) -> MinMedianMax:
         return _min_median_max(self.table.photos_per_identity)
 
     @property
-    def largest_first(self) -> list[tuple[str, int]]:
+    def identities_by_size(self) -> list[tuple[str, int]]:
         """All identities and their numbers of photos, the largest first."""
         counts = self.table.photos_per_identity.tolist()
         return sorted(zip(self.table.names, counts, strict=True), key=lambda row: (-row[1], row[0]))
@@ -127,7 +127,7 @@ class Inspection:
         """List the distinct identities of these rows."""
         return [self.table.names[label] for label in np.unique(self.table.labels[list(rows)])]
 
-    def groups(self, kind: DuplicateKind) -> list[Alike]:
+    def duplicates_of_kind(self, kind: DuplicateKind) -> list[DuplicateGroup]:
         """Select the duplicates of a kind, sorted by descending similarity, then size."""
         groups = [group for group in self.duplicates if kind == (group.exact, len(self.identity_names(group.rows)) > 1)]
         return sorted(groups, key=lambda group: (-group.similarity, -len(group.rows), group.rows))
@@ -142,22 +142,22 @@ class Inspection:
                     "identities": list(self.identity_names(group.rows)),
                     "similarity": round(group.similarity, 4),
                 }
-                for group in self.groups(kind)
+                for group in self.duplicates_of_kind(kind)
             ]
-            for kind in KINDS
+            for kind in DUPLICATE_KINDS
         }
         return {
             "photos": len(self.table),
             "identities": len(self.table.names),
-            "single_photo_identities": self.single,
+            "single_photo_identities": self.single_photo_identities,
             "photos_per_identity": self.photos_per_identity,
             "histogram": [bin_._asdict() for bin_ in histogram(self.table.photos_per_identity)],
-            "photo_counts": dict(self.largest_first),
+            "photo_counts": dict(self.identities_by_size),
             "width_px": self.width_px,
             "height_px": self.height_px,
             "common_sizes": self.common_sizes,
             "stored_as": self.stored_as,
-            "grayscale": self.colorless,
+            "grayscale": self.grayscale,
             "lowest_value": self.lowest_value,
             "mean_value": self.mean_value,
             "highest_value": self.highest_value,
@@ -189,9 +189,9 @@ def inspect_table(
         UnreadablePhoto: none of the photos can be opened.
     """
     rows: list[int] = []
-    stats: list[PhotoFacts] = []
+    stats: list[ImageStats] = []
     unreadable: list[UnreadablePhoto] = []
-    for row, result in enumerate(facts_of_all(table.photos, workers)):
+    for row, result in enumerate(read_all_image_stats(table.photos, workers)):
         if isinstance(result, UnreadablePhoto):
             unreadable.append(result)
         else:
@@ -217,10 +217,11 @@ def inspect_table(
         common_sizes=dict(
             Counter(f"{item.size_px[0]} x {item.size_px[1]}" for item in stats).most_common(_MAX_COMMON_SIZES)
         ),
-        colorless=sum(item.grayscale for item in stats),
+        grayscale=sum(item.grayscale for item in stats),
         blank=tuple(row for row, item in zip(rows, stats, strict=True) if item.blank),
         duplicates=tuple(
-            Alike(tuple(rows[index] for index in group.rows), group.exact, group.similarity) for group in duplicates
+            DuplicateGroup(tuple(rows[index] for index in group.rows), group.exact, group.similarity)
+            for group in duplicates
         ),
         sample=_sample(table, rows),
         unreadable=tuple(unreadable),
@@ -263,12 +264,12 @@ def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:
     row_of = {f"{table.names[table.labels[row]]}/{table.photos[row].name}": row for row in rows}
     turns = Counter[int]()
     candidates: list[tuple[int, int]] = []
-    for name in by_hash(row_of):
+    for name in sort_by_hash(row_of):
         label = int(table.labels[row_of[name]])
         candidates.append((turns[label], row_of[name]))
         turns[label] += 1
     return tuple(row for _, row in sorted(candidates, key=lambda turn_and_row: turn_and_row[0])[:SAMPLE_SIZE])
 
 
-def _min_median_max(values: Sequence[int] | np.ndarray) -> Spread:
+def _min_median_max(values: Sequence[int] | np.ndarray) -> MinMedianMax:
     return int(np.min(values)), float(np.median(values)), int(np.max(values))

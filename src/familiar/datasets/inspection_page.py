@@ -11,13 +11,13 @@ from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
-from familiar.datasets.duplicates import Alike
+from familiar.datasets.duplicates import DuplicateGroup
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.inspection import (
-    KINDS,
+    DUPLICATE_KINDS,
     DuplicateKind,
     Inspection,
-    Spread,
+    MinMedianMax,
     histogram,
     photo_name,
 )
@@ -58,7 +58,7 @@ def render(inspection: Inspection) -> str:
         f"<title>familiar: inspection</title><style>{_STYLE}</style><main>"
         f"<h1>Inspection of {', '.join(_name(root) for root in roots)}</h1>"
         f"<p>{_count(len(table), 'photo')} of {_count(len(table.names), 'identity')}, "
-        f"{inspection.single:,} of them with one photo only.</p>{''.join(sections)}</main></html>"
+        f"{inspection.single_photo_identities:,} of them with one photo only.</p>{''.join(sections)}</main></html>"
     )
 
 
@@ -91,7 +91,7 @@ def _photos_per_identity(inspection: Inspection) -> str:
         f'<td class="bar">{_bar(bin_.identities / most)}</td></tr>'
         for bin_ in bins
     )
-    rows = inspection.largest_first
+    rows = inspection.identities_by_size
     unlisted = len(rows) - IDENTITIES_LISTED
     rest = f"<p>{unlisted:,} more are in the output of <code>--json</code>.</p>" if unlisted > 0 else ""
     low, median, high = inspection.photos_per_identity
@@ -117,7 +117,7 @@ def _identities(heading: str, rows: Sequence[tuple[str, int]]) -> str:
 
 
 def _files(inspection: Inspection) -> str:
-    def spread(name: str, values: Spread) -> str:
+    def spread(name: str, values: MinMedianMax) -> str:
         low, median, high = values
         return f'<tr><th scope="row">{name}<td>{low:,}<td>{median:,g}<td>{high:,}'
 
@@ -125,7 +125,7 @@ def _files(inspection: Inspection) -> str:
         rows = "".join(f'<tr><th scope="row">{escape(name)}<td>{count:,}' for name, count in counts.items())
         return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{rows}</table>'
 
-    stored = inspection.stored_as | ({"gray, regardless of mode": inspection.colorless} if inspection.colorless else {})
+    stored = inspection.stored_as | ({"gray, regardless of mode": inspection.grayscale} if inspection.grayscale else {})
     return (
         "<h2>Sizes and values</h2><table><thead><tr><td>"
         '<th scope="col">smallest<th scope="col">median<th scope="col">largest</thead>'
@@ -137,9 +137,10 @@ def _files(inspection: Inspection) -> str:
 
 
 def _duplicates(inspection: Inspection) -> str:
-    groups_by_kind = {kind: inspection.groups(kind) for kind in KINDS}
+    groups_by_kind = {kind: inspection.duplicates_of_kind(kind) for kind in DUPLICATE_KINDS}
     rows = "".join(
-        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}<td>{sum(len(group.rows) for group in groups):,}'
+        f'<tr><th scope="row">{DUPLICATE_KINDS[kind]}<td>{len(groups):,}'
+        f"<td>{sum(len(group.rows) for group in groups):,}"
         for kind, groups in groups_by_kind.items()
     )
     shown = "".join(_examples(inspection, kind, groups) for kind, groups in groups_by_kind.items() if groups)
@@ -149,7 +150,7 @@ def _duplicates(inspection: Inspection) -> str:
     )
 
 
-def _examples(inspection: Inspection, kind: DuplicateKind, groups: Sequence[Alike]) -> str:
+def _examples(inspection: Inspection, kind: DuplicateKind, groups: Sequence[DuplicateGroup]) -> str:
     most = GROUPS_SHOWN[kind.across]
     shown: list[str] = []
     for group in groups[:most]:
@@ -161,7 +162,7 @@ def _examples(inspection: Inspection, kind: DuplicateKind, groups: Sequence[Alik
         note = f"<p>{', '.join(facts)}</p>" if facts else ""
         shown.append(f'<div class="group"><div class="tiles">{tiles}</div>{note}</div>')
     shown_count = f" ({most} of {len(groups):,})" if len(groups) > most else ""
-    return f'<h3>{KINDS[kind].capitalize()}{shown_count}</h3><div class="groups">{"".join(shown)}</div>'
+    return f'<h3>{DUPLICATE_KINDS[kind].capitalize()}{shown_count}</h3><div class="groups">{"".join(shown)}</div>'
 
 
 def _problem_lists(inspection: Inspection) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, BadRun
-from familiar.datasets.folders import IdentityTable, by_hash
+from familiar.datasets.folders import IdentityTable, sort_by_hash
 
 MIN_IDENTITIES_PER_SIDE = 2  # with one there are no negative pairs to learn from or to evaluate
 
@@ -69,7 +69,7 @@ def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0
     for name in table.names:
         names_by_root.setdefault(name.split("/", 1)[0], []).append(name)
     for names in names_by_root.values():
-        shuffled = by_hash(names, seed)
+        shuffled = sort_by_hash(names, seed)
         validation_size = _share_size(len(names), validation)
         test_size = _share_size(len(names), test)
         sides["validation"] += shuffled[:validation_size]

@@ -25,7 +25,8 @@ METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 LENGTH_DELIMITED = 2  # protobuf wire type
 
-# Format 1 spells one field, one field of the preprocessing and one way to resize as British English does.
+# In files of format 1 `license` is stored as `licence`, `color_order` as `colour_order`, `center_crop` as
+# `centre_crop`.
 _STORED_RESIZE = {"center_crop": "centre_crop"}
 _RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items()}
 
@@ -35,20 +36,20 @@ class BundleMetadata:
     """Metadata of a bundle.
 
     Attributes:
-        space_id: names the space of its embeddings; only embeddings of one space compare.
+        space_id: identifies the embedding space; only embeddings of the same space can be compared.
         embedding_dim: dimension of the embeddings.
-        preprocessing: the crops the network takes.
-        calibration: what its similarities mean.
+        preprocessing: how a crop is resized and standardized.
+        calibration: thresholds, and the curve from similarity to probability.
         prefixes: lengths to which its embeddings may be truncated.
         recipe: name of the recipe it was trained with.
         network: name of the network.
-        precision: of its weights and computation.
+        precision: numeric precision of weights and computation.
         trained_on: the data sets it was trained on.
         results: metrics on validation identities.
         parity: how far its output differs from that of the trained network.
-        license: of the weights.
+        license: license of the weights.
         taught_by: the spaces of the bundles it was distilled from.
-        format_version: of the bundle's format.
+        format_version: version of the bundle format.
     """
 
     space_id: str
@@ -109,7 +110,7 @@ def load_bundle(model: Path | str) -> Bundle:
         content = path.read_bytes()
     except OSError as error:
         raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
-    network, stored = _open_seals(content, path)
+    network, stored = _verify_metadata(content, path)
     file_id = stored.pop("file_id")
     _check_format(stored["format_version"], path)
     if hashlib.sha256(network).hexdigest() != file_id:
@@ -120,7 +121,7 @@ def load_bundle(model: Path | str) -> Bundle:
         raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
 
 
-def seal(network: bytes, metadata: BundleMetadata) -> bytes:
+def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)
     stored["licence"] = stored.pop("license")
@@ -133,7 +134,7 @@ def seal(network: bytes, metadata: BundleMetadata) -> bytes:
     return network + _field(METADATA_PROPS_FIELD, entry)
 
 
-def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
+def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
     """Split a bundle's content into the network's bytes and the metadata, whose checksum is verified."""
     damaged = BadBundle(f"{path}: is not a familiar bundle, or is corrupted; download or export it again")
     try:
@@ -142,7 +143,8 @@ def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
         stored = json.loads(entry[2])
     except (IndexError, KeyError, RecursionError, ValueError) as error:
         raise damaged from error
-    # The encoding must be exactly the one `seal` writes, else a changed byte outside the values would go unnoticed.
+    # The encoding must be exactly what `serialize_bundle` writes, or a changed byte outside the values would go
+    # unnoticed.
     if (
         number != METADATA_PROPS_FIELD
         or not isinstance(stored, dict)

@@ -1,1 +1,1 @@
-"""How good is it: suites over embeddings, pictures, one report."""
+"""Evaluation of a model on labeled photos: suites of metrics over its embeddings, plots, and one report."""

@@ -1,7 +1,7 @@
-"""Two models on the same photos: which is better, and by more than chance would have it?
+"""Compare two models on the same photos: which is better, and is the difference more than noise?
 
-Both were judged with the same identities drawn in each replicate, so their differences are paired: what makes a
-replicate hard makes it hard for both.
+Both evaluations draw the same identities in each bootstrap replicate, so their differences are paired: a replicate
+that is hard for one model is hard for the other.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ LOWER_IS_BETTER = ("verification.eer", "triplets.violation_rate")
 
 @dataclass(frozen=True)
 class Difference:
-    """`figure` is "suite.figure"; `difference` is `second - first`, with its 95 % interval.
+    """The difference of two models in one metric.
 
-    `better`: who has the better figure by more than noise, that is, where the interval leaves out zero.
+    `figure`: the metric's path, "suite.metric". `difference`: `second - first`, with its 95 % interval.
     """
 
     figure: str
@@ -31,6 +31,7 @@ class Difference:
 
     @property
     def better(self) -> Literal["first", "second"] | None:
+        """The model that is better by more than noise (the interval excludes zero), else None."""
         low, high = self.interval
         if low <= 0 <= high:
             return None
@@ -38,48 +39,57 @@ class Difference:
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, ...]:
-    """Every headline figure that both have. BadResults where they are not of the same photos and pairs."""
-    _require_same_questions(first, second)
-    drawn_first, drawn_second = (results.get("replicates", {}) for results in (first, second))
-    figures = [name for name in drawn_first if len(drawn_second.get(name, ())) == len(drawn_first[name])]
-    if not figures:
-        raise BadResults("the two results have no figure with an interval in common; judge ten identities or more")
-    differences = {name: np.array(drawn_second[name]) - np.array(drawn_first[name]) for name in figures}
-    spans = intervals(differences)
-    found: list[Difference] = []
-    for name in figures:
-        before, after = (float(at_path(results, name)) for results in (first, second))
-        found.append(Difference(name, before, after, after - before, spans[name]))
-    return tuple(found)
+    """Compute the difference of every headline metric that both results have.
+
+    Args:
+        first, second: results as `read_results` returns them.
+
+    Raises:
+        BadResults: the results are of different photos, pairs or bootstrap draws, or share no metric with an interval.
+    """
+    _check_comparable(first, second)
+    first_replicates, second_replicates = (results.get("replicates", {}) for results in (first, second))
+    common = [path for path in first_replicates if len(second_replicates.get(path, ())) == len(first_replicates[path])]
+    if not common:
+        raise BadResults(
+            "the two results have no metric with an interval in common; evaluate on ten identities or more"
+        )
+    replicates = {path: np.array(second_replicates[path]) - np.array(first_replicates[path]) for path in common}
+    difference_intervals = intervals(replicates)
+    differences: list[Difference] = []
+    for path in common:
+        before, after = (float(at_path(results, path)) for results in (first, second))
+        differences.append(Difference(path, before, after, after - before, difference_intervals[path]))
+    return tuple(differences)
 
 
-def summary(differences: tuple[Difference, ...], names: tuple[str, str]) -> str:
-    """One sentence: who is better, and in how much of what was measured."""
-    won = {side: sum(one.better == side for one in differences) for side in ("first", "second")}
+def summarize(differences: tuple[Difference, ...], names: tuple[str, str]) -> str:
+    """Say in one sentence which of two named models is better, and in how many metrics."""
+    wins = {side: sum(difference.better == side for difference in differences) for side in ("first", "second")}
     first, second = names
     total = len(differences)
-    if not any(won.values()):
-        return f"No difference in {total} figures is more than noise."
-    if all(won.values()):
+    if not any(wins.values()):
+        return f"No difference in {total} metrics is more than noise."
+    if all(wins.values()):
         return (
-            f"Neither is better throughout: of {total} figures {first} is better in {won['first']} and {second} in "
-            f"{won['second']} by more than noise."
+            f"Neither is better throughout: of {total} metrics {first} is better in {wins['first']} and {second} in "
+            f"{wins['second']} by more than noise."
         )
-    winner, count = (first, won["first"]) if won["first"] else (second, won["second"])
-    return f"{winner} is better: by more than noise in {count} of {total} figures, and worse in none."
+    winner, count = (first, wins["first"]) if wins["first"] else (second, wins["second"])
+    return f"{winner} is better: by more than noise in {count} of {total} metrics, and worse in none."
 
 
-def _require_same_questions(first: dict[str, Any], second: dict[str, Any]) -> None:
-    asked = {
+def _check_comparable(first: dict[str, Any], second: dict[str, Any]) -> None:
+    properties = {
         "photos": [results["data"]["fingerprint"] for results in (first, second)],
-        "draws": [results["interval"] for results in (first, second)],
+        "bootstrap draws": [results["interval"] for results in (first, second)],
     }
     if first.get("verification") and second.get("verification"):
         for key in ("pairs", "same_pairs", "different_pairs"):
-            asked[f"pairs ({key})"] = [results["verification"].get(key) for results in (first, second)]
-    for what, (of_first, of_second) in asked.items():
-        if of_first != of_second:
+            properties[f"pairs ({key})"] = [results["verification"].get(key) for results in (first, second)]
+    for name, (first_value, second_value) in properties.items():
+        if first_value != second_value:
             raise BadResults(
-                f"the two results are of different {what}, so their difference says nothing of the models; "
+                f"the two results are of different {name}, so their difference says nothing about the models; "
                 "evaluate both on the same data with the same options"
             )

@@ -1,4 +1,4 @@
-"""Labeled photos and their embeddings by one bundle: what every suite starts from."""
+"""Embed labeled photos with one bundle: the context that every suite starts from."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -15,28 +15,28 @@ from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
-from familiar.evaluation.verification_pairs import ScoredPairs, WhichPairs, score_listed_pairs, score_pairs
+from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 SEED = 0  # of everything that is drawn: pairs, triplets, queries, replicates
 REPLICATES = 500
-MIN_IDENTITIES = 10
-FEW_IDENTITIES = 50  # in a sample; fewer say little of others
+MIN_IDENTITIES = 10  # for intervals
+MIN_SAMPLED_IDENTITIES = 50  # a sample of fewer identities says little about others
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What a user may ask beside the suites.
+    """Options of an evaluation.
 
-    `suites` by name; none means those that apply. `pairs`: every pair there is, or `pair_count` drawn, half of them
-    same ("balanced") or as they come ("natural"); `pairs_file` (LFW's form) instead of them. `slices`: a CSV of
-    attributes, `by` some of its columns.
+    `suites`: their names; empty means all that apply. `pairs`: "all" pairs, or `pair_count` sampled ones, half of them
+    of the same identity ("balanced") or with the natural ratio ("natural"). `pairs_file`: a file in LFW's format whose
+    pairs replace them. `slices`: a CSV of attributes; `by`: the columns of it to use.
     """
 
     suites: tuple[str, ...] = ()
-    pairs: WhichPairs = "all"
+    pairs: PairSampling = "all"
     pair_count: int = 50_000
     pairs_file: Path | None = None
     slices: Path | None = None
@@ -45,61 +45,64 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationContext:
-    """Embedded photos and what was asked about them. `skipped` could not be read or held no face.
+    """Embedded photos and the options of their evaluation.
 
-    `whole` is the data as it was given, `rows` which of its rows `table` has. `pairs` are of the pairs file.
-    `trained_on`: photos of the same data that the model learned from, where that is known; `known` are the identities
-    it learned from or was chosen by. `flip`: each photo was averaged with its mirror image.
+    `table` and `embeddings`: the photos that were embedded. `full_table`: the data as it was given; `rows`: the rows
+    of it that `table` has. `skipped`: photos that could not be read or showed no face. `pairs`: those of the pairs
+    file. `trained_on`: photos of the same data that the model was trained on, if known. `seen_identities`: identities
+    that it was trained on or selected by. `flip`: each embedding is the average of the photo and its mirror image.
     """
 
     embedder: Embedder
     table: IdentityTable
     embeddings: Float32[np.ndarray, "n d"]
-    whole: IdentityTable
+    full_table: IdentityTable
     rows: Int64[np.ndarray, " n"]
     skipped: tuple[FamiliarError, ...] = ()
     pairs: Pairs | None = None
     trained_on: IdentityTable | None = None
-    known: frozenset[str] = frozenset()
+    seen_identities: frozenset[str] = frozenset()
     detector: Detector | None = None
     flip: bool = False
-    asked: EvaluationOptions = field(default_factory=EvaluationOptions)
+    options: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     @property
     def labels(self) -> Int64[np.ndarray, " n"]:
+        """The identity of each photo."""
         return self.table.labels
 
     @cached_property
-    def ranked(self) -> RankedQueries:
-        """What each photo finds among all others: the work that retrieval and triplets share."""
+    def ranked_queries(self) -> RankedQueries:
+        """Leave-one-out retrieval of each photo among all others: retrieval and triplets share this work."""
         return rank_queries(self.embeddings, self.labels)
 
     @cached_property
-    def judged(self) -> ScoredPairs:
-        """The pairs asked for, and how similar they are."""
+    def scored_pairs(self) -> ScoredPairs:
+        """The pairs that the options ask for, with their similarities."""
         if self.pairs is not None:
             return score_listed_pairs(self.embeddings, self.pairs)
         calibration = self.embedder.metadata.calibration
-        return score_pairs(self.embeddings, self.labels, self.asked.pairs, self.asked.pair_count, calibration, SEED)
+        options = self.options
+        return score_pairs(self.embeddings, self.labels, options.pairs, options.pair_count, calibration, SEED)
 
-    def of_rows(self, rows: Int64[np.ndarray, " k"]) -> "EvaluationContext":
-        """These photos alone, with the pairs between them."""
+    def select_rows(self, rows: Int64[np.ndarray, " k"]) -> "EvaluationContext":
+        """Restrict the context to these photos and the pairs between them."""
         return replace(
             self,
-            table=self.table.rows(rows),
+            table=self.table.select_rows(rows),
             embeddings=self.embeddings[rows],
             rows=self.rows[rows],
             pairs=None if self.pairs is None else restrict_pairs(self.pairs, rows, len(self.table))[0],
         )
 
-    def of_identities(self, names: Iterable[str]) -> "EvaluationContext":
-        """The photos of these identities alone."""
-        wanted = set(names)
-        keep = np.array([name in wanted for name in self.table.names], bool)
-        return self.of_rows(np.flatnonzero(keep[self.labels]))
+    def select_identities(self, names: Iterable[str]) -> "EvaluationContext":
+        """Restrict the context to the photos of these identities."""
+        selected = set(names)
+        mask = np.array([name in selected for name in self.table.names], bool)
+        return self.select_rows(np.flatnonzero(mask[self.labels]))
 
     def crop(self, row: int) -> Crop:
-        """A photo as the network saw it, read again."""
+        """Read a photo again and crop it as the network saw it."""
         return crop_photo(
             self.table.photos[row],
             self.embedder.metadata.preprocessing,
@@ -107,29 +110,34 @@ class EvaluationContext:
             open_photo=open_photo,
         )
 
-    def sample_of(self, most: int) -> Int64[np.ndarray, " k"]:
-        """Rows drawn, at most so many: of whole identities, or where that would be few, as many of each of more."""
-        if len(self.table) <= most:
+    def sample_rows(self, max_photos: int) -> Int64[np.ndarray, " k"]:
+        """Draw at most `max_photos` rows, ascending.
+
+        Whole identities are drawn; if that would make fewer than `MIN_SAMPLED_IDENTITIES`, the same number of photos
+        of each of more identities.
+        """
+        if len(self.table) <= max_photos:
             return np.arange(len(self.table))
         generator = np.random.default_rng(SEED)
         order = generator.permutation(len(self.table.names))
         photos = self.table.photos_per_identity
-        fitting = order[photos[order] <= most]
-        chosen = fitting[np.cumsum(photos[fitting]) <= most]
-        wanted = min(FEW_IDENTITIES, len(order), max(1, most // 2))
-        if len(chosen) >= wanted:
+        fitting = order[photos[order] <= max_photos]
+        chosen = fitting[np.cumsum(photos[fitting]) <= max_photos]
+        min_identities = min(MIN_SAMPLED_IDENTITIES, len(order), max(1, max_photos // 2))
+        if len(chosen) >= min_identities:
             return np.flatnonzero(np.isin(self.labels, chosen))
-        each = most // wanted
+        photos_per_identity = max_photos // min_identities
         shuffled = generator.permutation(len(self.table))
-        rows = [shuffled[self.labels[shuffled] == label][:each] for label in order[:wanted]]
+        rows = [shuffled[self.labels[shuffled] == label][:photos_per_identity] for label in order[:min_identities]]
         return np.sort(np.concatenate(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """One suite's part of the results, and the replicates of its headline figures, by which two models are compared.
+class SuiteResult:
+    """The result of one suite: its part of `eval_results.json`, and the replicates of its headline metrics.
 
-    A replicate is named by the figure's path in `figures`, as "tar_at_far.1e-2"; so are intervals.
+    A replicate is named by the path of its metric in `figures`, such as "tar_at_far.1e-2"; so are intervals. Two models
+    are compared by their replicates.
     """
 
     figures: dict[str, Any]
@@ -138,57 +146,75 @@ class Outcome:
 
 def build_context(
     embedder: Embedder,
-    whole: IdentityTable,
-    asked: EvaluationOptions | None = None,
+    table: IdentityTable,
+    options: EvaluationOptions | None = None,
     detector: Detector | None = None,
     *,
     rows: Int64[np.ndarray, " k"] | None = None,
     flip: bool = False,
     trained_on: IdentityTable | None = None,
-    known: frozenset[str] = frozenset(),
+    seen_identities: frozenset[str] = frozenset(),
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> EvaluationContext:
-    """Embed the photos (`rows`: only these), or only those a pairs file names.
+    """Embed the photos to evaluate.
 
-    Pairs of a photo that was skipped, or is not among `rows`, are left out.
+    Args:
+        embedder: the model.
+        table: the photos and their identities.
+        options: with a pairs file, only the photos that it names are embedded.
+        detector: finds the face in each photo; None for photos that are cropped already.
+        rows: embed only these rows of `table`.
+        flip: average each photo with its mirror image.
+        trained_on, seen_identities: see `EvaluationContext`.
+        on_batch: called with the number of photos embedded so far.
+
+    Returns:
+        The context. Pairs of a photo that was skipped, or is not among `rows`, are left out.
+
+    Raises:
+        BadDataset: no photo could be embedded.
     """
-    asked = asked or EvaluationOptions()
-    rows = np.arange(len(whole)) if rows is None else rows
+    options = options or EvaluationOptions()
+    rows = np.arange(len(table)) if rows is None else rows
     pairs = None
-    if asked.pairs_file is not None:
-        pairs = read_lfw_pairs(asked.pairs_file, whole)
+    if options.pairs_file is not None:
+        pairs = read_lfw_pairs(options.pairs_file, table)
         rows = np.intersect1d(rows, np.concatenate([pairs.left, pairs.right]))
-    photos = [whole.photos[row] for row in rows.tolist()]
+    photos = [table.photos[row] for row in rows.tolist()]
     embedded = embed_photos(embedder, photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch)
     if not len(embedded.rows):
         reason = f"; the first reason: {embedded.skipped[0]}" if embedded.skipped else ""
-        raise BadDataset(f"not one of the photos could be embedded{reason}")
-    kept = rows[embedded.rows]
+        raise BadDataset(f"none of the photos could be embedded{reason}")
+    embedded_rows = rows[embedded.rows]
     return EvaluationContext(
         embedder,
-        whole.rows(kept),
+        table.select_rows(embedded_rows),
         embedded.embeddings,
-        whole,
-        kept,
+        table,
+        embedded_rows,
         embedded.skipped,
-        None if pairs is None else restrict_pairs(pairs, kept, len(whole))[0],
+        None if pairs is None else restrict_pairs(pairs, embedded_rows, len(table))[0],
         trained_on,
-        known,
+        seen_identities,
         detector,
         flip,
-        asked,
+        options,
     )
 
 
 def restrict_pairs(pairs: Pairs, rows: Int64[np.ndarray, " k"], total: int) -> tuple[Pairs, Bool[np.ndarray, " p"]]:
-    """The pairs both of whose photos are among `rows` of `total`, renumbered, and which those are."""
-    place = np.full(total, -1)
-    place[rows] = np.arange(len(rows))
-    left, right = place[pairs.left], place[pairs.right]
-    kept = (left >= 0) & (right >= 0)
-    return Pairs(left[kept], right[kept], pairs.same[kept]), kept
+    """Select the pairs both of whose photos are among `rows` of `total` rows.
+
+    Returns:
+        The selected pairs, their photos renumbered as positions in `rows`; and the mask of the selected pairs.
+    """
+    index = np.full(total, -1)
+    index[rows] = np.arange(len(rows))
+    left, right = index[pairs.left], index[pairs.right]
+    mask = (left >= 0) & (right >= 0)
+    return Pairs(left[mask], right[mask], pairs.same[mask]), mask
 
 
 def resampled(identity: Int[np.ndarray, " k"], replicates: Callable[[], Replicates]) -> Replicates:
-    """Empty with fewer than ten identities among those measured: resampling them says nothing about others."""
+    """Compute replicates, or none with fewer than ten identities: resampling those says nothing about others."""
     return replicates() if len(np.unique(identity)) >= MIN_IDENTITIES else {}

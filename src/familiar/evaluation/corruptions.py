@@ -1,6 +1,6 @@
-"""What befalls photos between the pet and the network, done to a crop: pure functions, the same crop always the same.
+"""Image corruptions of a crop (blur, noise, JPEG, ...): pure and deterministic functions.
 
-Severities are those of the crop as the network sees it, whatever the size of the photo it was cut from.
+Severities are relative to the crop as the network sees it, whatever the size of the photo it was cut from.
 """
 
 import math
@@ -13,45 +13,45 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-STATED_SIDE_PX = 224  # of the crops for which the blur is stated
+REFERENCE_SIDE_PX = 224  # side of the crops that the sigma of the blur refers to
 
 Pixels = UInt8[np.ndarray, "s s 3"]
 
 
 def blur(rgb_u8: Pixels, sigma_px: float) -> Pixels:
-    """Out of focus: Gaussian of `sigma_px` above 0 for a crop of 224 px, in proportion for others.
+    """Blur as out of focus: Gaussian of `sigma_px` > 0 for a crop of 224 px, scaled in proportion for others.
 
-    So the same share of a face is blurred whatever the network's input. Pillow calls sigma "radius", and repeats
-    the border's pixels as this does.
+    So the same share of a face is blurred whatever the size of the network's input. Pillow calls sigma "radius", and
+    repeats the border's pixels as this function does.
     """
-    sigma_px *= rgb_u8.shape[0] / STATED_SIDE_PX
+    sigma_px *= rgb_u8.shape[0] / REFERENCE_SIDE_PX
     return cv2.GaussianBlur(rgb_u8, (0, 0), sigma_px, borderType=cv2.BORDER_REPLICATE)
 
 
 def noise(rgb_u8: Pixels, std: float) -> Pixels:
-    """A sensor in the dark: Gaussian, apart in every pixel and channel; `std` is a share of full scale.
+    """Add sensor noise: Gaussian, independent in every pixel and channel; `std` is a share of full scale.
 
-    Drawn from the pixels' own checksum: of every std the same draw, of every photo another.
+    The seed is the checksum of the pixels: the same draw for every std, a different one for every photo.
     """
     generator = np.random.Generator(np.random.SFC64(zlib.crc32(rgb_u8.tobytes())))
-    change = generator.standard_normal(rgb_u8.shape, np.float32) * np.float32(255 * std)
-    return cv2.add(rgb_u8, change, dtype=cv2.CV_8U)
+    offsets = generator.standard_normal(rgb_u8.shape, np.float32) * np.float32(255 * std)
+    return cv2.add(rgb_u8, offsets, dtype=cv2.CV_8U)
 
 
 def jpeg(rgb_u8: Pixels, quality: int) -> Pixels:
-    """Sent by a messenger: through a JPEG file of that quality (1 to 100, libjpeg's), color at half resolution."""
-    _, file = cv2.imencode(".jpg", rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    # With OpenCV's stubs an image read may be None; this one was just written.
-    return np.asarray(cv2.imdecode(file, cv2.IMREAD_COLOR_RGB))
+    """Compress as JPEG, as messengers do: libjpeg's quality, 1 to 100, with color at half resolution."""
+    _, encoded = cv2.imencode(".jpg", rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    # OpenCV's stubs say that a decoded image may be None; this one was just encoded.
+    return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB))
 
 
 def brightness(rgb_u8: Pixels, factor: float) -> Pixels:
-    """Over- or underexposed: values times `factor`, cut off at full scale."""
+    """Over- or underexpose: multiply the values by `factor` and clip them at full scale."""
     return cv2.convertScaleAbs(rgb_u8, alpha=factor)
 
 
 def occlusion(rgb_u8: Pixels, area: float) -> Pixels:
-    """Something before the face: a black square in the middle that covers `area` (a share) of the crop."""
+    """Cover the middle of the crop with a black square; `area` is the share of the crop that it covers."""
     side = rgb_u8.shape[0]
     covered_px = round(side * math.sqrt(area))
     start = (side - covered_px) // 2
@@ -61,9 +61,9 @@ def occlusion(rgb_u8: Pixels, area: float) -> Pixels:
 
 
 def rotation(rgb_u8: Pixels, degrees: float) -> Pixels:
-    """A head or camera held askew: turned counter-clockwise about the middle.
+    """Rotate counter-clockwise about the center.
 
-    What lies beyond the border is the picture mirrored: around a real face the photo goes on.
+    The mirrored picture fills what lies beyond the border: around a real face, the photo goes on.
     """
     middle = (rgb_u8.shape[0] - 1) / 2
     matrix = cv2.getRotationMatrix2D((middle, middle), degrees, 1.0)
@@ -71,7 +71,7 @@ def rotation(rgb_u8: Pixels, degrees: float) -> Pixels:
 
 
 def downscale(rgb_u8: Pixels, share: float) -> Pixels:
-    """A face far away: to `share` of the side and back, as a small photo is brought to the network's size."""
+    """Shrink to `share` of the side and enlarge again, as happens to a face that is small in its photo."""
     side = rgb_u8.shape[0]
     low_px = max(1, round(side * share))
     low = cv2.resize(rgb_u8, (low_px, low_px), interpolation=cv2.INTER_AREA)
@@ -79,13 +79,17 @@ def downscale(rgb_u8: Pixels, share: float) -> Pixels:
 
 
 def mirror(rgb_u8: Pixels) -> Pixels:
-    """Left for right."""
+    """Swap left and right."""
     return cv2.flip(rgb_u8, 1)
 
 
 @dataclass(frozen=True)
-class Degradation:
-    """`apply` takes a crop's pixels and a severity; None where there is but one way. `sweep`: from left to right."""
+class Corruption:
+    """A kind of corruption.
+
+    `apply` takes a crop's pixels and a severity. `severity`: the default; None if there are no degrees. `sweep`: the
+    severities of the sweep, in the order of the chart.
+    """
 
     apply: Callable[[Pixels, Any], Pixels]
     severity: float | None
@@ -93,15 +97,15 @@ class Degradation:
     sweep: tuple[float, ...] = ()
 
 
-# A "25 % center block" is read as a quarter of the area, so half the side: a block of a quarter of the side would
-# hide 6 % of a face.
-CORRUPTIONS: dict[str, Degradation] = {
-    "blur": Degradation(blur, 3.5, "sigma, px at 224 px", (1.0, 2.0, 3.5, 5.0, 7.0)),
-    "noise": Degradation(noise, 0.05, "std, share of full scale", (0.02, 0.05, 0.1, 0.15, 0.2)),
-    "jpeg": Degradation(jpeg, 30, "quality", (70, 50, 30, 15, 5)),
-    "brightness": Degradation(brightness, 1.5, "factor", (0.5, 0.75, 1.25, 1.5, 2.0)),
-    "occlusion": Degradation(occlusion, 0.25, "share of the area, center", (0.05, 0.1, 0.25, 0.4, 0.6)),
-    "rotation": Degradation(rotation, 15.0, "degrees", (5.0, 10.0, 15.0, 30.0, 45.0)),
-    "downscale": Degradation(downscale, 0.5, "share of the side", (0.75, 0.5, 0.35, 0.25, 0.125)),
-    "flip": Degradation(lambda rgb_u8, _: mirror(rgb_u8), None, "mirrored"),
+# "25 % center block" is understood as a quarter of the area, so half the side: a block of a quarter of the side would
+# hide only 6 % of a face.
+CORRUPTIONS: dict[str, Corruption] = {
+    "blur": Corruption(blur, 3.5, "sigma, px at 224 px", (1.0, 2.0, 3.5, 5.0, 7.0)),
+    "noise": Corruption(noise, 0.05, "std, share of full scale", (0.02, 0.05, 0.1, 0.15, 0.2)),
+    "jpeg": Corruption(jpeg, 30, "quality", (70, 50, 30, 15, 5)),
+    "brightness": Corruption(brightness, 1.5, "factor", (0.5, 0.75, 1.25, 1.5, 2.0)),
+    "occlusion": Corruption(occlusion, 0.25, "share of the area, center", (0.05, 0.1, 0.25, 0.4, 0.6)),
+    "rotation": Corruption(rotation, 15.0, "degrees", (5.0, 10.0, 15.0, 30.0, 45.0)),
+    "downscale": Corruption(downscale, 0.5, "share of the side", (0.75, 0.5, 0.35, 0.25, 0.125)),
+    "flip": Corruption(lambda rgb_u8, _: mirror(rgb_u8), None, "mirrored"),
 }

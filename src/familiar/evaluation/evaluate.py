@@ -1,4 +1,4 @@
-"""A model on labeled photos, from files to report: what `familiar evaluate` does."""
+"""Evaluate a model on labeled photos, from files to report: the work of `familiar evaluate`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,30 +21,30 @@ from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.missing import missing_metrics
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import FORMAT_VERSION, write_results
-from familiar.evaluation.suites.catalog import check_names, run_suites
+from familiar.evaluation.suites.catalog import check_suite_names, run_suites
 from familiar.evaluation.verification_pairs import ScoredPairs
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """The photos to judge by, and those of the same data that the model was trained on.
+class EvaluationData:
+    """The photos to evaluate on, and those of the same data that the model was trained on.
 
-    `known`: every identity that it was trained on, or that its epoch and thresholds were chosen by.
+    `seen_identities`: every identity that the model was trained on, or that its epoch and thresholds were chosen by.
     """
 
     table: IdentityTable
     split: Literal["test", "all"]
     trained_on: IdentityTable | None = None
-    known: frozenset[str] = frozenset()
+    seen_identities: frozenset[str] = frozenset()
 
 
 def evaluate(
     model: Path,
     data: DataSpec,
     output: Path,
-    asked: EvaluationOptions | None = None,
+    options: EvaluationOptions | None = None,
     *,
     split: str | None = None,
     leaks: LeakCheck = "check",
@@ -53,20 +53,35 @@ def evaluate(
     flip: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure `model` and write `eval_results.json`, the pictures and `report.html`; the results.
+    """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
 
-    `split` "test" or "all"; None is "test" where every identity is known to the run beside the model. `leaks`:
-    photos that give the answer away are listed, or listed and left out. `resize_px`: what the short side of a photo
-    is brought to before the crop is cut from its middle, in place of the bundle's own way.
+    Args:
+        model: a bundle, a run folder, or the name of a bundle that comes with the package.
+        data: the labeled photos.
+        output: folder to write to; created if missing.
+        options: the suites and their options.
+        split: "test" or "all"; None is "test" if every identity is known to the run that the model is part of.
+        leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
+        resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
+            preprocessing.
+        detector: finds the face in each photo.
+        flip: average each photo's embedding with that of its mirror image.
+        on_progress: called with a line of text.
+
+    Returns:
+        The results, as they are written to `eval_results.json`.
+
+    Raises:
+        BadDataset: an option does not fit the data, or no photo could be embedded.
     """
-    asked = asked or EvaluationOptions()
-    check_names(asked.suites)
-    model = resolve_model(model)  # a name of one that is shipped, not of whatever stands in this folder
-    embedder = _embedder(model, resize_px)
-    chosen = choose_identities(data.read(), model, split)
-    if asked.slices is not None:
-        read_attributes(asked.slices, chosen.table, asked.by)  # what is wrong with it is said before the work
-    output.mkdir(parents=True, exist_ok=True)  # before the work, lest that be for nothing
+    options = options or EvaluationOptions()
+    check_suite_names(options.suites)
+    model = resolve_model(model)  # a name means a shipped bundle, never a file of that name in the current folder
+    embedder = _load_embedder(model, resize_px)
+    chosen = select_identities(data.read(), model, split)
+    if options.slices is not None:
+        read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
+    output.mkdir(parents=True, exist_ok=True)  # fail here rather than after the work
     leaking, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":
         leaking = find_leaks(
@@ -76,105 +91,119 @@ def evaluate(
         )
         if leaks == "exclude":
             rows = np.setdiff1d(rows, leaking.rows)
-    # Photos and blocks are shared out among threads of our own; BLAS's and OpenMP's would only get in their way.
+    # Photos and blocks are processed in threads of ours; those of BLAS and OpenMP would only compete with them.
     with threadpool_limits(1):
-        measured = build_context(
+        context = build_context(
             embedder,
             chosen.table,
-            asked,
+            options,
             detector,
             rows=rows,
             flip=flip,
             trained_on=chosen.trained_on,
-            known=chosen.known,
+            seen_identities=chosen.seen_identities,
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
-        found = run_suites(measured, asked.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
+        suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         results = {
-            **_header(measured, data, chosen, resize_px),
+            **_header(context, data, chosen, resize_px),
             "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
-            "reasons": found.reasons,
-            "absent": dict(missing_metrics(found.parts)),
-            **found.parts,
+            "reasons": suite_results.reasons,
+            "missing": dict(missing_metrics(suite_results.metrics)),
+            **suite_results.metrics,
         }
         on_progress("writing the report")
-        write_results(output / "eval_results.json", results, found.replicates)
-        write_report(output, results, measured, _judged(measured))
+        write_results(output / "eval_results.json", results, suite_results.replicates)
+        write_report(output, results, context, _scored_pairs(context))
     return results
 
 
-def _judged(measured: EvaluationContext) -> ScoredPairs | None:
+def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
     try:
-        return measured.judged
+        return context.scored_pairs
     except NothingToMeasure:
         return None
 
 
-def choose_identities(table: IdentityTable, model: Path, split: str | None) -> Chosen:
-    """`split` "test" or "all"; None is "test" where every identity is known to the run beside the model.
+def select_identities(table: IdentityTable, model: Path, split: str | None) -> EvaluationData:
+    """Select the identities to evaluate on.
 
-    BadDataset where the test side is asked for and is empty or unknown.
+    Args:
+        table: the data given.
+        model: a bundle or run folder; the run's split is looked for in the same folder.
+        split: "test" or "all"; None is "test" if every identity of `table` is known to the run.
+
+    Raises:
+        BadDataset: "test" is requested and the test identities are unknown, or none of them is in the data.
     """
     path = run_folder(model) / run_files.SPLIT
     if not path.exists():
         if split == "test":
-            raise BadDataset(f"{path.parent}: has no split.json, so there is no test side; use --split all")
-        return Chosen(table, "all")
-    known = Split.read(path)
+            raise BadDataset(f"{path.parent}: has no split.json, so its test identities are unknown; use --split all")
+        return EvaluationData(table, "all")
+    run_split = Split.read(path)
     names = set(table.names)
     if split is None:
-        split = "test" if names <= {*known.train, *known.validation, *known.test} else "all"
-    trained_on = table.of_identities(known.train)
-    seen = frozenset({*known.train, *known.validation})
+        split = "test" if names <= {*run_split.train, *run_split.validation, *run_split.test} else "all"
+    trained_on = table.select_identities(run_split.train)
+    seen = frozenset({*run_split.train, *run_split.validation})
     if split == "all":
-        return Chosen(table, "all", trained_on, seen)
-    tested = table.of_identities(known.test)
-    if not known.test:
+        return EvaluationData(table, "all", trained_on, seen)
+    test_table = table.select_identities(run_split.test)
+    if not run_split.test:
         raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
-    if not len(tested):
+    if not len(test_table):
         raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
-    return Chosen(tested, "test", trained_on, seen)
+    return EvaluationData(test_table, "test", trained_on, seen)
 
 
 def seen_photos(model: Path) -> IdentityTable | None:
-    """What the run beside the model was trained on and chosen by; None where there is no run, or its photos moved."""
+    """Read the photos that the model was trained on and selected by.
+
+    Returns:
+        None if the model is not in a run folder, or the run's photos have been moved.
+    """
     folder = run_folder(model)
     try:
         split = Split.read(folder / run_files.SPLIT)
-        return DataSpec.recorded(folder).read().of_identities({*split.train, *split.validation})
+        return DataSpec.from_run(folder).read().select_identities({*split.train, *split.validation})
     except (BadRun, BadDataset):
         return None
 
 
 def run_folder(model: Path) -> Path:
+    """Return the folder that would be the run's, of a bundle or of the run folder itself."""
     return model if model.is_dir() else model.parent
 
 
-def _embedder(model: Path, resize_px: int | None) -> Embedder:
+def _load_embedder(model: Path, resize_px: int | None) -> Embedder:
     bundle = load_bundle(model)
     if resize_px is None:
         return Embedder(bundle)
     try:
-        changed = replace(bundle.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
+        preprocessing = replace(bundle.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
     except ValueError as error:
         raise BadDataset(f"--resize-px: {error}") from error
-    return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=changed)))
+    return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=preprocessing)))
 
 
-def _header(measured: EvaluationContext, data: DataSpec, chosen: Chosen, resize_px: int | None) -> dict[str, Any]:
-    metadata, table = measured.embedder.metadata, measured.table
+def _header(
+    context: EvaluationContext, data: DataSpec, chosen: EvaluationData, resize_px: int | None
+) -> dict[str, Any]:
+    """Describe the model, the data and the intervals."""
+    metadata, table = context.embedder.metadata, context.table
     names = set(table.names)
     trained = names & set(() if chosen.trained_on is None else chosen.trained_on.names)
     return {
         "format_version": FORMAT_VERSION,
         "model": {
-            "file_id": measured.embedder.bundle.file_id,
+            "file_id": context.embedder.bundle.file_id,
             "space_id": metadata.space_id,
             "recipe": metadata.recipe,
             "network": metadata.network,
-            "size_bytes": len(measured.embedder.bundle.onnx),
+            "size_bytes": len(context.embedder.bundle.onnx),
             "embedding_dim": metadata.embedding_dim,
-            "tta": "flip" if measured.flip else None,
+            "tta": "flip" if context.flip else None,
             "thresholds_fitted": metadata.calibration.fitted,
             "resize_px": resize_px,
         },
@@ -184,9 +213,9 @@ def _header(measured: EvaluationContext, data: DataSpec, chosen: Chosen, resize_
             "identities": len(table.names),
             "photos": len(table),
             "identities_seen_in_training": len(trained),
-            "identities_validated_on": len((names & chosen.known) - trained),
-            "skipped": [str(error) for error in measured.skipped],
+            "identities_seen_in_validation": len((names & chosen.seen_identities) - trained),
+            "skipped": [str(error) for error in context.skipped],
             "fingerprint": table.fingerprint,
         },
-        "interval": {"confidence": 0.95, "over": "identities", "replicates": REPLICATES, "seed": SEED},
+        "interval": {"confidence": 0.95, "resampled": "identities", "replicates": REPLICATES, "seed": SEED},
     }

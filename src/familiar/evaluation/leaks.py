@@ -1,4 +1,4 @@
-"""Photos that give the answer away: judged though the model saw them, or standing under two identities."""
+"""Train/test leakage: photos that the model was trained on too, and photos labeled with two identities."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,24 +9,29 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.cpu import available_cores
-from familiar.datasets.duplicates import Alike, find_duplicates
+from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef
-from familiar.datasets.image_stats import PhotoFacts, facts_of_all
+from familiar.datasets.image_stats import ImageStats, read_all_image_stats
 from familiar.datasets.inspection import photo_path
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
 @dataclass(frozen=True, eq=False)
 class Leak:
-    """Photos that show one picture. `photos` and `identities` are named; `judged`: rows of the judged table."""
+    """Photos that show the same picture.
+
+    `photos`: their paths. `identities`: the names of their identities. `exact`: the same file or pixels.
+    `evaluated_rows`: the rows of the evaluated table among them.
+    """
 
     photos: tuple[str, ...]
     identities: tuple[str, ...]
     exact: bool
     similarity: float
-    judged: tuple[int, ...]
+    evaluated_rows: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return what `eval_results.json` says about the leak."""
         return {
             "photos": list(self.photos),
             "identities": list(self.identities),
@@ -37,89 +42,102 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class Leaks:
-    """`across_splits`: judged photos that the model was trained on, or its thresholds and epoch chosen by.
+    """The result of a leak check.
 
-    `across_identities`: judged photos that stand under two identities, of which one must be wrong. `seen_photos`: how
-    many photos of the run the judged ones were compared with, None where the run or its photos are not at hand.
+    `across_splits`: evaluated photos that the model was trained on, or that its thresholds and epoch were chosen by.
+    `across_identities`: evaluated photos that are labeled with two identities, one of which must be wrong.
+    `seen_photos`: number of photos of the run that the evaluated ones were compared with; None if the run or its
+    photos are not available.
     """
 
     across_splits: tuple[Leak, ...]
     across_identities: tuple[Leak, ...]
-    judged_photos: int
+    evaluated_photos: int
     seen_photos: int | None
 
     @property
     def rows(self) -> Int64[np.ndarray, " k"]:
-        """Every judged row that leaks."""
+        """Every evaluated row that leaks, ascending."""
         leaks = (*self.across_splits, *self.across_identities)
-        return np.unique(np.array([row for leak in leaks for row in leak.judged], np.int64))
+        return np.unique(np.array([row for leak in leaks for row in leak.evaluated_rows], np.int64))
 
     def as_dict(self) -> dict[str, Any]:
+        """Return what `eval_results.json` says about the leaks."""
         return {
-            "compared": {"judged": self.judged_photos, "seen": self.seen_photos},
+            "compared": {"evaluated": self.evaluated_photos, "seen_in_training": self.seen_photos},
             "across_splits": [leak.as_dict() for leak in self.across_splits],
             "across_identities": [leak.as_dict() for leak in self.across_identities],
         }
 
 
 def find_leaks(
-    judged: IdentityTable,
+    evaluated: IdentityTable,
     seen: IdentityTable | None = None,
     *,
     on_photo: Callable[[int], None] = lambda _: None,
 ) -> Leaks:
-    """Opens every photo of both tables once and looks for the same picture, exactly or nearly (`datasets.duplicates`).
+    """Read every photo of both tables once and find pictures that occur twice, exactly or nearly.
 
-    Drawn photos are left out: no two identities are drawn alike. So are photos that cannot be read, which nobody is
-    judged by, and those of `seen` that are judged themselves, as whoever judges by trained identities is told anyway.
+    The comparison is that of `datasets.duplicates`. Left out are synthetic photos, since no two identities are drawn
+    the same; photos that cannot be read, which take no part in the evaluation; and photos of `seen` that are evaluated
+    themselves, since an evaluation on trained identities is reported anyway.
+
+    Args:
+        evaluated: the photos to evaluate on.
+        seen: photos that the model was trained on or selected by, if they are available.
+        on_photo: called with the number of photos read so far.
     """
-    judged_rows = [row for row, photo in enumerate(judged.photos) if not isinstance(photo, SyntheticPhoto)]
-    photos: list[PhotoRef] = [judged.photos[row] for row in judged_rows]
-    names = [judged.names[judged.labels[row]] for row in judged_rows]
+    evaluated_rows = [row for row, photo in enumerate(evaluated.photos) if not isinstance(photo, SyntheticPhoto)]
+    photos: list[PhotoRef] = [evaluated.photos[row] for row in evaluated_rows]
+    names = [evaluated.names[evaluated.labels[row]] for row in evaluated_rows]
     if seen is not None:
-        own = set(map(_place, photos))
+        evaluated_files = set(map(_resolved, photos))
         for photo, label in zip(seen.photos, seen.labels, strict=True):
-            if _place(photo) not in own and not isinstance(photo, SyntheticPhoto):
+            if _resolved(photo) not in evaluated_files and not isinstance(photo, SyntheticPhoto):
                 photos.append(photo)
                 names.append(seen.names[label])
-    leaks = [_leak(alike, photos, names, judged_rows) for alike in _alike(photos, on_photo)]
+    leaks = [_to_leak(group, photos, names, evaluated_rows) for group in _find_same_pictures(photos, on_photo)]
     return Leaks(
-        across_splits=tuple(leak for leak in leaks if 0 < len(leak.judged) < len(leak.photos)),
-        across_identities=tuple(leak for leak in leaks if len(np.unique(judged.labels[list(leak.judged)])) > 1),
-        judged_photos=len(judged_rows),
-        seen_photos=None if seen is None else len(photos) - len(judged_rows),
+        across_splits=tuple(leak for leak in leaks if 0 < len(leak.evaluated_rows) < len(leak.photos)),
+        across_identities=tuple(
+            leak for leak in leaks if len(np.unique(evaluated.labels[list(leak.evaluated_rows)])) > 1
+        ),
+        evaluated_photos=len(evaluated_rows),
+        seen_photos=None if seen is None else len(photos) - len(evaluated_rows),
     )
 
 
-def _alike(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[Alike]:
-    """Groups of places in `photos`."""
-    places: list[int] = []
-    facts: list[PhotoFacts] = []
-    for place, found in enumerate(facts_of_all(photos, available_cores())):
-        on_photo(place + 1)
-        if isinstance(found, PhotoFacts):
-            places.append(place)
-            facts.append(found)
+def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[DuplicateGroup]:
+    """Group the indices of photos that are the same image, or nearly."""
+    indices: list[int] = []
+    facts: list[ImageStats] = []
+    for index, photo_facts in enumerate(read_all_image_stats(photos, available_cores())):
+        on_photo(index + 1)
+        if isinstance(photo_facts, ImageStats):
+            indices.append(index)
+            facts.append(photo_facts)
     if not facts:
         return []
     groups = find_duplicates(
-        [one.digest for one in facts],
-        np.array([one.hash for one in facts], np.uint64),
-        np.stack([one.structure for one in facts]),
+        [photo_facts.digest for photo_facts in facts],
+        np.array([photo_facts.hash for photo_facts in facts], np.uint64),
+        np.stack([photo_facts.structure for photo_facts in facts]),
     )
-    return [replace(alike, rows=tuple(places[row] for row in alike.rows)) for alike in groups]
+    return [replace(group, rows=tuple(indices[row] for row in group.rows)) for group in groups]
 
 
-def _leak(alike: Alike, photos: Sequence[PhotoRef], names: Sequence[str], judged_rows: Sequence[int]) -> Leak:
+def _to_leak(
+    group: DuplicateGroup, photos: Sequence[PhotoRef], names: Sequence[str], evaluated_rows: Sequence[int]
+) -> Leak:
     return Leak(
-        photos=tuple(photo_path(photos[place]) for place in alike.rows),
-        identities=tuple(sorted({names[place] for place in alike.rows})),
-        exact=alike.exact,
-        similarity=alike.similarity,
-        judged=tuple(judged_rows[place] for place in alike.rows if place < len(judged_rows)),
+        photos=tuple(photo_path(photos[index]) for index in group.rows),
+        identities=tuple(sorted({names[index] for index in group.rows})),
+        exact=group.exact,
+        similarity=group.similarity,
+        evaluated_rows=tuple(evaluated_rows[index] for index in group.rows if index < len(evaluated_rows)),
     )
 
 
-def _place(photo: PhotoRef) -> PhotoRef:
-    """The same for one file, however it was named."""
+def _resolved(photo: PhotoRef) -> PhotoRef:
+    """Return the same value for the same file, however its path is written."""
     return photo.resolve() if isinstance(photo, Path) else photo

@@ -1,7 +1,7 @@
-"""Photos embedded again in another way: what that does to who is found and to which pairs are told apart.
+"""Compare embeddings of perturbed photos with those of the original ones, by recall@1 and ROC AUC.
 
-Differences are taken query by query and pair by pair, and replicate by replicate: most of what makes two figures
-uncertain they have in common.
+Differences are computed query by query, pair by pair and replicate by replicate: the uncertainties of the two sides
+are mostly the same.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import roc_auc
 
-PROBED_PAIRS = 20_000  # half of them same, where there are as many
+MAX_PAIRS = 20_000  # half of them same, if there are as many
 _EXCLUDED = -2.0  # below every similarity
 
 T = TypeVar("T")
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class PerturbationSetup:
-    """What is asked of k photos (`rows` of the n that are searched): is each found first, and which pairs match?
+    """The queries and pairs of k photos (`rows` of the n photos that are searched).
 
-    `queries`: places in `rows` of photos that have another of their identity. `pairs` are places in `rows`.
+    `queries`: positions in `rows` of photos that have another one of their identity. `pairs`: positions in `rows`.
     """
 
     labels: Int64[np.ndarray, " n"]
@@ -41,6 +41,7 @@ class PerturbationSetup:
 
     @property
     def identity(self) -> Int64[np.ndarray, " k"]:
+        """The label of each of the k photos."""
         return self.labels[self.rows]
 
     @property
@@ -51,21 +52,24 @@ class PerturbationSetup:
 
 @dataclass(frozen=True, eq=False)
 class PerturbationResult:
-    """`found`: 1 for each query whose nearest other photo is of its identity, else 0; `scores` of the pairs."""
+    """The retrieval hits and pair similarities of one way to embed the photos.
 
-    probe: PerturbationSetup
-    found: Float64[np.ndarray, " q"]
+    `found`: 1 for each query whose nearest other photo is of its identity, else 0. `scores`: those of the pairs.
+    """
+
+    setup: PerturbationSetup
+    hits: Float64[np.ndarray, " q"]
     scores: Float[np.ndarray, " p"]
 
     @property
     def recall_at_1(self) -> float | None:
-        """None where no photo has another of its identity."""
-        return float(self.found.mean()) if len(self.found) else None
+        """Share of hits; None if no photo has another one of its identity."""
+        return float(self.hits.mean()) if len(self.hits) else None
 
     @cached_property
     def auc(self) -> float | None:
-        """None where there are no pairs of one kind."""
-        same = self.probe.pairs.same
+        """ROC AUC of the pairs; None if all are same or all are different."""
+        same = self.setup.pairs.same
         try:
             return roc_auc(roc_counts(self.scores[same], self.scores[~same]))
         except NothingToMeasure:
@@ -73,7 +77,8 @@ class PerturbationResult:
 
     @cached_property
     def auc_replicates(self) -> Float64[np.ndarray, " r"]:
-        identity, pairs = self.probe.identity, self.probe.pairs
+        """ROC AUC in each bootstrap replicate."""
+        identity, pairs = self.setup.identity, self.setup.pairs
         return verification_replicates(
             self.scores,
             identity[pairs.left],
@@ -84,78 +89,86 @@ class PerturbationResult:
         )["auc"]
 
 
-def probe(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> PerturbationSetup:
-    """These rows as queries, and pairs drawn among them."""
+def make_setup(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> PerturbationSetup:
+    """Set up these rows of the searched photos as queries, and sample pairs of them."""
     photos = np.bincount(labels)
     queries = np.flatnonzero(photos[labels[rows]] > 1)
-    return PerturbationSetup(labels, rows, queries, sample_pairs(labels[rows], PROBED_PAIRS, seed=SEED))
+    return PerturbationSetup(labels, rows, queries, sample_pairs(labels[rows], MAX_PAIRS, seed=SEED))
 
 
-def answer(
-    asked: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
+def run_setup(
+    setup: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
 ) -> PerturbationResult:
-    """Each query among `searched` without its own photo, and each pair's left one with the right one of `searched`.
+    """Search for each query, and compare each pair's left photo with its right one among `searched`.
 
-    Unit rows. A stranger as close as a photo of the same identity stands before it.
+    A negative that is as close as a positive ranks before it.
+
+    Args:
+        setup: the queries and pairs.
+        embeddings: unit rows of the k photos, perturbed or not.
+        searched: unit rows of all n photos; a query's own photo is left out of its search.
     """
-    both = np.concatenate([embeddings, searched[asked.rows]])
-    pairs = Pairs(asked.pairs.left, asked.pairs.right + len(asked.rows), asked.pairs.same)
-    return PerturbationResult(asked, _found_first(asked, embeddings, searched), pair_similarities(both, pairs))
+    both = np.concatenate([embeddings, searched[setup.rows]])
+    pairs = Pairs(setup.pairs.left, setup.pairs.right + len(setup.rows), setup.pairs.same)
+    return PerturbationResult(setup, _hits(setup, embeddings, searched), pair_similarities(both, pairs))
 
 
 def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tuple[dict[str, float | None], Replicates]:
-    """How much more `recall_at_1` and `auc` are on the one side than on the other, and the same in each replicate.
+    """Compute how much larger `recall_at_1` and `auc` are on one side than on the other.
 
-    None where there is no such figure; no replicates below ten identities with two photos.
+    Returns:
+        The differences, None for a metric that does not exist; and the differences in each replicate, empty with fewer
+        than ten identities of two photos.
     """
-    asked = better.probe
-    figures: dict[str, float | None] = {"recall_at_1": None, "auc": None}
+    setup = better.setup
+    deltas: dict[str, float | None] = {"recall_at_1": None, "auc": None}
     replicates: Replicates = {}
-    if len(asked.queries):
-        differences = {"recall_at_1": better.found - worse.found}
-        figures["recall_at_1"] = float(differences["recall_at_1"].mean())
-        if asked.resampled:
-            replicates = mean_replicates(differences, asked.identity[asked.queries], replicates=REPLICATES, seed=SEED)
+    if len(setup.queries):
+        differences = {"recall_at_1": better.hits - worse.hits}
+        deltas["recall_at_1"] = float(differences["recall_at_1"].mean())
+        if setup.resampled:
+            replicates = mean_replicates(differences, setup.identity[setup.queries], replicates=REPLICATES, seed=SEED)
     if better.auc is not None and worse.auc is not None:
-        figures["auc"] = better.auc - worse.auc
-        if asked.resampled:
+        deltas["auc"] = better.auc - worse.auc
+        if setup.resampled:
             replicates["auc"] = better.auc_replicates - worse.auc_replicates
-    return figures, replicates
+    return deltas, replicates
 
 
 def map_photos(
-    measured: EvaluationContext, rows: Int64[np.ndarray, " k"], work: Callable[[Int64[np.ndarray, " b"]], T]
+    context: EvaluationContext, rows: Int64[np.ndarray, " k"], work: Callable[[Int64[np.ndarray, " b"]], T]
 ) -> list[T]:
-    """`work` of a few rows at a time, in order: each of the embedder's threads takes its photos from file to vectors.
+    """Apply `work` to batches of rows in the embedder's threads; results in order.
 
-    So no more crops are held than are worked on.
+    Each thread takes its photos from file to vectors, so only the crops in work are in memory.
     """
-    size = measured.embedder.batch_size
+    size = context.embedder.batch_size
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-    with ThreadPoolExecutor(measured.embedder.threads) as pool:
+    with ThreadPoolExecutor(context.embedder.threads) as pool:
         return list(pool.map(work, batches))
 
 
-def _found_first(
-    asked: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
+def _hits(
+    setup: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
 ) -> Float64[np.ndarray, " q"]:
-    if not len(asked.queries):
+    """Return 1 for each query whose nearest other photo is of its identity, else 0."""
+    if not len(setup.queries):
         return np.empty(0)
-    order = np.argsort(asked.labels, kind="stable")  # an identity's rows side by side: one slice
-    place = np.argsort(order)
-    identity = asked.identity[asked.queries]
-    first = np.searchsorted(asked.labels, identity, "left", sorter=order)
-    last = np.searchsorted(asked.labels, identity, "right", sorter=order)
-    queries, among = unit_rows(embeddings[asked.queries]), unit_rows(searched)[order]
-    own = place[asked.rows[asked.queries]]
+    order = np.argsort(setup.labels, kind="stable")  # the rows of an identity are one slice
+    position = np.argsort(order)
+    identity = setup.identity[setup.queries]
+    first = np.searchsorted(setup.labels, identity, "left", sorter=order)
+    last = np.searchsorted(setup.labels, identity, "right", sorter=order)
+    queries, gallery = unit_rows(embeddings[setup.queries]), unit_rows(searched)[order]
+    own_column = position[setup.rows[setup.queries]]
 
-    def found(part: slice) -> Float64[np.ndarray, " b"]:
-        scores = similarities(queries[part], among)
-        scores[np.arange(len(scores)), own[part]] = _EXCLUDED
-        nearest = np.empty(len(scores), np.float32)
+    def block_hits(part: slice) -> Float64[np.ndarray, " b"]:
+        scores = similarities(queries[part], gallery)
+        scores[np.arange(len(scores)), own_column[part]] = _EXCLUDED
+        nearest_positive = np.empty(len(scores), np.float32)
         for row, (start, stop) in enumerate(zip(first[part].tolist(), last[part].tolist(), strict=True)):
-            nearest[row] = scores[row, start:stop].max()
+            nearest_positive[row] = scores[row, start:stop].max()
             scores[row, start:stop] = _EXCLUDED
-        return (nearest > scores.max(axis=1)).astype(np.float64)
+        return (nearest_positive > scores.max(axis=1)).astype(np.float64)
 
-    return np.concatenate(map_blocks(found, len(queries), len(among), None))
+    return np.concatenate(map_blocks(block_hits, len(queries), len(gallery), None))

@@ -1,4 +1,4 @@
-"""The pairs that a model is judged by: those of a file, every pair there is, or a sample of them."""
+"""The pairs that verification is measured on: those of a file, all pairs, or a sample of them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,19 +12,20 @@ from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_cou
 from familiar.metrics.verification import threshold_above
 
 THRESHOLDS = ("high_precision", "balanced", "high_recall")
-RESAMPLED_PAIRS = 50_000  # where all pairs are counted, the intervals are taken from so many of them
+MAX_INTERVAL_PAIRS = 50_000  # of all pairs, intervals are computed from a sample of this size
 
-WhichPairs = Literal["all", "balanced", "natural"]
+PairSampling = Literal["all", "balanced", "natural"]
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """The pairs' counts, and `scores` of `pairs` for pictures and intervals: a sample, where all were judged.
+    """Counts of the pairs' similarities, and listed pairs for plots and intervals.
 
-    `weights`: how many of the pairs that were judged each of these stands for.
+    `scores`: similarities of `pairs`, a weighted sample if all pairs are counted. `weights`: the number of pairs that
+    each of them represents.
     """
 
-    which: Literal["listed", "all", "balanced", "natural"]
+    sampling: Literal["listed", "all", "balanced", "natural"]
     counts: RocCounts
     scores: Float[np.ndarray, " p"]
     pairs: Pairs
@@ -34,59 +35,72 @@ class ScoredPairs:
 def score_pairs(
     embeddings: Float32[np.ndarray, "n d"],
     labels: Int64[np.ndarray, " n"],
-    which: WhichPairs,
+    sampling: PairSampling,
     count: int,
     calibration: Calibration,
     seed: int,
 ) -> ScoredPairs:
-    """All pairs, or `count` of them: half of each kind ("balanced") or as they come ("natural").
+    """Score all pairs, or a sample of them.
 
-    All pairs are too many where more than 20,000,000 are of one identity: then a balanced sample. The rates at the
-    calibrated thresholds are exact. `NothingToMeasure` without pairs of both kinds.
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        sampling: "all", or `count` pairs: half of them same ("balanced") or with the natural ratio ("natural"). More
+            than 20,000,000 same pairs are too many for "all"; a balanced sample is taken instead.
+        count: size of the sample.
+        calibration: the rates at its thresholds are exact.
+        seed: of the sample.
+
+    Raises:
+        NothingToMeasure: there are no same pairs or no different ones.
     """
-    if which == "all" and pair_totals(labels)[0] <= MAX_SAME_PAIRS:
+    if sampling == "all" and pair_totals(labels)[0] <= MAX_SAME_PAIRS:
         thresholds = [getattr(calibration, name).similarity for name in THRESHOLDS]
         counts = roc_counts_all_pairs(embeddings, labels, thresholds)
-        pairs, weights = _stand_ins(embeddings, labels, counts, seed)
+        pairs, weights = _weighted_sample(embeddings, labels, counts, seed)
         return ScoredPairs("all", counts, pair_similarities(embeddings, pairs), pairs, weights)
-    drawn = "natural" if which == "natural" else "balanced"
+    drawn = "natural" if sampling == "natural" else "balanced"
     return score_listed_pairs(embeddings, sample_pairs(labels, count, seed, drawn == "balanced"), drawn)
 
 
-def _stand_ins(
+def _weighted_sample(
     embeddings: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"], counts: RocCounts, seed: int
 ) -> tuple[Pairs, Float64[np.ndarray, " p"]]:
-    """Pairs that stand for all of them in intervals and pictures, and how many each stands for.
+    """Sample pairs for intervals and plots, with the number of pairs that each represents.
 
-    All, where there are not more than `RESAMPLED_PAIRS`. Else the most similar strangers are taken every one, since
-    a handful of them decides what happens at few false accepts, and of the others a sample.
+    All pairs if there are at most `MAX_INTERVAL_PAIRS`. Else all of the most similar different pairs, since a handful
+    of these decides what happens at few false accepts, and a sample of the others.
     """
     same_total, different_total = pair_totals(labels)
-    drawn = sample_pairs(labels, RESAMPLED_PAIRS, seed)
-    if same_total + different_total <= RESAMPLED_PAIRS:
+    drawn = sample_pairs(labels, MAX_INTERVAL_PAIRS, seed)
+    if same_total + different_total <= MAX_INTERVAL_PAIRS:
         return drawn, np.ones(len(drawn.same))
-    many = counts.accepted_different > RESAMPLED_PAIRS // 4
-    least = threshold_above(counts, int(np.count_nonzero(many)))
-    close = negatives_above(embeddings, labels, least)
-    further = ~drawn.same & (pair_similarities(embeddings, drawn) < np.float32(least))
-    chosen = drawn.same | further
+    too_many = counts.accepted_different > MAX_INTERVAL_PAIRS // 4
+    min_similarity = threshold_above(counts, int(np.count_nonzero(too_many)))
+    closest = negatives_above(embeddings, labels, min_similarity)
+    farther = ~drawn.same & (pair_similarities(embeddings, drawn) < np.float32(min_similarity))
+    mask = drawn.same | farther
     pairs = Pairs(
-        np.concatenate([drawn.left[chosen], close.left]),
-        np.concatenate([drawn.right[chosen], close.right]),
-        np.concatenate([drawn.same[chosen], close.same]),
+        np.concatenate([drawn.left[mask], closest.left]),
+        np.concatenate([drawn.right[mask], closest.right]),
+        np.concatenate([drawn.same[mask], closest.same]),
     )
-    of_same = same_total / max(int(drawn.same.sum()), 1)
-    of_further = (different_total - len(close.left)) / max(int(further.sum()), 1)
-    weights = np.where(drawn.same[chosen], of_same, of_further)
-    return pairs, np.concatenate([weights, np.ones(len(close.left))])
+    same_weight = same_total / max(int(drawn.same.sum()), 1)
+    farther_weight = (different_total - len(closest.left)) / max(int(farther.sum()), 1)
+    weights = np.where(drawn.same[mask], same_weight, farther_weight)
+    return pairs, np.concatenate([weights, np.ones(len(closest.left))])
 
 
 def score_listed_pairs(
     embeddings: Float32[np.ndarray, "n d"],
     pairs: Pairs,
-    which: Literal["listed", "balanced", "natural"] = "listed",
+    sampling: Literal["listed", "balanced", "natural"] = "listed",
 ) -> ScoredPairs:
-    """These pairs and no others. `NothingToMeasure` without pairs of both kinds."""
+    """Score exactly these pairs.
+
+    Raises:
+        NothingToMeasure: there are no same pairs or no different ones.
+    """
     scores = pair_similarities(embeddings, pairs)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
-    return ScoredPairs(which, counts, scores, pairs, np.ones(len(scores)))
+    return ScoredPairs(sampling, counts, scores, pairs, np.ones(len(scores)))

@@ -1,1 +1,1 @@
-"""A trained network into one bundle file, with proof that it computes the same (torch)."""
+"""Export: a trained network as one bundle file, with a check that it computes the same (torch)."""

@@ -1,7 +1,8 @@
-"""Weights rounded to 8 bits, and biases that make up for it.
+"""Bias correction: weights rounded to 8 bits, and biases that compensate for the rounding.
 
-Rounding moves what a channel gives on average, and later layers amplify that: of a MobileNetV3 rounded plainly, the
-mean cosine to its own embeddings is .95. With kernels that keep their sum it is .985, and with corrected biases .998.
+Rounding shifts the mean output of a channel, and later layers amplify the shift: the embeddings of a MobileNetV3 whose
+weights are each rounded to the nearest have a mean cosine of .95 to its own. With kernels that preserve their sum it is
+.985, and with corrected biases .998.
 """
 
 import numpy as np
@@ -12,58 +13,64 @@ from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
 from familiar.export.onnx import INPUT_NAME
-from familiar.export.precision import FEWEST_WORTH_SHORTENING
-from familiar.export.rounding import rows_in_8_bits
+from familiar.export.precision import MIN_ELEMENTS_TO_COMPRESS
+from familiar.export.rounding import quantize_rows
 
-FEWEST_PHOTOS = 32  # fewer show neither what a channel gives on average nor how far it reaches
-BATCH = 32
+MIN_PHOTOS = 32  # fewer show neither the mean output of a channel nor its range
+BATCH_SIZE = 32
 
 Photos = Float32[np.ndarray, "n 3 s s"]
 
 
 def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
-    """Each weight to what it will be in 8 bits, still in float32; biases so that channels keep their mean on `photos`.
+    """Round weights to their values in 8 bits, still stored as float32, and correct biases, in place.
 
-    BadRun where the photos are too few. (Nagel et al. 2019, arXiv 1906.04721, section 4.2, with real photos.)
+    Biases are corrected so that each channel's mean on `photos` stays the same (Nagel et al. 2019, arXiv 1906.04721,
+    section 4.2, with real photos).
+
+    Raises:
+        BadRun: there are too few photos.
     """
-    if len(photos) < FEWEST_PHOTOS:
+    if len(photos) < MIN_PHOTOS:
         raise BadRun(
-            f"8 bits are calibrated on photos the network was trained on: {len(photos)} of them can be read, and it "
-            f"takes {FEWEST_PHOTOS}. Name their folders with --data, or export in float16"
+            f"8 bits are calibrated on photos the network was trained on: {len(photos)} of them can be read, and at "
+            f"least {MIN_PHOTOS} are needed. Give their folders with --data, or export in float16"
         )
     means = _mean_inputs(model, photos)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    moved: dict[str, np.ndarray] = {}
+    rounding_errors: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         values = numpy_helper.to_array(tensor)
-        if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= FEWEST_WORTH_SHORTENING:
-            steps, scale = rows_in_8_bits(values, name)
+        if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= MIN_ELEMENTS_TO_COMPRESS:
+            steps, scale = quantize_rows(values, name)
             rounded = steps.astype(np.float32) * scale.astype(np.float32)
-            moved[name] = values.astype(np.float64) - rounded
+            rounding_errors[name] = values.astype(np.float64) - rounded
             tensor.CopyFrom(numpy_helper.from_array(rounded, name))
     for node in model.graph.node:
-        if len(node.input) == 3 and node.input[0] in means and node.input[1] in moved:
+        if len(node.input) == 3 and node.input[0] in means and node.input[1] in rounding_errors:
             bias = tensors[node.input[2]]
-            lost = _mean_output(node, moved[node.input[1]], means[node.input[0]])
-            corrected = numpy_helper.to_array(bias) + lost
+            shift = _mean_output(node, rounding_errors[node.input[1]], means[node.input[0]])
+            corrected = numpy_helper.to_array(bias) + shift
             bias.CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), bias.name))
 
 
 def _mean_inputs(model: onnx.ModelProto, photos: Photos) -> dict[str, Float64[np.ndarray, " c"]]:
-    """Of each layer that has a bias, by the name of its input: every channel's mean over photos and places."""
-    wanted = {INPUT_NAME}  # ONNX Runtime wants to be asked for something
-    wanted.update(
+    """Compute the mean of each channel over photos and positions, for the input of each layer with a bias, by name."""
+    outputs = {INPUT_NAME}  # ONNX Runtime needs at least one output
+    outputs.update(
         node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm") and len(node.input) == 3
     )
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
-    del watched.graph.output[:]
-    watched.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(wanted))
-    session = ort.InferenceSession(watched.SerializeToString(), providers=["CPUExecutionProvider"])
+    instrumented = onnx.ModelProto()
+    instrumented.CopyFrom(model)
+    del instrumented.graph.output[:]
+    instrumented.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(outputs)
+    )
+    session = ort.InferenceSession(instrumented.SerializeToString(), providers=["CPUExecutionProvider"])
     sums: dict[str, Float64[np.ndarray, " c"]] = {}
-    for start in range(0, len(photos), BATCH):
-        batch = photos[start : start + BATCH]
-        for name, values in zip(sorted(wanted), session.run(None, {INPUT_NAME: batch}), strict=True):
+    for start in range(0, len(photos), BATCH_SIZE):
+        batch = photos[start : start + BATCH_SIZE]
+        for name, values in zip(sorted(outputs), session.run(None, {INPUT_NAME: batch}), strict=True):
             sums[name] = sums.get(name, 0) + _channel_means(np.asarray(values)) * len(batch)
     return {name: total / len(photos) for name, total in sums.items()}
 
@@ -75,7 +82,7 @@ def _channel_means(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndarray
 def _mean_output(
     node: onnx.NodeProto, weights: Float64[np.ndarray, "rows columns ..."], means: Float64[np.ndarray, " c"]
 ) -> Float64[np.ndarray, " o"]:
-    """What a layer with these weights gives, before its bias, where its inputs are their means everywhere."""
+    """Compute the output of a layer with these weights, before its bias, for inputs that equal their channel's mean."""
     options = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type == "Gemm":
         return (weights if options.get("transB") else weights.T) @ means

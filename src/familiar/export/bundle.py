@@ -1,4 +1,4 @@
-"""A finished run into a bundle: exported, proved, compared with its source, calibrated on validation identities."""
+"""Export of a finished run as a bundle: converted, compared with its source, calibrated on validation identities."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from torch import Tensor
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, seal
-from familiar.export.gate import COSINE_OF_ONE_SPACE, STANDARD, Figures, Gate, figures
+from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
+from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
-from familiar.export.precision import Precision, in_float16
-from familiar.export.quantize import in_8_bit_weights, in_8_bits, in_mixed_precision
+from familiar.export.precision import Precision, to_float16
+from familiar.export.quantize import quantize_all, quantize_mixed, quantize_weights
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.calibration import calibrate
 from familiar.models.quantized import round_to_8_bits
 from familiar.photos.preprocessing import Preprocessing
@@ -33,14 +33,16 @@ from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
 UNKNOWN_LICENSE = "not stated; the terms of the photos it was trained on may bind it"
-CALIBRATION_PHOTOS = 256  # what a layer's values reach hardly grows with more
+CALIBRATION_PHOTOS = 256  # with more, the ranges of the layers' values hardly grow
+MEASURED_PRECISIONS: tuple[Precision, ...] = ("int8", "mixed", "int8-weights")  # parity alone does not bound their loss
 
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A run's network, and what it makes of the photos it was validated on.
+    """A run's network and its embeddings of the validation photos.
 
-    `rounded`: the same by the network as it was trained and validated where `quantize.aware`, which int8 has to meet.
+    `rounded_embeddings`, only with `quantize.aware`: those of the network with rounding, as it was trained and
+    validated, which an int8 export has to match.
     """
 
     run: RunFolder
@@ -49,23 +51,37 @@ class _Source:
     model: bytes
     photos: FaceDataset
     embeddings: Float32[np.ndarray, "n d"]
-    rounded: Float32[np.ndarray, "n d"] | None
+    rounded_embeddings: Float32[np.ndarray, "n d"] | None
 
     @property
     def labels(self) -> Int[np.ndarray, " n"]:
         return self.photos.table.labels
 
-    def in_precision(self, precision: Precision) -> bytes:
+    def model_in_precision(self, precision: Precision) -> bytes:
         if precision == "float32":
             return self.model
         if precision == "float16":
-            return in_float16(self.model)
-        in_8 = {"int8-weights": in_8_bit_weights, "mixed": in_mixed_precision, "int8": in_8_bits}[precision]
-        return in_8(self.model, self.calibration_photos)
+            return to_float16(self.model)
+        quantizers = {"int8-weights": quantize_weights, "mixed": quantize_mixed, "int8": quantize_all}
+        return quantizers[precision](self.model, self.calibration_photos)
 
     @cached_property
     def calibration_photos(self) -> Float32[np.ndarray, "n 3 s s"]:
-        return _calibration_photos(self.table.of_identities(self.run.split().train), self.recipe)
+        return _calibration_photos(self.table.select_identities(self.run.split().train), self.recipe)
+
+
+@dataclass(frozen=True)
+class _ExportCheck:
+    """Comparison of an exported network with its source on the validation photos.
+
+    `source` and `exported` are None if the validation identities make no pairs. `same_space`: the export's embeddings
+    may be compared with the source's.
+    """
+
+    parity: Parity
+    source: GateMetrics | None
+    exported: GateMetrics | None
+    same_space: bool
 
 
 def export_run(
@@ -75,53 +91,70 @@ def export_run(
     license: str = UNKNOWN_LICENSE,
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
-    gate: Gate = STANDARD,
+    gate: Gate = DEFAULT_GATE,
 ) -> Bundle:
-    """Write the best network of a run to `output` as one bundle, in the first of `precisions` that will do.
+    """Write the best network of a run to `output` as one bundle, in the first of `precisions` that passes all checks.
 
-    That is, which computes what its source does as far as its precision lets it, which passes `gate`, and whose whole
-    file has at most `max_bytes`. The photos are looked for where the run found them, or in `data`.
+    The checks: it computes what its source does as closely as its precision allows, it passes `gate`, and its whole
+    file has at most `max_bytes`. Nothing is written unless all are passed.
 
-    Nothing is written but a bundle that will do: ParityFailed, GateRefused or TooLarge where none does, BadRun where
-    the run or its photos are missing, or too few to calibrate 8 bits by.
+    Args:
+        run_dir: folder of the run.
+        output: the bundle's file; its folder is created.
+        data: where the run's photos are, if they are no longer where the run read them.
+        license: terms of use, stored in the bundle.
+        precisions: in the order in which they are tried.
+        max_bytes: largest size of the bundle; by default any.
+        gate: largest loss of recognition quality.
+
+    Returns:
+        The bundle, as it is read back from the file.
+
+    Raises:
+        ParityFailed, GateRefused, TooLarge: no precision passes the checks.
+        BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
     """
-    source = _source(RunFolder(run_dir), data)
-    refused: list[GateRefused | ParityFailed] = []
+    source = _load_source(RunFolder(run_dir), data)
+    refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:
         try:
-            sealed = _sealed(source, precision, gate, license)
+            bundle = _build_bundle(source, precision, gate, license)
         except (GateRefused, ParityFailed) as error:
-            refused.append(error)
+            refusals.append(error)
             continue
-        if max_bytes is None or len(sealed) <= max_bytes:
+        if max_bytes is None or len(bundle) <= max_bytes:
             output.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(output, sealed)
+            write_atomically(output, bundle)
             return load_bundle(output)
-        sizes[len(sealed)] = precision
+        sizes[len(bundle)] = precision
     if not sizes:
-        raise refused[-1]
+        raise refusals[-1]
     smallest = min(sizes)
     raise TooLarge(
-        f"{run_dir}: the smallest bundle{' that passes' if refused else ''} has {smallest:,} bytes (in "
-        f"{sizes[smallest]}), more than the {max_bytes:,} asked for; nothing was written. Fewer take a smaller network "
-        "(--recipe pet-nano)"
+        f"{run_dir}: the smallest bundle{' that passes' if refusals else ''} has {smallest:,} bytes (in "
+        f"{sizes[smallest]}), more than the {max_bytes:,} asked for; nothing was written. For a smaller bundle train a "
+        "smaller network (--recipe pet-nano)"
     )
 
 
-def _source(run: RunFolder, data: DataSpec | None) -> _Source:
+def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
     recipe = run.recipe()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
     try:
         table = (data or run.data_spec()).read()
-        held_out = table.of_identities(run.split().validation)
+        held_out = table.select_identities(run.split().validation)
     except BadDataset as error:
-        raise BadRun(f"{run.path}: its photos are not where it found them; say where they moved ({error})") from error
+        raise BadRun(
+            f"{run.path}: its photos are not where the run read them; give their new folders with --data ({error})"
+        ) from error
     if not len(held_out):
-        raise BadRun(f"{run.path}: none of its validation identities is in the data given")
+        raise BadRun(
+            f"{run.path}: the data has none of the run's validation identities; give the folders it was trained on"
+        )
     preprocessing = recipe.input.preprocessing()
-    photos = _readable(held_out, preprocessing)
+    photos = _load_photos(held_out, preprocessing)
     model = onnx_bytes(network, preprocessing.size_px)
     embeddings, rounded = embed_with_source(network, _images(photos)), None
     if recipe.quantize.aware:
@@ -134,40 +167,25 @@ def _source(run: RunFolder, data: DataSpec | None) -> _Source:
         model=model,
         photos=photos,
         embeddings=embeddings,
-        rounded=rounded,
+        rounded_embeddings=rounded,
     )
 
 
-def _sealed(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
-    """The whole bundle in this precision. ParityFailed or GateRefused where it will not do."""
-    model = source.in_precision(precision)
+def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
+    """Build the whole bundle in one precision; ParityFailed or GateRefused if it does not pass the checks."""
+    model = source.model_in_precision(precision)
     embeddings = embed_with_export(model, _images(source.photos))
-    expected = source.embeddings
-    if precision == "int8" and source.rounded is not None:
-        expected = source.rounded
-    parity = require_parity(expected, embeddings, precision)
-    before, after = figures(expected, source.labels), figures(embeddings, source.labels)
-    if before and after:
-        gate.require(before, after, f"{source.run.path} in {precision}")
-        alike = parity.mean_cosine >= COSINE_OF_ONE_SPACE and expected is source.embeddings
-        same_space = alike and STANDARD.passes(before, after)
-    elif precision in ("int8", "mixed", "int8-weights"):
-        raise BadRun(
-            f"{source.run.path}: what {precision} would cost cannot be measured, for its validation identities make no "
-            "pairs; export it in float32 or float16"
-        )
-    else:  # where nothing was given up the proof is enough
-        same_space = True
+    check = _check_export(source, embeddings, precision, gate)
     run, recipe = source.run, source.recipe
-    described = run.data()
-    compatible = described.get("compatible")
+    data_record = run.data()
+    compatible = data_record.get("compatible")
     prefixes = {
         *recipe.loss.prefixes,
         recipe.model.embedding_dim,
         *([compatible["components"]] if compatible else []),
     }
     metadata = BundleMetadata(
-        space_id=run.space_id if same_space else hashlib.sha256(model).hexdigest()[:32],
+        space_id=run.space_id if check.same_space else hashlib.sha256(model).hexdigest()[:32],
         embedding_dim=recipe.model.embedding_dim,
         preprocessing=recipe.input.preprocessing(),
         calibration=calibrate(embeddings, source.labels),
@@ -175,40 +193,71 @@ def _sealed(source: _Source, precision: Precision, gate: Gate, license: str) -> 
         recipe=recipe.name,
         network=recipe.model.name,
         precision=precision,
-        trained_on=described["train"],
-        taught_by=tuple((described.get("distilled") or {}).get("space_ids", ())),
+        trained_on=data_record["train"],
+        taught_by=tuple((data_record.get("distilled") or {}).get("space_ids", ())),
         results={
             "on": "the run's validation identities",
             "identities": len(source.photos.table.names),
             "photos": len(source.photos),
-            **(asdict(after) if after else dict.fromkeys(Figures.__dataclass_fields__)),
+            **(asdict(check.exported) if check.exported else dict.fromkeys(GateMetrics.__dataclass_fields__)),
         },
-        parity=_against_source(parity, before),
+        parity=_parity_record(check),
         license=license,
     )
-    return seal(model, metadata)
+    return serialize_bundle(model, metadata)
 
 
-def _against_source(parity: Parity, before: Figures | None) -> dict[str, Any]:
-    """How near the bundle's embeddings are to its source's, and the source's own figures on the same crops."""
-    return {**asdict(parity), "source": asdict(before) if before else None}
+def _check_export(
+    source: _Source, embeddings: Float32[np.ndarray, "n d"], precision: Precision, gate: Gate
+) -> _ExportCheck:
+    """Compare an export's embeddings with the source's.
+
+    Raises:
+        ParityFailed: they differ by more than the precision explains.
+        GateRefused: they recognize too much worse.
+        BadRun: the loss of an 8-bit precision cannot be measured.
+    """
+    expected = source.embeddings
+    if precision == "int8" and source.rounded_embeddings is not None:
+        expected = source.rounded_embeddings
+    parity = require_parity(expected, embeddings, precision)
+    before, after = gate_metrics(expected, source.labels), gate_metrics(embeddings, source.labels)
+    if not (before and after):
+        if precision in MEASURED_PRECISIONS:
+            raise BadRun(
+                f"{source.run.path}: the loss from {precision} cannot be measured, since its validation identities "
+                "make no pairs; export it in float32 or float16"
+            )
+        return _ExportCheck(parity, before, after, same_space=True)  # parity is enough: nothing was given up
+    gate.require(before, after, f"{source.run.path} in {precision}")
+    same_space = (
+        expected is source.embeddings  # the space is that of the network without rounding
+        and parity.mean_cosine >= MIN_SAME_SPACE_COSINE
+        and DEFAULT_GATE.passes(before, after)
+    )
+    return _ExportCheck(parity, before, after, same_space)
+
+
+def _parity_record(check: _ExportCheck) -> dict[str, Any]:
+    """Describe for the bundle how close it is to its source, and the source's own metrics on the same crops."""
+    return {**asdict(check.parity), "source": asdict(check.source) if check.source else None}
 
 
 def _calibration_photos(table: IdentityTable, recipe: Recipe) -> Float32[np.ndarray, "n 3 s s"]:
-    """Some of the photos the network was trained on, as they are in use; none where none can be read."""
+    """Sample photos the network was trained on, preprocessed as for embedding; none if none can be read."""
     rows = np.sort(np.random.default_rng(0).permutation(len(table))[:CALIBRATION_PHOTOS])
     try:
-        photos = _readable(table.rows(rows), recipe.input.preprocessing())
+        photos = _load_photos(table.select_rows(rows), recipe.input.preprocessing())
     except BadDataset:
         return np.empty((0, 3, recipe.input.size_px, recipe.input.size_px), np.float32)
     return torch.cat(list(_images(photos))).numpy()
 
 
-def _readable(table: IdentityTable, preprocessing: Preprocessing) -> FaceDataset:
+def _load_photos(table: IdentityTable, preprocessing: Preprocessing) -> FaceDataset:
     read = read_table(table, preprocessing)
     return FaceDataset(read.table, read.crops)
 
 
 def _images(photos: FaceDataset) -> Iterator[Tensor]:
-    batches: Iterable[Any] = PhotoBatches(photos, in_order(range(len(photos)), 64), torch.device("cpu"))
+    batches: Iterable[Any] = PhotoBatches(photos, sequential_batches(range(len(photos)), 64), torch.device("cpu"))
     return (batch.images for batch in batches)

@@ -1,4 +1,4 @@
-"""A network as one self-contained ONNX model, its weights inside and nothing else."""
+"""Export of a network as one self-contained ONNX model that contains its weights."""
 
 import warnings
 
@@ -7,17 +7,17 @@ import torch
 from torch import nn
 
 INPUT_NAME, OUTPUT_NAME = "images", "embeddings"
-OPSET = 18  # what torch's exporter writes without a conversion
+OPSET = 18  # which torch's exporter writes without a conversion
 
 
 def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
-    """`network` in evaluation mode, serialized, as "n 3 s s" -> "n d" for any n of at least 1, in float32.
+    """Serialize `network` in evaluation mode, as "n 3 s s" -> "n d" for any n of at least 1, in float32.
 
-    Batch norms are part of the convolutions before them.
+    Batch norms are folded into the convolutions before them.
     """
     network = network.cpu().eval()
     with warnings.catch_warnings():
-        # torch's exporter trips over deprecations of its own; none of them is about our network.
+        # torch's exporter uses deprecated functions of torch; none of the warnings is about the network.
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             network,
@@ -32,13 +32,13 @@ def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
         )
     assert program is not None
     model = program.model_proto
-    strip(model)
+    strip_metadata(model)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)
 
 
-def strip(model: onnx.ModelProto) -> None:
-    """Without the exporter's notes on each node, which weigh 250 KB and name source files; names are hexadecimal."""
+def strip_metadata(model: onnx.ModelProto) -> None:
+    """Remove the exporter's notes on each node, 250 KB that name source files, and shorten names to hex numbers."""
     model.doc_string = ""
     del model.metadata_props[:]
     graph = model.graph
@@ -48,9 +48,9 @@ def strip(model: onnx.ModelProto) -> None:
     for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
         part.doc_string = ""
         del part.metadata_props[:]
-    kept = {INPUT_NAME, OUTPUT_NAME, ""}
+    unchanged = {INPUT_NAME, OUTPUT_NAME, ""}
     values = [tensor.name for tensor in graph.initializer] + [name for node in graph.node for name in node.output]
-    short = {name: f"{number:x}" for number, name in enumerate(dict.fromkeys(values)) if name not in kept}
+    short = {name: f"{number:x}" for number, name in enumerate(dict.fromkeys(values)) if name not in unchanged}
     for tensor in graph.initializer:
         tensor.name = short[tensor.name]
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""Weights in fewer bytes than they were trained in; it computes in float32 all the same."""
+"""Weights stored in fewer bytes than they were trained in; the model still computes in float32."""
 
 from collections.abc import Collection
 from typing import Literal, get_args
@@ -6,55 +6,63 @@ from typing import Literal, get_args
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from familiar.export.rounding import as_float16, rows_in_8_bits
+from familiar.export.rounding import as_float16, quantize_rows
 
 Precision = Literal["float32", "float16", "int8-weights", "mixed", "int8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # the most faithful first
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # the most accurate first
 
-# The node that casts back costs up to thirty bytes, so that fewer numbers than this stay as they are.
-FEWEST_WORTH_SHORTENING = 16
+# The node that casts back costs up to thirty bytes, so tensors with fewer elements are not compressed.
+MIN_ELEMENTS_TO_COMPRESS = 16
 
 
-def in_float16(model: bytes) -> bytes:
-    """The serialized model with its weights as float16. ParityFailed where they do not fit into it."""
+def to_float16(model: bytes) -> bytes:
+    """Return the serialized model with its weights as float16; ParityFailed if they are beyond its range."""
     halved = onnx.load_from_string(model)
-    halve_weights(halved)
+    store_weights_as_float16(halved)
     onnx.checker.check_model(halved)
     return halved.SerializeToString(deterministic=True)
 
 
-def halve_weights(model: onnx.ModelProto) -> None:
-    """Store the weights as float16, each with a cast back to float32 in front of whatever uses it.
+def store_weights_as_float16(model: onnx.ModelProto) -> None:
+    """Store the weights as float16, each with a cast back to float32 before it is used, in place.
 
     ONNX Runtime casts once, when it opens the file, so that it computes in float32 and as fast as before. The
-    largest relative error of a weight is 2^-11, or 2^-25 in absolute terms below 6e-5. ParityFailed where a weight is
-    beyond float16's 65504.
+    largest relative error of a weight is 2^-11; below 6e-5 the largest absolute error is 2^-25.
+
+    Raises:
+        ParityFailed: a weight is beyond float16's 65504.
     """
-    _shorten(model, eight_bits=False)
+    _compress_weights(model, eight_bits=False)
 
 
-def weights_in_8_bits(model: onnx.ModelProto, kept: Collection[str] = ()) -> None:
-    """Store each weight as one byte times the scale of its row, in front of whatever uses it; vectors as float16.
+def store_weights_as_int8(model: onnx.ModelProto, excluded: Collection[str] = ()) -> None:
+    """Store each weight as one byte times the scale of its row, multiplied before it is used, in place.
 
-    A row is what makes one output channel. ONNX Runtime multiplies once, when it opens the file. The largest error of
-    a weight is a step, a 127th of the largest weight in its row (`rounding`). Tensors named in `kept` stay as they are.
-    ParityFailed where a number is beyond what can be written.
+    A row is the weights of one output channel; vectors are stored as float16. ONNX Runtime multiplies once, when it
+    opens the file. The largest error of a weight is a step, a 127th of the largest weight in its row (`rounding`).
+
+    Args:
+        model: is changed.
+        excluded: names of tensors that stay as they are.
+
+    Raises:
+        ParityFailed: a number is beyond float16's 65504.
     """
-    _shorten(model, eight_bits=True, kept=kept)
+    _compress_weights(model, eight_bits=True, excluded=excluded)
 
 
-def _shorten(model: onnx.ModelProto, *, eight_bits: bool, kept: Collection[str] = ()) -> None:
+def _compress_weights(model: onnx.ModelProto, *, eight_bits: bool, excluded: Collection[str] = ()) -> None:
     graph = model.graph
     before: list[onnx.NodeProto] = []
     scales: list[onnx.TensorProto] = []
     for tensor in graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if tensor.data_type != TensorProto.FLOAT or values.size < FEWEST_WORTH_SHORTENING or tensor.name in kept:
+        if tensor.data_type != TensorProto.FLOAT or values.size < MIN_ELEMENTS_TO_COMPRESS or tensor.name in excluded:
             continue
         name = tensor.name
-        # Names are hexadecimal numbers, so that no letter from g on is among them.
+        # Names are hexadecimal numbers, so suffixes from the letter g on cannot collide.
         if eight_bits and values.ndim > 1:
-            steps, scale = rows_in_8_bits(values, name)
+            steps, scale = quantize_rows(values, name)
             tensor.CopyFrom(numpy_helper.from_array(steps, f"{name}q"))
             scales.append(numpy_helper.from_array(scale, f"{name}s"))
             before += [

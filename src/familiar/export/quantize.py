@@ -1,7 +1,7 @@
-"""A network that computes in 8 bits: ranges from calibration photos, sensitive layers kept higher (ONNX Runtime).
+"""Static quantization to 8 bits with ONNX Runtime: ranges from calibration photos, sensitive layers left in float32.
 
-Static quantization, asymmetric for what flows and symmetric per output channel for weights, as quantize and dequantize
-nodes in front of ordinary operators, which any ONNX runtime reads.
+Asymmetric for activations and symmetric per output channel for weights, as quantize and dequantize nodes in front of
+ordinary operators (QDQ), which any ONNX runtime reads.
 """
 
 import tempfile
@@ -16,56 +16,60 @@ from jaxtyping import Float32
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from familiar.export.bias_correction import BATCH, Photos, round_weights
-from familiar.export.onnx import INPUT_NAME, strip
-from familiar.export.precision import weights_in_8_bits
+from familiar.export.bias_correction import BATCH_SIZE, Photos, round_weights
+from familiar.export.onnx import INPUT_NAME, strip_metadata
+from familiar.export.precision import store_weights_as_int8
 
-# Of the embeddings of calibration photos, on average: `mixed` keeps as many layers higher as this takes.
-COSINE_OF_MIXED = 0.98
-PREPARED = (
-    "onnx.quant.pre_process",
-    "onnxruntime.quant",
-)  # its mark on a graph that has nothing left to be folded
+# Mean cosine between embeddings of the calibration photos and the source's that `mixed` has to reach.
+MIN_MIXED_COSINE = 0.98
+# ONNX Runtime's mark on a graph that has been preprocessed for quantization: there is nothing left to fold.
+PREPROCESSED_MARK = ("onnx.quant.pre_process", "onnxruntime.quant")
 
 
-def in_8_bit_weights(model: bytes, photos: Photos) -> bytes:
-    """All weights in 8 bits; it computes in float32. BadRun where there are too few photos to calibrate by."""
+def quantize_weights(model: bytes, photos: Photos) -> bytes:
+    """Quantize all weights to 8 bits; it computes in float32. BadRun if there are too few photos to calibrate."""
     rounded = onnx.load_from_string(model)
     round_weights(rounded, photos)
-    weights_in_8_bits(rounded)
+    store_weights_as_int8(rounded)
     onnx.checker.check_model(rounded)
     return rounded.SerializeToString(deterministic=True)
 
 
-def in_8_bits(model: bytes, photos: Photos) -> bytes:
-    """All layers in 8 bits. BadRun where there are too few photos to calibrate by."""
+def quantize_all(model: bytes, photos: Photos) -> bytes:
+    """Quantize all layers to 8 bits. BadRun if there are too few photos to calibrate."""
     with _quantizer(model, photos) as quantizer:
         return quantizer.quantized()
 
 
-def in_mixed_precision(model: bytes, photos: Photos) -> bytes:
-    """As few layers as possible in float32, those that do most damage alone; their weights take 8 bits all the same.
+def quantize_mixed(model: bytes, photos: Photos) -> bytes:
+    """Quantize to 8 bits all layers but the most sensitive, which compute in float32; their weights have 8 bits too.
 
-    As many as it takes for a mean cosine of .98 between embeddings of the calibration photos and the source's.
+    Sensitive is a layer that lowers the cosine most if only it is quantized. As few layers are left in float32 as are
+    needed for a mean cosine of .98 between embeddings of the calibration photos and the source's.
+
+    Raises:
+        BadRun: there are too few photos to calibrate.
     """
     with _quantizer(model, photos) as quantizer:
         layers = quantizer.layers
         damage = {layer: 1 - quantizer.cosine(quantizer.quantized([layer])) for layer in layers}
         worst_first = sorted(layers, key=lambda layer: -damage[layer])
 
-        def kept_higher(count: int) -> bytes:
+        def with_float_layers(count: int) -> bytes:
             return quantizer.quantized(worst_first[count:])
 
         def enough(count: int) -> bool:
-            return quantizer.cosine(kept_higher(count)) >= COSINE_OF_MIXED
+            return quantizer.cosine(with_float_layers(count)) >= MIN_MIXED_COSINE
 
-        return kept_higher(fewest(len(layers) - 1, enough))
+        return with_float_layers(smallest_sufficient(len(layers) - 1, enough))
 
 
-def fewest(most: int, enough: Callable[[int], bool]) -> int:
-    """The smallest count up to `most` that is enough, where more is never worse; `most` is not asked.
+def smallest_sufficient(most: int, enough: Callable[[int], bool]) -> int:
+    """Find the smallest count up to `most` that is enough, by bisection; `most` itself is assumed to be enough.
 
-    >>> fewest(10, lambda count: count * count >= 20)
+    `enough` must be monotonic: more is never worse.
+
+    >>> smallest_sufficient(10, lambda count: count * count >= 20)
     5
     """
     low, high = 0, most
@@ -82,11 +86,11 @@ def _quantizer(model: bytes, photos: Photos) -> Iterator["_Quantizer"]:
 
 
 class _Quantizer:
-    """One model and the photos it is calibrated by; each tensor's range is found once and kept in `folder`."""
+    """Quantizer of one model, calibrated on photos; each tensor's range is computed once and cached in `folder`."""
 
     def __init__(self, model: bytes, photos: Photos, folder: Path) -> None:
         self._model = onnx.load_from_string(model)
-        round_weights(self._model, photos)  # ONNX Runtime finds the same steps, since these are whole numbers of them
+        round_weights(self._model, photos)  # ONNX Runtime finds the same steps: all weights are multiples of them
         for number, node in enumerate(self._model.graph.node):
             node.name = str(number)
         self._photos = photos
@@ -95,7 +99,7 @@ class _Quantizer:
 
     @property
     def layers(self) -> list[str]:
-        """The convolutions and products with weights, from the input on."""
+        """Names of the convolutions and matrix products with weights, in order from the input."""
         constants = {tensor.name for tensor in self._model.graph.initializer}
         return [
             node.name
@@ -104,18 +108,18 @@ class _Quantizer:
         ]
 
     def cosine(self, quantized: bytes) -> float:
-        """Mean over the calibration photos, between its embeddings and the source's."""
+        """Compute the mean cosine between a quantized model's embeddings of the calibration photos and the source's."""
         return float(np.einsum("ij,ij->i", _embed(quantized, self._photos), self._source).mean())
 
     def quantized(self, only: Sequence[str] = ()) -> bytes:
-        """With `only` these layers in 8 bits, else with all that can be."""
-        written = self._folder / "quantized.onnx"
+        """Quantize the layers in `only`; by default all that can be quantized."""
+        output = self._folder / "quantized.onnx"
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
-        model.metadata_props.add(key=PREPARED[0], value=PREPARED[1])
+        model.metadata_props.add(key=PREPROCESSED_MARK[0], value=PREPROCESSED_MARK[1])
         quantize_static(
             model,
-            written,
+            output,
             _Batches(self._photos),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
@@ -124,15 +128,15 @@ class _Quantizer:
             nodes_to_quantize=list(only),
             calibration_cache_path=self._folder / "ranges.json",
         )
-        quantized = onnx.load(written)
-        _compact(quantized)
+        quantized = onnx.load(output)
+        _shrink(quantized)
         onnx.checker.check_model(quantized)
         return quantized.SerializeToString(deterministic=True)
 
 
 class _Batches(CalibrationDataReader):
     def __init__(self, photos: Photos) -> None:
-        self._batches = iter([photos[start : start + BATCH] for start in range(0, len(photos), BATCH)])
+        self._batches = iter([photos[start : start + BATCH_SIZE] for start in range(0, len(photos), BATCH_SIZE)])
 
     def get_next(self) -> dict[str, Photos] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         batch = next(self._batches, None)
@@ -143,34 +147,34 @@ def _embed(model: bytes, photos: Photos) -> Float32[np.ndarray, "n d"]:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    found = [
-        session.run(None, {INPUT_NAME: photos[start : start + BATCH]})[0] for start in range(0, len(photos), BATCH)
-    ]
-    return np.concatenate([np.asarray(embeddings) for embeddings in found])
+    batches = (photos[start : start + BATCH_SIZE] for start in range(0, len(photos), BATCH_SIZE))
+    outputs = [session.run(None, {INPUT_NAME: batch})[0] for batch in batches]
+    return np.concatenate([np.asarray(embeddings) for embeddings in outputs])
 
 
-def _compact(model: onnx.ModelProto) -> None:
-    """Without zero points that are zero, and biases as float16: ONNX Runtime works out the rest when it opens the file.
+def _shrink(model: onnx.ModelProto) -> None:
+    """Make a quantized model smaller: drop zero points that are zero, and store biases as float16.
 
-    What is left in float32 takes 8 bits, but for the scales, which are too small for float16.
+    ONNX Runtime derives them when it opens the file. Weights that are still float32 are stored in 8 bits, except the
+    scales, which are too small for float16.
     """
     graph = model.graph
     numbers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    made_by = {node.output[0]: node for node in graph.node}
+    producers = {node.output[0]: node for node in graph.node}
     for node in graph.node:
-        if node.op_type == "Conv" and len(node.input) == 3 and node.input[2] in made_by:
-            _bias_as_float(graph, node, made_by[node.input[2]], numbers)
+        if node.op_type == "Conv" and len(node.input) == 3 and node.input[2] in producers:
+            _bias_as_float(graph, node, producers[node.input[2]], numbers)
+    # The default zero point is zero, of any type when dequantizing, and of uint8 when quantizing.
+    default_dtypes = {"DequantizeLinear": (np.int8, np.int32, np.uint8), "QuantizeLinear": (np.uint8,)}
     for node in graph.node:
-        # Without one it is zero: of what is dequantized any type, of what is quantized uint8.
-        kinds = {"DequantizeLinear": (np.int8, np.int32, np.uint8), "QuantizeLinear": (np.uint8,)}
-        if node.op_type in kinds and len(node.input) == 3:
+        if node.op_type in default_dtypes and len(node.input) == 3:
             zero_point = numbers[node.input[2]]
-            if zero_point.dtype in kinds[node.op_type] and not zero_point.any():
+            if zero_point.dtype in default_dtypes[node.op_type] and not zero_point.any():
                 del node.input[2]
     _drop_unused(graph)
-    strip(model)
+    strip_metadata(model)
     scales = {node.input[1] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
-    weights_in_8_bits(model, kept=scales)
+    store_weights_as_int8(model, excluded=scales)
 
 
 def _bias_as_float(
@@ -179,7 +183,7 @@ def _bias_as_float(
     if dequantize.op_type != "DequantizeLinear" or dequantize.input[0] not in numbers:
         return
     steps = numbers[dequantize.input[0]]
-    # Of a channel with next to no weights they reach to the end of int32, and from float16 they would come back beyond.
+    # For a channel with weights near 0 the steps come close to the end of int32, and float16 rounding would overflow.
     if np.abs(steps.astype(np.int64)).max() > 2**30:
         return
     bias = steps * numbers[dequantize.input[1]]
@@ -188,15 +192,15 @@ def _bias_as_float(
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
-    """Nodes nobody reads, and tensors nobody reads."""
+    """Remove nodes and tensors that nothing reads."""
     outputs = {output.name for output in graph.output}
     while True:
         read = {name for node in graph.node for name in node.input} | outputs
-        kept = [node for node in graph.node if read.intersection(node.output)]
-        if len(kept) == len(graph.node):
+        used = [node for node in graph.node if read.intersection(node.output)]
+        if len(used) == len(graph.node):
             break
         del graph.node[:]
-        graph.node.extend(kept)
+        graph.node.extend(used)
     tensors = [tensor for tensor in graph.initializer if tensor.name in read]
     del graph.initializer[:]
     graph.initializer.extend(tensors)

@@ -73,7 +73,7 @@ class Crops:
             return crop_of(self.photos[row], self.preprocessing)
         return packed[self.pack_rows[row]]
 
-    def of(self, table: IdentityTable) -> "Crops":
+    def select(self, table: IdentityTable) -> "Crops":
         """Select the crops of a table, whose photos must all be among these."""
         row_by_photo = {photo: row for row, photo in enumerate(self.photos)}
         rows = np.array([row_by_photo[photo] for photo in table.photos], np.int64)
@@ -96,7 +96,7 @@ class Crops:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadTable:
+class CropTable:
     """The readable photos of a table, with their crops.
 
     Attributes:
@@ -120,7 +120,7 @@ def read_table(
     preprocessing: Preprocessing,
     cache: CropCache | None = None,
     on_photo: Callable[[int, int], None] = lambda _done, _total: None,
-) -> ReadTable:
+) -> CropTable:
     """Decode every photo once, into the cache if there is one, and leave out the unreadable ones with a warning.
 
     All photos are decoded first, so that damaged ones are found before training and not in the ninth epoch.
@@ -149,8 +149,8 @@ def read_table(
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
     if not len(readable):
         raise BadDataset("not one of the photos can be read")
-    table = table.rows(readable) if unreadable else table
-    return ReadTable(
+    table = table.select_rows(readable) if unreadable else table
+    return CropTable(
         table,
         Crops(table.photos, preprocessing, pack, readable),
         _digest(table, [contents[row] for row in readable]),

@@ -90,7 +90,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         return {name: value for name, value in vars(self).items() if name != "_pool"}
 
 
-def in_order(rows: Sequence[int], batch_size: int) -> list[list[PhotoKey]]:
+def sequential_batches(rows: Sequence[int], batch_size: int) -> list[list[PhotoKey]]:
     """Divide rows into batches in their order, with epoch 0."""
     keys = [PhotoKey(0, row) for row in rows]
     return [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]

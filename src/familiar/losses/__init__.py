@@ -1,6 +1,7 @@
-"""(embeddings, labels) to scalar (torch), and which triplets a batch holds. Knows nothing of photos or networks."""
+"""Batch losses, (embeddings, labels) to a scalar, and triplet mining (torch). Independent of photos and networks."""
 
 from familiar.losses.backward_compatible import CompatibleLoss
+from familiar.losses.batch_hard import BatchHard, batch_hard_triplet_loss
 from familiar.losses.blockwise import unit_prefix
 from familiar.losses.center import CenterLoss
 from familiar.losses.circle import (
@@ -9,6 +10,14 @@ from familiar.losses.circle import (
     circle_from_similarities,
     circle_loss,
     circle_pair_loss,
+)
+from familiar.losses.classifiers import (
+    ArcFace,
+    CombinedMargin,
+    CosFace,
+    NormFace,
+    Softmax,
+    SubCenterArcFace,
 )
 from familiar.losses.contrastive import Contrastive, contrastive_loss
 from familiar.losses.distillation import distillation_loss
@@ -23,23 +32,13 @@ from familiar.losses.mining import (
     mine_semi_hard,
 )
 from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import (
-    ArcFace,
-    CombinedMargin,
-    CosFace,
-    NormFace,
-    Softmax,
-    SubCenterArcFace,
-)
 from familiar.losses.triplet import (
     BatchAll,
-    BatchHard,
     HardNegative,
     SemiHard,
     TripletLoss,
     active_fraction,
     batch_all_triplet_loss,
-    batch_hard_triplet_loss,
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
     triplet_loss,

@@ -1,4 +1,4 @@
-"""Vectors of a new network that compare with the stored ones of an old one: FaceNet's harmonic embeddings."""
+"""Backward-compatible training: new vectors compare with those of an old network (FaceNet's harmonic embeddings)."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,16 @@ from familiar.losses.triplet import BatchAll
 
 
 class CompatibleLoss(nn.Module):
-    """`loss` on the new vectors, plus `weight` times a loss in which they meet the old ones.
+    """A loss of the new vectors, plus `weight` times a loss that compares them with old ones.
 
-    In `across` anchors are new, positives and negatives new or old (arXiv 1503.03832, appendix): a loss of pairs that
-    takes `anchors=`, by default the triplet loss over all triplets. Old vectors are constants. Where they are shorter
-    than the new ones, it is a prefix of these, scaled to unit length, that compares with them.
+    In the second term anchors are new, and positives and negatives new or old (arXiv 1503.03832, appendix). Old
+    vectors are constants. If they are shorter than the new ones, they are compared with a prefix of the new ones,
+    scaled to unit length.
+
+    Args:
+        loss: called with (embeddings, labels).
+        across: a loss of pairs that takes `anchors=`; by default the triplet loss over all triplets.
+        weight: of `across`.
     """
 
     def __init__(
@@ -33,14 +38,21 @@ class CompatibleLoss(nn.Module):
         old_embeddings: Float[Tensor, "m k"],
         old_labels: Int64[Tensor, " m"] | None = None,
     ) -> Float[Tensor, ""]:
-        """`old_labels` None: the old vectors are those of the same photos, row by row.
+        """Compute the loss of a batch.
 
-        ValueError where the old vectors are longer than the new ones.
+        Args:
+            embeddings: the new network's.
+            labels: their identities.
+            old_embeddings: the old network's, k <= d.
+            old_labels: their identities; by default those of `labels`, the same photos row by row.
+
+        Raises:
+            ValueError: the old vectors are longer than the new ones.
         """
         length = old_embeddings.shape[1]
         if length > embeddings.shape[1]:
             raise ValueError(
-                f"old vectors of {length} components cannot compare with {embeddings.shape[1]} new ones; "
+                f"old vectors of {length} components cannot be compared with new ones of {embeddings.shape[1]}; "
                 "train with at least as many"
             )
         new = unit_prefix(embeddings, length)

@@ -1,20 +1,26 @@
-"""Center loss (Wen et al., ECCV 2016): pulls each row towards the mean of its class. To stand beside a classifier."""
+"""Center loss: an auxiliary loss that pulls each row towards the mean of its class (Wen et al., ECCV 2016)."""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from familiar.losses.blockwise import widened
+from familiar.losses.blockwise import to_float32
 from familiar.losses.validation import check_classifier, check_range
 
 
 class CenterLoss(nn.Module):
-    """Half the mean squared distance of the rows to their class's center: `softmax(x, y) + weight * center(x, y)`.
+    """Half the mean squared distance of the rows to the centers of their classes (Wen et al., Eq. 2).
 
-    The centers are buffers, zero at first. In training mode each forward moves those of the classes present
-    after the loss is taken, by `rate` times `sum(x_i - c) / (1 + n)` over the n rows of the class (Eq. 4, where
-    the 1 keeps a class of few rows from jumping). `rate` in [0, 1], the paper's alpha.
+    To be added to a classifier's loss: `softmax(x, y) + weight * center(x, y)`. The centers are buffers and begin at
+    zero. In training mode each forward pass moves those of the classes in the batch, after computing the loss, by
+    `rate` times `sum(x_i - c) / (1 + n)` over the n rows of the class (Eq. 4, in which the 1 keeps a class with few
+    rows from jumping).
+
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        rate: in [0, 1], the paper's alpha.
     """
 
     centers: Tensor
@@ -27,8 +33,8 @@ class CenterLoss(nn.Module):
         self.register_buffer("centers", torch.zeros(classes, embedding_dim))
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """The loss against the centers as they were; zero for no rows. The gradient goes to the rows alone."""
-        offsets = widened(embeddings) - embedding(labels, self.centers)
+        """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""
+        offsets = to_float32(embeddings) - embedding(labels, self.centers)
         if self.training:
             self._move(offsets.detach(), labels)
         return 0.5 * offsets.square().sum() / max(len(labels), 1)

@@ -1,6 +1,6 @@
-"""Circle loss (Sun et al. 2020, arXiv 2002.10857): similarities far from where they should be are pulled hardest.
+"""Circle loss (Sun et al. 2020, arXiv 2002.10857): the further a similarity is from its optimum, the harder the pull.
 
-On triplets, as in seed 002, and on a whole batch, as in the paper.
+Over triplets, as in the circle-loss coursework, and over a whole batch, as in the paper.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.blockwise import FAR, Block, PairLoss, Weighed, widened
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
 from familiar.losses.mining import MINERS, Triplets
 from familiar.losses.validation import check_range
 
@@ -27,11 +27,21 @@ def circle_from_similarities(
     delta_n: Tensor | float,
     gamma: float,
 ) -> Float[Tensor, ""]:
-    """Mean of `(1/gamma) log(1 + exp(gamma (alpha_n (s_n - delta_n) - alpha_p (s_p - delta_p))))`; 0 for no triplets.
+    """Compute circle loss over triplets from their similarities (arXiv 2002.10857, Eq. 4, one pair of each kind).
 
-    With s = -d, alpha = 1 and delta_p - delta_n = margin it is the triplet loss as gamma grows, within ln 2 / gamma.
+    The mean of `(1/gamma) log(1 + exp(gamma (alpha_n (s_n - delta_n) - alpha_p (s_p - delta_p))))`. With s = -d,
+    alpha = 1 and delta_p - delta_n = margin it is the triplet loss as gamma grows, within ln 2 / gamma.
+
+    Args:
+        s_p, s_n: similarity of each anchor to its positive and to its negative.
+        alpha_p, alpha_n: weights.
+        delta_p, delta_n: margins.
+        gamma: scale, above 0.
+
+    Returns:
+        A scalar; 0 for no triplets.
     """
-    s_p, s_n = widened(s_p), widened(s_n)
+    s_p, s_n = to_float32(s_p), to_float32(s_n)
     costs = _softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
     return costs.sum() / max(costs.numel(), 1)
 
@@ -45,17 +55,24 @@ def circle_loss(
     *,
     detach_weights: bool = True,
 ) -> Float[Tensor, ""]:
-    """On t triplets of unit rows, with the cosine scaled to [0, 1].
+    """Compute circle loss over triplets of unit vectors, with the cosine scaled to [0, 1] (arXiv 2002.10857, Eq. 5-8).
 
-    `detach_weights`: the paper's, whose weights are constants in the backward pass; False differentiates through them,
-    as seed 002 does.
+    Args:
+        anchors, positives, negatives: unit rows, one triplet per row.
+        margin: in [0, 1].
+        gamma: scale, above 0.
+        detach_weights: treat the weights alpha as constants in the backward pass, as the paper does; False
+            differentiates through them, as the circle-loss coursework does.
+
+    Returns:
+        A scalar; 0 for no triplets.
     """
-    anchors, positives, negatives = widened(anchors), widened(positives), widened(negatives)
+    anchors, positives, negatives = to_float32(anchors), to_float32(positives), to_float32(negatives)
     cosines_p, cosines_n = (anchors * positives).sum(dim=1), (anchors * negatives).sum(dim=1)
-    return _circle_of_cosines(cosines_p, cosines_n, margin, gamma, detach_weights)
+    return _loss_from_cosines(cosines_p, cosines_n, margin, gamma, detach_weights)
 
 
-def _circle_of_cosines(
+def _loss_from_cosines(
     cosines_p: Tensor, cosines_n: Tensor, margin: float, gamma: float, detach_weights: bool
 ) -> Tensor:
     s_p, s_n = (cosines_p + 1) / 2, (cosines_n + 1) / 2
@@ -67,7 +84,13 @@ def _circle_of_cosines(
 
 @dataclass
 class CircleTriplets:
-    """`circle_loss` of the triplets that a miner chooses; `mining_margin`, in squared distance, is semi-hard's."""
+    """`circle_loss` over the triplets that a miner selects.
+
+    Attributes:
+        margin, gamma, detach_weights: as in `circle_loss`.
+        mining: name of the miner.
+        mining_margin: margin of semi-hard mining, in squared distance.
+    """
 
     margin: float = 0.25
     gamma: float = 64.0
@@ -78,64 +101,68 @@ class CircleTriplets:
     def __post_init__(self) -> None:
         _check_circle(self.margin, self.gamma)
 
-    def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
+    def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
+        """List the triplets that this loss selects."""
         return MINERS[self.mining](embeddings, labels, self.mining_margin)
 
-    def of_triplets(
+    def triplet_loss_from(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
     ) -> Float[Tensor, ""]:
+        """Compute the loss of listed triplets."""
         return circle_loss(anchors, positives, negatives, self.margin, self.gamma, detach_weights=self.detach_weights)
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
-        triplets = self.mine(embeddings, labels).of_first(anchors)
+        """Compute the loss of a batch of unit rows; `anchors` as in `PairLoss`."""
+        triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:
-            return self.of_triplets(*triplets.of(embeddings))
-        # Many triplets share few pairs: each cosine once, and picked from the matrix.
+            return self.triplet_loss_from(*triplets.select_rows(embeddings))
+        # Many triplets share few pairs: compute each cosine once and look it up in the matrix.
         with torch.autocast(embeddings.device.type, enabled=False):
-            rows = widened(embeddings)
+            rows = to_float32(embeddings)
             cosines = (rows @ rows.T).flatten()
         cosines_p = cosines.index_select(0, triplets.anchors * n + triplets.positives)
         cosines_n = cosines.index_select(0, triplets.anchors * n + triplets.negatives)
-        return _circle_of_cosines(cosines_p, cosines_n, self.margin, self.gamma, self.detach_weights)
+        return _loss_from_cosines(cosines_p, cosines_n, self.margin, self.gamma, self.detach_weights)
 
 
 @dataclass
 class CirclePairs(PairLoss):
-    """The paper's, on a whole batch of unit rows: raw cosines, the mean over anchors that have both kinds of pairs."""
+    """`circle_pair_loss` as a `PairLoss`: the mean over the anchors that have positive and negative pairs."""
 
     margin: float = 0.25
     gamma: float = 256.0
     detach_weights: bool = True
-    sees: ClassVar[Literal["distance", "similarity"]] = "similarity"
+    uses: ClassVar[Literal["distance", "similarity"]] = "similarity"
 
     def __post_init__(self) -> None:
         _check_circle(self.margin, self.gamma)
 
-    def weigh(self, block: Block) -> Weighed:
+    def block_loss(self, block: Block) -> BlockLoss:
+        """Compute the cost of a block and its derivative."""
         m, gamma = self.margin, self.gamma
         # alpha_n (s_n - m) = s_n^2 - m^2 where the weight is not 0, and likewise for 1 - s_p: one formula for both.
-        gaps_p = (1 - block.values.gather(1, block.places)).clamp_min_(-m)
+        gaps_p = (1 - block.values.gather(1, block.positive_cols)).clamp_min_(-m)
         gaps_n = block.values.clamp_min_(-m)
-        logits_p = gaps_p.square().mul_(gamma).masked_fill_(~block.real, -FAR)
-        logits_n = gaps_n.square().mul_(gamma).scatter_(1, block.places, -FAR)
+        logits_p = gaps_p.square().mul_(gamma).masked_fill_(~block.positive_mask, -FINITE_INF)
+        logits_n = gaps_n.square().mul_(gamma).scatter_(1, block.positive_cols, -FINITE_INF)
         shares_p, shares_n = logits_p.softmax(dim=1), logits_n.softmax(dim=1)
         # The logarithm of a sum of exponentials is the largest logit less the logarithm of its share.
         z = logits_p.amax(1, keepdim=True) + logits_n.amax(1, keepdim=True) - 2 * gamma * m * m
         z -= (shares_p.amax(1, keepdim=True) * shares_n.amax(1, keepdim=True)).log_()
-        pull = z.sigmoid() * gamma  # 0 where either kind is missing: z is about -FAR there
+        pull = z.sigmoid() * gamma  # 0 for an anchor without positives or negatives: its z is about -1e30
         if self.detach_weights:
-            slopes_p, slopes_n = shares_p * (gaps_p + m), shares_n.mul_(gaps_n.add_(m))
+            grad_p, grad_n = shares_p * (gaps_p + m), shares_n.mul_(gaps_n.add_(m))
         else:
-            slopes_p, slopes_n = (
+            grad_p, grad_n = (
                 2 * shares * gaps * (gaps > -m) for shares, gaps in ((shares_p, gaps_p), (shares_n, gaps_n))
             )
-        return Weighed(
+        return BlockLoss(
             _softplus(z).sum(dtype=torch.float64),
-            (z > -FAR / 2).sum(),
-            slopes_n.mul_(pull).scatter_(1, block.places, slopes_p.mul_(-pull)),
+            (z > -FINITE_INF / 2).sum(),
+            grad_n.mul_(pull).scatter_(1, block.positive_cols, grad_p.mul_(-pull)),
         )
 
 
@@ -147,16 +174,23 @@ def circle_pair_loss(
     *,
     detach_weights: bool = True,
 ) -> Float[Tensor, ""]:
-    """Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`; their mean.
+    """Compute circle loss over all pairs of a batch, with raw cosines (arXiv 2002.10857, Eq. 4-8).
 
-    Of unit rows and raw cosines, weights as in `circle_loss`; `margin` m in [0, 1], `gamma` above 0. The mean is over
-    all anchors with both kinds of pairs; pytorch-metric-learning leaves out those whose loss rounds to 0.
+    Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`, and the mean over
+    all anchors that have positive and negative pairs; pytorch-metric-learning leaves out those whose loss rounds to 0.
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: m, in [0, 1].
+        gamma: scale, above 0.
+        detach_weights: as in `circle_loss`.
     """
     return CirclePairs(margin, gamma, detach_weights)(embeddings, labels)
 
 
 def _softplus(z: Tensor) -> Tensor:
-    """Torch's takes it for the identity from 20 on, which is off by 2e-9."""
+    """Compute softplus exactly: torch's default returns z itself from 20 on, which is off by 2e-9."""
     return softplus(z, threshold=40)
 
 

@@ -1,4 +1,4 @@
-"""Contrastive loss: mates together, strangers at least a margin apart."""
+"""Contrastive loss: pulls positive pairs together and pushes negative pairs at least a margin apart."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -8,25 +8,25 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
-from familiar.losses.blockwise import FAR, Block, PairLoss, Reduction, Weighed, widened
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, Reduction, to_float32
 from familiar.losses.validation import check_range
 
 
 @dataclass
-class _Strangers(PairLoss):
+class _NegativePairs(PairLoss):
     margin: float
     reduction: Reduction
 
-    def weigh(self, block: Block) -> Weighed:
-        costs = relu(self.margin - block.negatives(fill=FAR))
+    def block_loss(self, block: Block) -> BlockLoss:
+        costs = relu(self.margin - block.negative_values(fill=FINITE_INF))
         active = costs > 0
-        terms = active if self.reduction == "active" else block.values < FAR
-        return Weighed(costs.sum(dtype=torch.float64), terms.sum(), active.to(costs.dtype).neg_())
+        terms = active if self.reduction == "active" else block.values < FINITE_INF
+        return BlockLoss(costs.sum(dtype=torch.float64), terms.sum(), active.to(costs.dtype).neg_())
 
 
 @dataclass
 class Contrastive:
-    """`contrastive_loss` as a value, with `anchors` as `PairLoss` has it."""
+    """`contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`."""
 
     margin: float = 1.0
     reduction: Reduction = "active"
@@ -38,15 +38,18 @@ class Contrastive:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
-        strangers = _Strangers(self.margin, self.reduction)(embeddings, labels, anchors)
-        return strangers + _mean_distance_of_mates(widened(embeddings), labels, anchors)
+        negative_cost = _NegativePairs(self.margin, self.reduction)(embeddings, labels, anchors)
+        return negative_cost + _mean_positive_distance(to_float32(embeddings), labels, anchors)
 
 
-def _mean_distance_of_mates(rows: Tensor, labels: Tensor, anchors: int | None) -> Tensor:
-    """Over all (anchor, mate). A row's k - 1 squared distances sum to k |x - c|^2 + sum_j |x_j - c|^2, c the center."""
-    ordered = labels.sort().values
-    identity = torch.searchsorted(ordered, labels)  # by the place of its first photo
-    photos = torch.searchsorted(ordered, labels, right=True) - identity
+def _mean_positive_distance(rows: Tensor, labels: Tensor, anchors: int | None) -> Tensor:
+    """Compute the mean squared distance over all (anchor, positive) pairs.
+
+    The k - 1 squared distances of a row sum to k |x - c|^2 + sum_j |x_j - c|^2, c the center of its identity.
+    """
+    sorted_labels = labels.sort().values
+    identity = torch.searchsorted(sorted_labels, labels)  # numbered by the index of its first photo
+    photos = torch.searchsorted(sorted_labels, labels, right=True) - identity
     centers = torch.zeros_like(rows).index_add(0, identity, rows).index_select(0, identity) / photos[:, None]
     spread = (rows - centers).square().sum(dim=1)
     spreads = torch.zeros_like(spread).index_add(0, identity, spread).index_select(0, identity)
@@ -60,14 +63,20 @@ def contrastive_loss(
     *,
     reduction: Reduction = "active",
 ) -> Float[Tensor, ""]:
-    """Mean squared distance of mates, plus the mean of `[margin - d]_+` over strangers, d their squared distance.
+    """Compute the mean squared distance d of positive pairs plus the mean of `[margin - d]_+` over negative pairs.
 
-    `margin` in [0, 4] on the unit sphere. `reduction` is that of strangers: the mean over those that cost something
-    ("active"), or over "all". That of mates is over all: only identical vectors cost nothing, and rounding hides which
-    those are. A kind without pairs adds nothing.
+    Hadsell, Chopra and LeCun (CVPR 2006, Eq. 4) take `[margin - sqrt(d)]_+^2` for negative pairs, whose push grows as
+    they come nearer. This one is linear in d, like pytorch-metric-learning's with `LpDistance(power=2)`, which it
+    equals except where the two photos of a positive pair have the same embedding.
 
-    Hadsell, Chopra and LeCun (CVPR 2006) take `[margin - sqrt(d)]_+^2` for strangers, whose pull grows as they come
-    nearer. Ours stays linear, as pytorch-metric-learning's does with `LpDistance(power=2)`, which it equals
-    but for mates that coincide.
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4] on the unit sphere.
+        reduction: of negative pairs: the mean over those that cost something ("active"), or over "all". That of
+            positive pairs is over all: only identical vectors cost nothing, and rounding hides which those are.
+
+    Returns:
+        A scalar. A batch without positive (or without negative) pairs adds nothing for them.
     """
     return Contrastive(margin, reduction)(embeddings, labels)

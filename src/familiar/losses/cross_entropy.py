@@ -1,6 +1,7 @@
-"""Softmax cross-entropy of scaled cosines, with a margin on each row's own class. Knows no particular margin.
+"""Softmax cross-entropy of scaled cosines, with a margin on the cosine of each row's own class.
 
-Everything a classifier does to its n x classes matrix happens here, once: cosines, margin, label smoothing.
+All that a classifier does to its n x classes matrix happens here, once: cosines, margin, label smoothing. The
+caller passes the margin function.
 """
 
 from collections.abc import Callable
@@ -13,39 +14,52 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
-SMALLEST_NORM = 1e-12  # torch.nn.functional.normalize's own
-BLOCK_NUMBERS = 2**20  # 4 MB of float32: smaller blocks wait more often for the other threads
+MIN_NORM = 1e-12  # as in torch.nn.functional.normalize
+VALUES_PER_BLOCK = 2**20  # 4 MB of float32: with smaller blocks threads wait for each other more often
 
 
 def cosine_cross_entropy(
     embeddings: Float[Tensor, "n d"],
     centers: Float[Tensor, "*k classes wide"],
     labels: Int64[Tensor, " n"],
-    own_cosine: Callable[[Tensor], Tensor],
+    apply_margin: Callable[[Tensor], Tensor],
     scale: float,
     label_smoothing: float,
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy of `scale` times the cosines, those of the own classes taken through `own_cosine`.
+    """Compute the mean cross-entropy of `scale` times the cosines between rows and class centers.
 
-    Rows and centers are taken at unit length; of the centers the first d components count (see `first`). With k
-    centers a class its nearest counts. `own_cosine` is elementwise and differentiable. `label_smoothing` spreads
-    that share of the target over all classes. Angles need float32: narrower types are widened, autocast is kept
-    out. An empty batch gives a differentiable zero; labels outside [0, classes) raise torch's own error.
+    Angles need float32: half precision is converted, and autocast is off.
+
+    Args:
+        embeddings: rows of any length; they are normalized.
+        centers: one per class, or k per class, of which the nearest counts; they are normalized. Only their first d
+            components are used (see `truncate_components`).
+        labels: in [0, classes); others raise torch's own error.
+        apply_margin: changes the cosines of the rows' own classes; elementwise and differentiable.
+        scale: factor of the cosines.
+        label_smoothing: share of the target that is spread over all classes.
+
+    Returns:
+        A scalar; a differentiable zero for an empty batch.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         wide = torch.promote_types(embeddings.dtype, torch.float32)
         rows = normalize(embeddings.to(wide))
-        taken = first(centers, embeddings.shape[1]).to(wide)
-        return _CosineCrossEntropy.apply(rows, taken, labels, own_cosine, scale, label_smoothing)
+        truncated = truncate_components(centers, embeddings.shape[1]).to(wide)
+        return _CosineCrossEntropy.apply(rows, truncated, labels, apply_margin, scale, label_smoothing)
 
 
-def first(centers: Float[Tensor, "*k classes wide"], components: int) -> Float[Tensor, "*k classes d"]:
-    """The leading components of each center: one set of centers serves every prefix of the embeddings.
+def truncate_components(centers: Float[Tensor, "*k classes wide"], components: int) -> Float[Tensor, "*k classes d"]:
+    """Return the first `components` of each center, so that one set of centers serves every prefix of the embeddings.
 
-    ValueError where there are fewer.
+    Raises:
+        ValueError: the centers have fewer components.
     """
     if components > centers.shape[-1]:
-        raise ValueError(f"embeddings of {components} components; the centers have {centers.shape[-1]}")
+        raise ValueError(
+            f"embeddings have {components} components, but the centers have only {centers.shape[-1]}; "
+            "build the classifier with embedding_dim at least as large"
+        )
     return centers[..., :components]
 
 
@@ -53,8 +67,8 @@ class _CosineCrossEntropy(Function):
     """The loss with its gradient written out.
 
     Autograd reads and writes the centers some ten times on its way through their norms and copies the logits for
-    the margin. Here only the own classes' entries meet the margin, and the norms divide whole columns of the
-    logits, forward and backward, so that the products take the centers as they are.
+    the margin. Here only the entries of the own classes go through the margin, and the norms divide whole columns of
+    the logits, forward and backward, so that the products take the centers as they are.
     """
 
     @staticmethod
@@ -63,7 +77,7 @@ class _CosineCrossEntropy(Function):
         rows: Tensor,
         centers: Tensor,
         labels: Tensor,
-        own_cosine: Callable[[Tensor], Tensor],
+        apply_margin: Callable[[Tensor], Tensor],
         scale: float,
         label_smoothing: float,
     ) -> Tensor:
@@ -74,11 +88,11 @@ class _CosineCrossEntropy(Function):
         nearest = None
         if centers.ndim == 3:
             logits, nearest = logits.view(len(rows), *centers.shape[:2]).max(dim=1)
-        own = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
+        target_cosines = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
         with torch.enable_grad():
-            shifted = own_cosine(own)
-            (slope,) = torch.autograd.grad(shifted, own, torch.ones_like(own))
-        log_shares = logits.scatter_(1, columns, scale * shifted.detach()[:, None]).log_softmax(dim=1)
+            with_margin = apply_margin(target_cosines)
+            (slope,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
+        log_shares = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
         ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_shares)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing
@@ -92,33 +106,36 @@ class _CosineCrossEntropy(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         rows, centers, norms, nearest, columns, slope, log_shares = ctx.saved_tensors
         spread = ctx.label_smoothing / log_shares.shape[1]
-        of_logits = log_shares.exp()
+        logit_grad = log_shares.exp()
         if spread:
-            of_logits -= spread
-        # expm1: where a row is nearly certain, share - 1 would keep no digits.
-        own = log_shares.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
-        of_logits.scatter_(1, columns, slope[:, None] * own)
+            logit_grad -= spread
+        # expm1: for a row that is nearly certain, share - 1 would lose all digits.
+        target_grad = log_shares.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
+        logit_grad.scatter_(1, columns, slope[:, None] * target_grad)
         if nearest is not None:
-            chosen = of_logits.new_zeros(len(rows), *centers.shape[:2])
-            of_logits = chosen.scatter_(1, nearest[:, None], of_logits[:, None]).flatten(1)
-        of_logits *= ctx.scale / max(len(rows), 1) * gradient / norms
+            per_center = logit_grad.new_zeros(len(rows), *centers.shape[:2])
+            logit_grad = per_center.scatter_(1, nearest[:, None], logit_grad[:, None]).flatten(1)
+        logit_grad *= ctx.scale / max(len(rows), 1) * gradient / norms
         flat = centers.flatten(0, -2)
         with torch.autocast(rows.device.type, enabled=False):
-            of_rows = of_logits @ flat
-            of_centers = of_logits.T @ rows
-            # Only the part across a center turns it.
-            along = _row_products(of_centers, flat) / norms.square()
-            of_centers.addcmul_(flat, along[:, None], value=-1.0)
-        return of_rows, of_centers.view_as(centers), None, None, None, None
+            row_grad = logit_grad @ flat
+            center_grad = logit_grad.T @ rows
+            # The component along a center does not change its direction: remove it.
+            along = _rowwise_inner_products(center_grad, flat) / norms.square()
+            center_grad.addcmul_(flat, along[:, None], value=-1.0)
+        return row_grad, center_grad.view_as(centers), None, None, None, None
 
 
 def _norms(rows: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)  # pyright: ignore
-    return torch.clamp_min(norms, SMALLEST_NORM)  # pyright: ignore
+    return torch.clamp_min(norms, MIN_NORM)  # pyright: ignore
 
 
-def _row_products(rows: Tensor, others: Tensor) -> Tensor:
-    """Inner product of each row with the other of its place. One product of the whole size costs more: new memory."""
-    block = max(BLOCK_NUMBERS // rows.shape[1], 1)
-    pairs = zip(rows.split(block), others.split(block), strict=True)  # pyright: ignore
-    return torch.cat([(row * other).sum(dim=1) for row, other in pairs])
+def _rowwise_inner_products(first: Tensor, second: Tensor) -> Tensor:
+    """Compute the inner product of each row of `first` with the same row of `second`.
+
+    In blocks: one elementwise product of the full size is slower, since it allocates new memory.
+    """
+    block = max(VALUES_PER_BLOCK // first.shape[1], 1)
+    blocks = zip(first.split(block), second.split(block), strict=True)  # pyright: ignore
+    return torch.cat([(left * right).sum(dim=1) for left, right in blocks])

@@ -1,7 +1,7 @@
-"""One embedding that is several: its first components are embeddings too, at any of the trained lengths.
+"""Nested embeddings: the first components of a vector are an embedding too, at each of the trained lengths.
 
-The nested prefixes of seed 000, elsewhere "Matryoshka" (arXiv 2205.13147). What FaceNet calls harmonic - vectors of
-different networks that compare - is `CompatibleLoss`.
+These are the nested prefixes of the harmonic-embeddings proposal, elsewhere called "Matryoshka" (arXiv 2205.13147).
+What FaceNet calls harmonic, vectors of different networks that can be compared, is `CompatibleLoss`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,15 +17,21 @@ MinedOn = Literal["own", "full"]
 
 
 class HarmonicLoss(nn.Module):
-    """`sum_k weight_k loss(first k components, scaled back to unit length)`.
+    """`sum_k weight_k loss(first k components, scaled to unit length)` (Matryoshka, arXiv 2205.13147, Eq. 1).
 
-    `loss`: any of this package's, called with (embeddings, labels). Classifiers take the first components of their
-    centers. Losses of pairs reuse the inner products of a shorter prefix for the longer ones.
+    Classifiers take the first components of their centers. Losses of pairs reuse the inner products of a shorter
+    prefix for the longer ones.
 
-    `mined_on`: with "own" each prefix chooses its triplets by its own distances; with "full" all take those that the
-    whole embedding chooses, which needs a loss with `mine` and `of_triplets`, as the triplet losses are.
+    Args:
+        loss: any of this package's, called with (embeddings, labels).
+        prefixes: their lengths, strictly increasing.
+        weights: one for each prefix, 0 or more.
+        mined_on: "own": each prefix selects its triplets by its own distances; "full": all prefixes take the triplets
+            that the whole embedding selects, which needs a loss with `mine_triplets` and `triplet_loss_from`, like the
+            triplet losses.
 
-    ValueError where the prefixes do not rise or the weights are not one for each, 0 or more.
+    Raises:
+        ValueError: the prefixes do not increase, the weights do not fit them, or the loss has no triplets to share.
     """
 
     def __init__(
@@ -37,25 +43,36 @@ class HarmonicLoss(nn.Module):
     ) -> None:
         super().__init__()
         if not prefixes or prefixes[0] < 1 or sorted(set(prefixes)) != list(prefixes):
-            raise ValueError(f"prefixes rise from 1 or more, unlike {list(prefixes)}")
+            raise ValueError(f"prefixes must be 1 or more and strictly increasing, got {list(prefixes)}")
         if len(weights) != len(prefixes) or min(weights) < 0:
-            raise ValueError(f"weights {list(weights)} are not one, 0 or more, for each of {list(prefixes)}")
-        if mined_on == "full" and not hasattr(loss, "of_triplets"):
-            raise ValueError(f"{loss} lists no triplets that all prefixes could share")
+            raise ValueError(
+                f"weights must be one for each of the prefixes {list(prefixes)}, 0 or more, got {list(weights)}"
+            )
+        if mined_on == "full" and not hasattr(loss, "triplet_loss_from"):
+            raise ValueError(f'mined_on="full" needs a loss of triplets, but {loss} has no triplets to share')
         self.loss: Any = loss
         self.prefixes = tuple(prefixes)
         self.weights = tuple(weights)
         self.mined_on: MinedOn = mined_on
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """ValueError where the embeddings are shorter than the longest prefix."""
+        """Compute the weighted sum of the prefixes' losses.
+
+        Raises:
+            ValueError: the embeddings are shorter than the longest prefix.
+        """
         if embeddings.shape[1] < self.prefixes[-1]:
-            raise ValueError(f"no prefix of {self.prefixes[-1]} in embeddings of {embeddings.shape[1]}")
+            raise ValueError(
+                f"embeddings of {embeddings.shape[1]} components have no prefix of {self.prefixes[-1]}; "
+                "shorten the prefixes or lengthen the embedding"
+            )
         if self.mined_on == "full":
-            triplets = self.loss.mine(unit_prefix(embeddings, self.prefixes[-1]), labels)
-            values = [self.loss.of_triplets(*triplets.of(unit_prefix(embeddings, k))) for k in self.prefixes]
+            triplets = self.loss.mine_triplets(unit_prefix(embeddings, self.prefixes[-1]), labels)
+            values = [
+                self.loss.triplet_loss_from(*triplets.select_rows(unit_prefix(embeddings, k))) for k in self.prefixes
+            ]
         elif isinstance(self.loss, PairLoss):
-            values = self.loss.of_prefixes(embeddings, labels, self.prefixes).unbind()
+            values = self.loss.loss_per_prefix(embeddings, labels, self.prefixes).unbind()
         else:
             values = [self.loss(unit_prefix(embeddings, k), labels) for k in self.prefixes]
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()

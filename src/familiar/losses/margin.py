@@ -1,8 +1,9 @@
-"""What a margin makes of the cosine between a row and its own class. Pure functions; they know no weights.
+"""Margins of classifiers: functions of the cosine between a row and the center of its own class.
 
-Each goes on falling with the angle past the seam, the angle from which the plain formula would rise again.
-`branch` says how. "penalty": the cosine less a constant; it steps down at the seam. "continuous": the formula
-mirrored, `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063); value and slope match at the seam.
+Angle and margin together may exceed pi, where `cos` would rise again. Beyond that angle another formula takes over, so
+that each function falls with the angle everywhere; `branch` selects it. "penalty": the cosine minus a constant, with a
+step down at that angle. "continuous": the mirrored formula `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063), whose
+value and slope match there.
 """
 
 import math
@@ -19,10 +20,15 @@ PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: t
 
 
 def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Branch = "penalty") -> Float[Tensor, " n"]:
-    """`cos(theta + margin)` (ArcFace, arXiv 1801.07698, Eq. 3).
+    """Compute `cos(theta + margin)` (ArcFace, arXiv 1801.07698, Eq. 3).
 
-    Past `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which steps down at the seam by
-    `cos(m) + m sin(m) - 1`, or `-2 - cos(theta + margin)`.
+    For `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which is lower there by `cos(m) + m sin(m) - 1`, or
+    `-2 - cos(theta + margin)`.
+
+    Args:
+        cosines: cos(theta), in [-1, 1].
+        margin_rad: in radians, see `check_angular_margin`.
+        branch: the formula for `theta > pi - margin`.
     """
     shifted = cosines * math.cos(margin_rad) - _sine(cosines) * math.sin(margin_rad)
     beyond = cosines - margin_rad * math.sin(margin_rad) if branch == "penalty" else -2.0 - shifted
@@ -30,7 +36,7 @@ def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Bran
 
 
 def cosface_cosine(cosines: Float[Tensor, " n"], margin: float) -> Float[Tensor, " n"]:
-    """`cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4). It has no seam."""
+    """Compute `cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4), which falls everywhere."""
     return cosines - margin
 
 
@@ -41,10 +47,17 @@ def combined_cosine(
     margin: float,
     branch: Branch = "penalty",
 ) -> Float[Tensor, " n"]:
-    """`cos(margin_factor * theta + margin_rad) - margin` (ArcFace, arXiv 1801.07698, Eq. 4).
+    """Compute `cos(margin_factor * theta + margin_rad) - margin` (ArcFace, arXiv 1801.07698, Eq. 4).
 
-    Past `phi = margin_factor * theta + margin_rad = pi`, before `margin` is taken off: `cos(theta) - m sin(m)`
+    Past `phi = margin_factor * theta + margin_rad = pi`, before `margin` is subtracted: `cos(theta) - m sin(m)`
     with `m = penalty_margin_rad(...)`, or `(-1)^k cos(phi) - 2k` with `k = floor(phi / pi)`.
+
+    Args:
+        cosines: cos(theta), in [-1, 1].
+        margin_factor: 1 or more.
+        margin_rad: in radians.
+        margin: in cosine.
+        branch: the formula for `theta > pi - margin`.
     """
     # The angle from both sides: acos alone has an infinite slope at |cos| = 1.
     phi = margin_factor * torch.atan2(_sine(cosines), cosines) + margin_rad
@@ -58,7 +71,7 @@ def combined_cosine(
 
 
 def penalty_margin_rad(margin_factor: float, margin_rad: float) -> float:
-    """How far the seam lies before pi: the margin of the ArcFace that has its seam at the same angle.
+    """Return the distance of the seam from pi: the margin of the ArcFace that has its seam at the same angle.
 
     >>> penalty_margin_rad(1.0, 0.4)
     0.4
@@ -73,21 +86,21 @@ def arcface_logits(
     scale: float,
     branch: Branch = "penalty",
 ) -> Float[Tensor, "n classes"]:
-    """Scaled cosines with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
+    """Compute scaled cosines with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
 
-    The whole matrix, to look at. `ArcFace` itself changes only the entries of the own classes, in place.
+    For inspection only: training applies the margin in `losses.cross_entropy`, to the own classes alone.
     """
-    own = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
-    return scale * cosines.scatter(1, labels[:, None], own[:, None])
+    target_cosines = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
+    return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])
 
 
 def check_angular_margin(margin_rad: float, branch: Branch, margin_factor: float = 1.0) -> None:
-    """ValueError unless the cosine with this margin falls with the angle everywhere."""
+    """Raise ValueError unless the cosine with this margin falls with the angle everywhere."""
     check_range("branch", branch, branch in ("penalty", "continuous"), '"penalty" or "continuous"')
     check_range("margin_factor", margin_factor, 1 <= margin_factor < math.inf, "1 or more")
     check_range("margin_rad", margin_rad, 0 <= margin_rad <= math.pi, "[0, pi]")
     if branch == "penalty":
-        allowed = f'its seam may lie {PENALTY_MARGIN_RAD} before pi; branch="continuous" goes further'
+        allowed = f'its seam may be {PENALTY_MARGIN_RAD} before pi at most; branch="continuous" allows more'
         name, value = ("margin_rad", margin_rad) if margin_factor == 1 else ("margin_factor", margin_factor)
         check_range(name, value, penalty_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
 

@@ -1,7 +1,7 @@
-"""Triplets of a batch as indices: which anchor, positive and negative each way of choosing picks.
+"""Triplet mining: lists of the triplets that each strategy selects in a batch, as row numbers.
 
-Distances are squared Euclidean. The losses of `triplet.py` choose the same triplets without listing them; lists are for
-looking at, for losses that take triplets one by one, and for mining across batches.
+Distances are squared Euclidean. The losses of `triplet.py` select the same triplets without listing them; lists are
+for inspection, for losses that take triplets one by one, and for mining across batches.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,21 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from familiar.losses.blockwise import FAR, Block, anchors_at_once, distance_blocks, plainly, widened
+from familiar.losses.blockwise import (
+    FINITE_INF,
+    Block,
+    anchors_per_block,
+    distance_blocks,
+    no_grad_no_autocast,
+    to_float32,
+)
 
 Select = Literal["all", "hardest", "random"]
 
 
 @dataclass(frozen=True, eq=False)
 class Triplets:
-    """Rows of a batch, ordered by anchor, then positive, then negative; as a sequence, triples of integers."""
+    """Row numbers of t triplets, ordered by anchor, then positive, then negative; iterates over triples of integers."""
 
     anchors: Int64[Tensor, " t"]
     positives: Int64[Tensor, " t"]
@@ -28,19 +35,19 @@ class Triplets:
     def __len__(self) -> int:
         return len(self.anchors)
 
-    def of(
+    def select_rows(
         self, embeddings: Float[Tensor, "n d"]
     ) -> tuple[Float[Tensor, "t d"], Float[Tensor, "t d"], Float[Tensor, "t d"]]:
-        """Their rows: anchors, positives, negatives."""
-        # Its backward pass adds rows up several times faster than that of embeddings[rows].
+        """Select the rows of the anchors, of the positives and of the negatives."""
+        # The backward pass of index_select adds rows up several times faster than that of embeddings[rows].
         return (
             embeddings.index_select(0, self.anchors),
             embeddings.index_select(0, self.positives),
             embeddings.index_select(0, self.negatives),
         )
 
-    def of_first(self, anchors: int | None) -> "Triplets":
-        """Those whose anchor is one of the first so many rows; all for None."""
+    def first_anchors(self, anchors: int | None) -> "Triplets":
+        """Select the triplets whose anchor is one of the first `anchors` rows; all for None."""
         if anchors is None:
             return self
         end = int((self.anchors < anchors).sum())
@@ -52,20 +59,20 @@ class Triplets:
 
 
 def mine_batch_all(
-    embeddings: Float[Tensor, "n d"],  # noqa: ARG001 - so that all miners are called alike
+    embeddings: Float[Tensor, "n d"],  # noqa: ARG001 - all miners have the same signature
     labels: Int64[Tensor, " n"],
 ) -> Triplets:
-    """Every valid triplet, whatever its distances: n (k - 1) (n - k) of them with k photos an identity.
+    """List every valid triplet, whatever its distances: n (k - 1) (n - k) of them with k photos per identity.
 
     >>> len(mine_batch_all(torch.zeros(40, 2), torch.arange(10).repeat(4)))
     4320
     """
     same = labels[:, None] == labels
     anchors, positives = (same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)).nonzero().T
-    of_anchor, negatives = (~same).nonzero().T
-    counts = torch.bincount(of_anchor, minlength=len(labels))
+    negative_anchors, negatives = (~same).nonzero().T
+    counts = torch.bincount(negative_anchors, minlength=len(labels))
     firsts = counts.cumsum(0) - counts
-    pair, offset = _spread(counts[anchors])
+    pair, offset = _expand_counts(counts[anchors])
     return Triplets(anchors[pair], positives[pair], negatives[firsts[anchors[pair]] + offset])
 
 
@@ -77,20 +84,25 @@ def mine_semi_hard(
     select: Select = "all",
     generator: torch.Generator | None = None,
 ) -> Triplets:
-    """FaceNet's: negatives farther than the positive, but within the margin: d(a,p) < d(a,n) < d(a,p) + margin.
+    """List semi-hard triplets: d(a,p) < d(a,n) < d(a,p) + margin (FaceNet, arXiv 1503.03832, section 3.2).
 
-    Every one of the band, or for each anchor and positive only its nearest ("hardest") or one drawn at "random". A pair
-    without any has no triplet.
+    Args:
+        embeddings: one row per photo.
+        labels: the identity of each row.
+        margin: width of the band, in squared distance.
+        select: "all" negatives of the band, or for each anchor and positive only the nearest ("hardest") or one drawn
+            at "random". A pair with an empty band has no triplet.
+        generator: of the random draws; by default torch's global one.
     """
 
     def choose(block: Block) -> tuple[Tensor, ...]:
-        positives = block.positives(pad=0.0)
-        # Sorted, the band of each positive is a run.
-        negatives, columns = block.negatives(fill=FAR).sort(dim=1)
+        positives = block.positive_values(pad=0.0)
+        # Among sorted negatives, the band of each positive is contiguous.
+        negatives, columns = block.negative_values(fill=FINITE_INF).sort(dim=1)
         first = torch.searchsorted(negatives, positives, right=True)
-        counts = (torch.searchsorted(negatives, positives + margin) - first).clamp_min(0) * block.real
+        counts = (torch.searchsorted(negatives, positives + margin) - first).clamp_min(0) * block.positive_mask
         if select == "all":
-            pair, offset = _spread(counts.flatten())
+            pair, offset = _expand_counts(counts.flatten())
         else:
             pair = counts.flatten().nonzero().squeeze(1)
             offset = torch.zeros_like(pair)
@@ -98,58 +110,62 @@ def mine_semi_hard(
                 draws = torch.rand(len(pair), generator=generator, device=pair.device, dtype=torch.float64)
                 offset = (draws * counts.flatten()[pair]).long()
         anchors = pair // counts.shape[1]
-        return anchors, block.places.flatten()[pair], columns[anchors, first.flatten()[pair] + offset]
+        return anchors, block.positive_cols.flatten()[pair], columns[anchors, first.flatten()[pair] + offset]
 
-    return _mine(embeddings, labels, choose)
+    return _mine_blocks(embeddings, labels, choose)
 
 
 def mine_batch_hard(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-    """For each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737)."""
-    positives, negatives, found = hardest_of_each(embeddings, labels)
-    anchors = found.nonzero().squeeze(1)
+    """List for each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737, Eq. 5)."""
+    positives, negatives, has_both = hardest_pairs(embeddings, labels)
+    anchors = has_both.nonzero().squeeze(1)
     return Triplets(anchors, positives[anchors], negatives[anchors])
 
 
-def hardest_of_each(
+def hardest_pairs(
     embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
 ) -> tuple[Int64[Tensor, " a"], Int64[Tensor, " a"], Bool[Tensor, " a"]]:
-    """Farthest positive and nearest negative of each row, or of the first `anchors`, and whether it has both."""
+    """Find the farthest positive and the nearest negative of each row, or of the first `anchors` rows.
+
+    Returns:
+        (positives, negatives, whether the row has both); where it does not, the numbers mean nothing.
+    """
     count = len(labels) if anchors is None else anchors
     if count == 0:
         return labels[:0], labels[:0], labels[:0] > 0
     picked: list[tuple[Tensor, Tensor, Tensor]] = []
-    with plainly(embeddings):
-        rows = widened(embeddings)
-        squares, turned = rows.square().sum(dim=1), -2 * rows.T
-        step = anchors_at_once(rows)
+    with no_grad_no_autocast(embeddings):
+        rows = to_float32(embeddings)
+        squares, transposed = rows.square().sum(dim=1), -2 * rows.T
+        step = anchors_per_block(rows)
         for start in range(0, count, step):
-            some = slice(start, min(start + step, count))
-            # Without the anchor's own square, which changes no order.
-            values = (rows[some] @ turned).add_(squares)
-            same = labels[some, None] == labels
-            nearest, negatives = values.masked_fill(same, FAR).min(dim=1)
+            anchor_rows = slice(start, min(start + step, count))
+            # Distances without the anchor's own square, which does not change the order.
+            values = (rows[anchor_rows] @ transposed).add_(squares)
+            same = labels[anchor_rows, None] == labels
+            nearest, negatives = values.masked_fill(same, FINITE_INF).min(dim=1)
             same.diagonal(start).fill_(False)
-            farthest, positives = torch.where(same, values, -FAR).max(dim=1)
-            picked.append((positives, negatives, farthest - nearest > -FAR / 2))
+            farthest, positives = torch.where(same, values, -FINITE_INF).max(dim=1)
+            picked.append((positives, negatives, farthest - nearest > -FINITE_INF / 2))
     if len(picked) == 1:
         return picked[0]
-    positives, negatives, found = (torch.cat(parts) for parts in zip(*picked, strict=True))
-    return positives, negatives, found
+    positives, negatives, has_both = (torch.cat(parts) for parts in zip(*picked, strict=True))
+    return positives, negatives, has_both
 
 
 def mine_hard_negative(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-    """For each anchor and positive the nearest negative of the anchor."""
+    """List for each anchor and positive the nearest negative of the anchor."""
 
     def choose(block: Block) -> tuple[Tensor, ...]:
-        nearest, columns = block.negatives(fill=FAR).min(dim=1)
-        real: Bool[Tensor, "b k"] = block.real & (nearest < FAR)[:, None]
-        anchors, which = real.nonzero().T
-        return anchors, block.places[anchors, which], columns[anchors]
+        nearest, columns = block.negative_values(fill=FINITE_INF).min(dim=1)
+        valid: Bool[Tensor, "b k"] = block.positive_mask & (nearest < FINITE_INF)[:, None]
+        anchors, positive = valid.nonzero().T
+        return anchors, block.positive_cols[anchors, positive], columns[anchors]
 
-    return _mine(embeddings, labels, choose)
+    return _mine_blocks(embeddings, labels, choose)
 
 
-# By name, from (embeddings, labels, margin).
+# By name; called with (embeddings, labels, margin).
 MINERS: dict[str, Callable[[Tensor, Tensor, float], Triplets]] = {
     "semi_hard": mine_semi_hard,
     "batch_hard": lambda embeddings, labels, _: mine_batch_hard(embeddings, labels),
@@ -158,18 +174,18 @@ MINERS: dict[str, Callable[[Tensor, Tensor, float], Triplets]] = {
 }
 
 
-def _spread(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each item of `counts` as many rows as it says: the item, and which of its rows it is."""
+def _expand_counts(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Repeat each index of `counts` as often as its count; return the indices and the number of each repetition."""
     item = torch.repeat_interleave(counts)
     return item, torch.arange(len(item), device=counts.device) - (counts.cumsum(0) - counts)[item]
 
 
-def _mine(embeddings: Tensor, labels: Tensor, choose: Callable[[Block], tuple[Tensor, ...]]) -> Triplets:
-    """All that `choose` picks: for each block (row of the block, positive, negative)."""
+def _mine_blocks(embeddings: Tensor, labels: Tensor, choose: Callable[[Block], tuple[Tensor, ...]]) -> Triplets:
+    """Join and sort what `choose` returns for each block: (row within the block, positive, negative)."""
     picked = [labels.new_empty(3, 0)]
-    for some, block in distance_blocks(embeddings, labels):
+    for anchor_rows, block in distance_blocks(embeddings, labels):
         rows, positives, negatives = choose(block)
-        picked.append(torch.stack([rows + some.start, positives, negatives]))
+        picked.append(torch.stack([rows + anchor_rows.start, positives, negatives]))
     anchors, positives, negatives = torch.cat(picked, dim=1)
     n = len(labels)
     order = ((anchors * n + positives) * n + negatives).argsort()

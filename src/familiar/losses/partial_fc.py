@@ -1,4 +1,4 @@
-"""Partial FC (arXiv 2010.05222, 2203.15565): ArcFace over a random share of the classes, for 100,000 and more."""
+"""Partial FC: ArcFace over a random share of the classes, for 100,000 and more (arXiv 2010.05222, 2203.15565)."""
 
 import math
 from typing import ClassVar
@@ -8,19 +8,25 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from familiar.losses.classifiers import new_centers
 from familiar.losses.cross_entropy import cosine_cross_entropy
 from familiar.losses.margin import Branch, arcface_cosine, check_angular_margin
-from familiar.losses.softmax import new_centers
 from familiar.losses.validation import check_classifier, check_range
 
 
 class PartialFC(nn.Module):
-    """ArcFace's softmax over the classes present and a random share of the others, drawn anew each step.
+    """ArcFace's softmax over the classes of the batch and a random share of the others, drawn in every step.
 
-    `ceil(rate * classes)` classes take part, or as many as are present if those are more; `rate` in (0, 1].
-    In evaluation mode all do. Only the centers that take part are read and get a gradient, a sparse one: hand
-    the parameters named in `sparse_parameters` to `torch.optim.SparseAdam`, which leaves the other rows alone.
-    Draws come from torch's global generator. The rest is as in `ArcFace`.
+    In evaluation mode all classes take part. Only the centers that take part are read and get a gradient, a sparse
+    one: pass the parameters named in `sparse_parameters` to `torch.optim.SparseAdam`, which does not touch the other
+    rows. Draws come from torch's global generator.
+
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        rate: share of the classes that take part, in (0, 1]: `ceil(rate * classes)`, or as many as are in the batch if
+            those are more.
+        scale, margin_rad, label_smoothing, branch: as in `ArcFace`.
     """
 
     sparse_parameters: ClassVar[tuple[str, ...]] = ("centers",)
@@ -48,30 +54,39 @@ class PartialFC(nn.Module):
         self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         classes = self.centers.shape[0]
         count = math.ceil(self.rate * classes) if self.training else classes
         if count < classes:
-            kept = draw_classes(labels, classes, count)
-            labels = torch.searchsorted(kept, labels)
+            sampled = sample_classes(labels, classes, count)
+            labels = torch.searchsorted(sampled, labels)
         else:
-            kept = torch.arange(classes, device=labels.device)
+            sampled = torch.arange(classes, device=labels.device)
         return cosine_cross_entropy(
             embeddings,
-            embedding(kept, self.centers, sparse=True),
+            embedding(sampled, self.centers, sparse=True),
             labels,
-            self._own_cosine,
+            self._apply_margin,
             self.scale,
             self.label_smoothing,
         )
 
-    def _own_cosine(self, cosines: Tensor) -> Tensor:
+    def _apply_margin(self, cosines: Tensor) -> Tensor:
         return arcface_cosine(cosines, self.margin_rad, self.branch)
 
 
-def draw_classes(labels: Int64[Tensor, " n"], classes: int, count: int) -> Int64[Tensor, " kept"]:
-    """The classes present and random others, `count` in all (or those present, if more), in rising order."""
-    draw = torch.rand(classes, device=labels.device).scatter_(0, labels, 2.0)  # the others lie below 1
-    if len(labels) > count:  # only then may more be present, and only then does the count wait for the device
+def sample_classes(labels: Int64[Tensor, " n"], classes: int, count: int) -> Int64[Tensor, " sampled"]:
+    """Draw random classes in addition to those of the batch.
+
+    Args:
+        labels: the classes of the batch.
+        classes: number of all classes.
+        count: how many to return; if the batch has more classes, as many as it has.
+
+    Returns:
+        Class numbers, increasing.
+    """
+    draw = torch.rand(classes, device=labels.device).scatter_(0, labels, 2.0)  # those of other classes are below 1
+    if len(labels) > count:  # only then can the batch have more classes; counting them waits for the device
         count = max(count, int((draw > 1.0).sum()))
     return draw.topk(count, sorted=False).indices.sort().values

@@ -1,40 +1,38 @@
 """Triplet losses over unit embeddings (FaceNet, arXiv 1503.03832, Eq. 2; Hermans et al., arXiv 1703.07737).
 
 Distances are squared Euclidean, `2 - 2 cos` on the unit sphere, in [0, 4]. A triplet is an anchor, a positive
-(another photo of its identity) and a negative (a photo of another one); it costs `[d(a,p) - d(a,n) + margin]_+`.
+(another photo of its identity) and a negative (a photo of another identity); it costs `[d(a,p) - d(a,n) + margin]_+`.
 
-The batch losses never list the triplets they stand for. A hinge is linear where it is active, so all that a pair
-adds to loss and gradient is the *number* of active triplets it takes part in, and one sort of each anchor's
-positives gives it.
+The batch losses do not list their triplets. A hinge is linear where it is active, so what a pair contributes to loss
+and gradient depends only on the *number* of active triplets it belongs to, which follows from one sort of each
+anchor's positives.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.nn.functional import relu, softplus
+from torch.nn.functional import relu
 
 from familiar.losses.blockwise import (
-    FAR,
+    FINITE_INF,
     Block,
+    BlockLoss,
     PairLoss,
     Reduction,
-    Weighed,
     check_batch,
     count_terms,
+    to_float32,
     unit_prefix,
-    widened,
 )
 from familiar.losses.mining import (
     Select,
     Triplets,
-    hardest_of_each,
     mine_batch_all,
-    mine_batch_hard,
     mine_hard_negative,
     mine_semi_hard,
 )
@@ -44,8 +42,8 @@ from familiar.losses.validation import check_range
 def triplet_gaps(
     anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
 ) -> Float[Tensor, " t"]:
-    """d(a,p) - d(a,n), exact also where both are nearly the same."""
-    anchors, positives, negatives = widened(anchors), widened(positives), widened(negatives)
+    """Compute d(a,p) - d(a,n) of each triplet, accurately also if both are nearly equal."""
+    anchors, positives, negatives = to_float32(anchors), to_float32(positives), to_float32(negatives)
     return ((positives - negatives) * (positives + negatives - 2 * anchors)).sum(dim=-1)
 
 
@@ -55,9 +53,16 @@ def triplet_loss(
     negatives: Float[Tensor, "t d"],
     margin: float = 0.2,
 ) -> Float[Tensor, ""]:
-    """Mean of `[d(a,p) - d(a,n) + margin]_+` over t triplets of unit rows; 0 where there are none.
+    """Compute the mean hinge loss over triplets of unit vectors (FaceNet, arXiv 1503.03832, Eq. 2).
 
-    `margin` is in squared Euclidean distance, [0, 4] on the unit sphere.
+    The mean of `[d(a,p) - d(a,n) + margin]_+`.
+
+    Args:
+        anchors, positives, negatives: unit rows, one triplet per row.
+        margin: in squared Euclidean distance, which lies in [0, 4] on the unit sphere.
+
+    Returns:
+        A scalar; 0 for no triplets.
     """
     costs = relu(triplet_gaps(anchors, positives, negatives) + margin)
     return costs.sum() / max(len(costs), 1)
@@ -65,9 +70,11 @@ def triplet_loss(
 
 @dataclass
 class TripletLoss(ABC):
-    """What the batch losses share: how they choose, a margin in squared distance, and what the mean is over.
+    """Base of the batch losses.
 
-    `reduction` "active": the triplets that cost something; "all": every one that was chosen.
+    Attributes:
+        margin: in squared distance, 0 or more.
+        reduction: the mean over the triplets that cost something ("active"), or over "all" that are selected.
     """
 
     margin: float = 0.2
@@ -78,55 +85,60 @@ class TripletLoss(ABC):
         check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
 
     @abstractmethod
-    def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-        """The triplets this loss chooses, listed."""
+    def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
+        """List the triplets that this loss selects."""
 
-    def of_triplets(
+    def triplet_loss_from(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
     ) -> Float[Tensor, ""]:
-        """The loss of listed triplets."""
+        """Compute the loss of listed triplets."""
         costs = relu(triplet_gaps(anchors, positives, negatives) + self.margin)
-        chosen = (costs > 0).sum() if self.reduction == "active" else len(costs)
-        return costs.sum() / max(int(chosen), 1)
+        terms = (costs > 0).sum() if self.reduction == "active" else len(costs)
+        return costs.sum() / max(int(terms), 1)
 
 
 @dataclass
 class BatchAll(TripletLoss, PairLoss):
-    """All valid triplets of a batch."""
+    """The loss over all valid triplets of a batch, see `batch_all_triplet_loss`."""
 
-    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+    def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        """List all valid triplets."""
         return mine_batch_all(embeddings, labels)
 
-    def weigh(self, block: Block) -> Weighed:
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
-        bounds, sorting = (positives + self.margin).masked_fill_(~block.real, -FAR).sort(dim=1)
+    def block_loss(self, block: Block) -> BlockLoss:
+        """Compute the cost of a block and its derivative."""
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=FINITE_INF)
+        bounds, sorting = (positives + self.margin).masked_fill_(~block.positive_mask, -FINITE_INF).sort(dim=1)
         # A negative is active with every positive whose bound it does not reach.
         reached = torch.searchsorted(bounds, negatives, right=True, out_int32=True)
-        of_positives = _unsorted(_up_to_each(reached, bounds.shape[1]), sorting) * block.real
-        of_negatives = bounds.shape[1] - reached
-        return self._hinges(block, positives, negatives, of_positives, of_negatives)
+        positive_counts = _undo_sort(_cumulative_counts(reached, bounds.shape[1]), sorting) * block.positive_mask
+        negative_counts = bounds.shape[1] - reached
+        return self._hinge_loss(block, positives, negatives, positive_counts, negative_counts)
 
-    def _hinges(
-        self, block: Block, positives: Tensor, negatives: Tensor, of_positives: Tensor, of_negatives: Tensor
-    ) -> Weighed:
-        """From the numbers of active triplets that each positive and each negative takes part in."""
-        active = of_positives.sum()
-        pulls, pushes = of_positives.to(positives.dtype), of_negatives.to(positives.dtype)
+    def _hinge_loss(
+        self, block: Block, positives: Tensor, negatives: Tensor, positive_counts: Tensor, negative_counts: Tensor
+    ) -> BlockLoss:
+        """Compute the cost of a block from the number of active triplets of each positive and each negative."""
+        active = positive_counts.sum()
+        pulls, pushes = positive_counts.to(positives.dtype), negative_counts.to(positives.dtype)
         total = (pulls * positives).sum(dtype=torch.float64) + self.margin * active.double()
         total -= (pushes * negatives).sum(dtype=torch.float64)
         if self.reduction == "active":
             terms = active
         else:
-            mates = block.real.sum(dim=1)
-            terms = (mates * (negatives.shape[1] - 1 - mates)).sum()
-        return Weighed(total, terms, pushes.neg_().scatter_(1, block.places, pulls))
+            photos = block.positive_mask.sum(dim=1)
+            terms = (photos * (negatives.shape[1] - 1 - photos)).sum()
+        return BlockLoss(total, terms, pushes.neg_().scatter_(1, block.positive_cols, pulls))
 
 
 @dataclass
 class SemiHard(BatchAll):
-    """FaceNet's triplets: every negative with `d(a,p) < d(a,n) < d(a,p) + margin`. All of them are active.
+    """The loss over FaceNet's semi-hard triplets, see `semi_hard_triplet_loss`.
 
-    `select`: all of these, or for each anchor and positive the nearest ("hardest") or one drawn at "random".
+    Attributes:
+        select: "all" negatives with `d(a,p) < d(a,n) < d(a,p) + margin`, or for each anchor and positive the nearest of
+            these ("hardest") or one drawn at "random". All of them are active.
+        generator: of the random draws; by default torch's global one.
     """
 
     select: Select = "all"
@@ -136,116 +148,60 @@ class SemiHard(BatchAll):
         super().__post_init__()
         check_range("select", self.select, self.select in get_args(Select), ", ".join(get_args(Select)))
 
-    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+    def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        """List the semi-hard triplets."""
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
 
     def __call__(self, embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> Tensor:
         if self.select == "all":
             return super().__call__(embeddings, labels, anchors)
-        # One a pair is few enough to be listed.
+        # One triplet per pair is few enough to list them.
         check_batch(embeddings, labels, anchors)
-        triplets = self.mine(embeddings, labels)
-        return self.of_triplets(*triplets.of_first(anchors).of(widened(embeddings)))
+        triplets = self.mine_triplets(embeddings, labels)
+        return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
 
-    def of_prefixes(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
+    def loss_per_prefix(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Compute the loss of each prefix of the embeddings, see `PairLoss`."""
         if self.select == "all":
-            return super().of_prefixes(embeddings, labels, lengths)
+            return super().loss_per_prefix(embeddings, labels, lengths)
         return torch.stack([self(unit_prefix(embeddings, length), labels) for length in lengths])
 
-    def weigh(self, block: Block) -> Weighed:
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
-        nearer, sorting = positives.masked_fill(~block.real, -FAR).sort(dim=1)
+    def block_loss(self, block: Block) -> BlockLoss:
+        """Compute the cost of a block and its derivative."""
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=FINITE_INF)
+        nearer, sorting = positives.masked_fill(~block.positive_mask, -FINITE_INF).sort(dim=1)
         k = nearer.shape[1]
         passed = torch.searchsorted(nearer, negatives, out_int32=True)
         reached = torch.searchsorted(nearer + self.margin, negatives, right=True, out_int32=True)
-        # Where rounding swallows the margin the band is empty, not less.
-        of_positives = (_up_to_each(reached, k) - _up_to_each(passed, k)).clamp_min_(0)
-        of_negatives = (passed - reached).clamp_min_(0)
-        chosen = _unsorted(of_positives, sorting) * block.real
-        return self._hinges(block, positives, negatives, chosen, of_negatives)._replace(terms=chosen.sum())
-
-
-@dataclass
-class BatchHard(TripletLoss):
-    """For each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737).
-
-    `soft_margin`: `log(1 + exp(d(a,p) - d(a,n)))` in place of the hinge; the margin is not used, and every triplet is
-    active.
-    """
-
-    soft_margin: bool = False
-
-    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
-        return mine_batch_hard(embeddings, labels)
-
-    def of_triplets(self, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        if not self.soft_margin:
-            return super().of_triplets(anchors, positives, negatives)
-        costs = softplus(triplet_gaps(anchors, positives, negatives))
-        return costs.sum() / max(len(costs), 1)
-
-    def __call__(
-        self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
-    ) -> Float[Tensor, ""]:
-        """As of `PairLoss`; one triplet an anchor is few enough to be gathered."""
-        check_batch(embeddings, labels, anchors)
-        value: Tensor = _OfHardest.apply(embeddings, labels, self, anchors)  # pyright: ignore
-        return value
-
-
-class _OfHardest(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: BatchHard, count: int | None) -> Tensor:
-        positives, negatives, found = hardest_of_each(embeddings, labels, count)
-        rows = widened(embeddings)
-        anchors = rows[: len(found)]
-        pull = rows.index_select(0, positives) - anchors
-        push = anchors - rows.index_select(0, negatives)
-        gaps = ((pull + push) * (pull - push)).sum(dim=1)  # as in triplet_gaps
-        if loss.soft_margin:
-            costs, slopes = softplus(gaps) * found, gaps.sigmoid() * found
-            chosen = found
-        else:
-            costs = relu(gaps + loss.margin) * found
-            slopes = costs > 0
-            chosen = slopes if loss.reduction == "active" else found
-        terms = chosen.sum().clamp_min(1)
-        if ctx.needs_input_grad[0]:
-            factors = (slopes.to(rows.dtype) * 2 / terms)[:, None]
-            pull *= factors
-            push *= factors
-            gradient = torch.zeros_like(rows)
-            gradient[: len(found)] -= pull + push
-            gradient.index_add_(0, positives, pull).index_add_(0, negatives, push)
-            ctx.dtype = embeddings.dtype
-            ctx.save_for_backward(gradient)
-        return costs.sum() / terms
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
+        # If the margin is lost to rounding, the band is empty; its count must not be negative.
+        sorted_counts = (_cumulative_counts(reached, k) - _cumulative_counts(passed, k)).clamp_min_(0)
+        negative_counts = (passed - reached).clamp_min_(0)
+        positive_counts = _undo_sort(sorted_counts, sorting) * block.positive_mask
+        cost = self._hinge_loss(block, positives, negatives, positive_counts, negative_counts)
+        return cost._replace(terms=positive_counts.sum())
 
 
 @dataclass
 class HardNegative(TripletLoss, PairLoss):
-    """For each anchor and positive the nearest negative of the anchor."""
+    """The loss over each anchor and positive with the anchor's nearest negative."""
 
-    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+    def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        """List for each anchor and positive the triplet with the nearest negative."""
         return mine_hard_negative(embeddings, labels)
 
-    def weigh(self, block: Block) -> Weighed:
-        positives = block.positives(pad=-FAR)
-        nearest, column = block.negatives(fill=FAR).min(dim=1, keepdim=True)
+    def block_loss(self, block: Block) -> BlockLoss:
+        """Compute the cost of a block and its derivative."""
+        positives = block.positive_values(pad=-FINITE_INF)
+        nearest, column = block.negative_values(fill=FINITE_INF).min(dim=1, keepdim=True)
         gaps = positives - nearest
         costs = relu(gaps + self.margin)
         active = costs > 0
         pulls = active.to(costs.dtype)
-        slopes = block.values.zero_().scatter_(1, block.places, pulls)
-        return Weighed(
+        grad = block.values.zero_().scatter_(1, block.positive_cols, pulls)
+        return BlockLoss(
             costs.sum(dtype=torch.float64),
-            (active if self.reduction == "active" else gaps > -FAR / 2).sum(),
-            slopes.scatter_(1, column, -pulls.sum(dim=1, keepdim=True)),
+            (active if self.reduction == "active" else gaps > -FINITE_INF / 2).sum(),
+            grad.scatter_(1, column, -pulls.sum(dim=1, keepdim=True)),
         )
 
 
@@ -256,10 +212,18 @@ def batch_all_triplet_loss(
     *,
     reduction: Reduction = "active",
 ) -> Float[Tensor, ""]:
-    """Triplet loss over all valid triplets of a batch, exact, in O(n^2 log k) time for k photos an identity.
+    """Compute the triplet loss over all valid triplets of a batch (Hermans et al., arXiv 1703.07737, Eq. 6).
 
-    `margin` in squared distance, [0, 4]. `reduction` "active": mean over the triplets that cost something; "all": over
-    all. A batch without triplets gives a differentiable zero. Differentiable once.
+    Exact, in O(n^2 log k) time for k photos per identity.
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4].
+        reduction: the mean over the triplets that cost something ("active"), or over "all".
+
+    Returns:
+        A scalar that can be differentiated once. A batch without triplets gives a differentiable zero.
     """
     return BatchAll(margin, reduction)(embeddings, labels)
 
@@ -273,28 +237,20 @@ def semi_hard_triplet_loss(
     select: Select = "all",
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
-    """Triplet loss over FaceNet's semi-hard triplets, `d(a,p) < d(a,n) < d(a,p) + margin`.
+    """Compute the triplet loss over semi-hard triplets (FaceNet, arXiv 1503.03832, section 3.2).
 
-    `select` "all" of the band, for each anchor and positive its nearest ("hardest"), or one at "random" (by
-    `generator`). There is no fallback: a pair whose band is empty costs nothing. All chosen triplets are active, so
-    both reductions are the same mean.
+    Those with `d(a,p) < d(a,n) < d(a,p) + margin`. There is no fallback: a pair whose band is empty costs nothing.
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4].
+        reduction: has no effect, since all selected triplets are active.
+        select: "all" negatives of the band, or for each anchor and positive the nearest ("hardest") or one drawn at
+            "random".
+        generator: of the random draws; by default torch's global one.
     """
     return SemiHard(margin, reduction, select, generator)(embeddings, labels)
-
-
-def batch_hard_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
-    *,
-    reduction: Reduction = "active",
-    soft_margin: bool = False,
-) -> Float[Tensor, ""]:
-    """Triplet loss of each anchor with its farthest positive and nearest negative (arXiv 1703.07737).
-
-    `soft_margin`: `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge, without a margin.
-    """
-    return BatchHard(margin, reduction, soft_margin)(embeddings, labels)
 
 
 def hard_negative_triplet_loss(
@@ -304,28 +260,39 @@ def hard_negative_triplet_loss(
     *,
     reduction: Reduction = "active",
 ) -> Float[Tensor, ""]:
-    """Triplet loss of each anchor and positive with the anchor's nearest negative."""
+    """Compute the triplet loss of each anchor and positive with the anchor's nearest negative.
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4].
+        reduction: the mean over the triplets that cost something ("active"), or over "all".
+    """
     return HardNegative(margin, reduction)(embeddings, labels)
 
 
 def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2) -> float:
-    """Share of all valid triplets with `d(a,p) + margin > d(a,n)`: what is left to learn. NaN where there are none.
+    """Compute the share of all valid triplets with `d(a,p) + margin > d(a,n)`, which are not yet learned.
+
+    NaN if there are no triplets.
 
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
     active = count_terms(BatchAll(margin), embeddings, labels)
-    photos = torch.bincount(torch.searchsorted(labels.sort().values, labels))  # by the place of an identity's first
+    photos = torch.bincount(
+        torch.searchsorted(labels.sort().values, labels)
+    )  # by the index of an identity's first photo
     valid = (photos * (photos - 1) * (len(labels) - photos)).sum()
     return (active.double() / valid).item()
 
 
-def _up_to_each(reached: Tensor, k: int) -> Tensor:
-    """For each j < k how many of a row's `reached`, in [0, k], are at most j."""
+def _cumulative_counts(reached: Tensor, k: int) -> Tensor:
+    """Count, for each j < k, how many values of a row of `reached`, in [0, k], are at most j."""
     rows = torch.arange(len(reached), dtype=torch.int32, device=reached.device)[:, None]
     counts = torch.bincount((reached + rows * (k + 1)).flatten(), minlength=len(reached) * (k + 1))
     return counts.view(len(reached), k + 1)[:, :k].cumsum(dim=1)
 
 
-def _unsorted(counts: Tensor, sorting: Tensor) -> Tensor:
+def _undo_sort(counts: Tensor, sorting: Tensor) -> Tensor:
     return torch.empty_like(counts).scatter_(1, sorting, counts)

@@ -1,14 +1,14 @@
-"""Settings out of range, refused by name. Knows nothing of any one loss."""
+"""Range checks of loss settings."""
 
 
 def check_range(name: str, value: float | str, ok: bool, allowed: str) -> None:
-    """ValueError naming the setting, its value and what is allowed, unless `ok`."""
+    """Raise ValueError naming the setting, its value and what is allowed, unless `ok`."""
     if not ok:
         raise ValueError(f"{name} {value} is out of range: {allowed}")
 
 
 def check_classifier(embedding_dim: int, classes: int, scale: float, label_smoothing: float) -> None:
-    """What every classifier asks: sizes from 1, `scale` above 0, `label_smoothing` in [0, 1)."""
+    """Raise ValueError unless sizes are 1 or more, `scale` is above 0 and `label_smoothing` in [0, 1)."""
     check_range("embedding_dim", embedding_dim, embedding_dim >= 1, "1 or more")
     check_range("classes", classes, classes >= 1, "1 or more")
     check_range("scale", scale, scale > 0, "above 0")

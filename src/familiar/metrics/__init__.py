@@ -1,1 +1,1 @@
-"""Arrays to numbers: pure functions that know neither photos nor networks."""
+"""Metrics as pure functions of embeddings, labels and scores; no knowledge of photos or networks."""

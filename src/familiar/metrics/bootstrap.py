@@ -1,8 +1,8 @@
-"""How far a figure may be trusted: 95 % intervals over resampled identities.
+"""Bootstrap: 95 % intervals of metrics over resampled identities.
 
-Photos of one individual are not independent, so identities are resampled, not photos or pairs. An
-identity drawn w times weighs its pairs instead of being copied (a copy would be a perfect match of
-itself): same pairs count w_i times, different ones w_i w_j times.
+Photos of one individual are not independent, so identities are resampled, not photos or pairs. An identity drawn w
+times weights its pairs instead of being copied (a copy would be a perfect match of itself): same pairs count w_i
+times, different ones w_i w_j times.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -25,10 +25,10 @@ from familiar.metrics.verification import (
 
 Interval = tuple[float, float]
 Replicates = dict[str, Float64[np.ndarray, " r"]]
-"""Each figure as it came out in every replicate. Two models judged by the same identities and seed have drawn the
-same ones, so their replicates pair up."""
+"""Each metric's value in every replicate. Two models evaluated on the same identities with the same seed have the same
+draws, so their replicates can be compared pairwise."""
 
-_FIGURES: dict[str, Callable[[RocCounts], float]] = {
+_METRICS: dict[str, Callable[[RocCounts], float]] = {
     "auc": roc_auc,
     "average_precision": average_precision,
     "eer": lambda counts: equal_error_rate(counts)[0],
@@ -47,81 +47,105 @@ def verification_replicates(
     seed: int = 0,
     only: Collection[str] | None = None,
 ) -> Replicates:
-    """The figures of these pairs, named as in `Verification`, in each replicate.
+    """Compute the verification metrics of pairs in each replicate.
 
-    `weights`: how many pairs each stands for, where some were sampled from more. With `threshold` also
-    `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the like where the pairs are enough
-    for it. A replicate that drew no same or no different pair is left out. `only`: these figures and no others.
-    Raises `NothingToMeasure` as `roc_counts` does.
+    Args:
+        scores: similarity of each pair.
+        left_labels, right_labels: the identities of its two photos.
+        threshold: if given, `accuracy_at_threshold` is computed too, same and different pairs with equal total weight.
+        weights: number of pairs that each represents, if they were sampled from more.
+        replicates: number of bootstrap draws.
+        seed: of the draws.
+        only: compute only these metrics.
+
+    Returns:
+        The metrics by name, as in `Verification`; `tar_at_far_1e-3` and the like if there are enough pairs for it. A
+        replicate without same or without different pairs is left out.
+
+    Raises:
+        NothingToMeasure: there are no same pairs or no different ones.
     """
     same = left_labels == right_labels
-    stands_for = np.ones(len(scores)) if weights is None else weights
-    whole = roc_counts(scores[same], scores[~same], stands_for[same], stands_for[~same])
-    figures = dict(_FIGURES)
+    pair_weights = np.ones(len(scores)) if weights is None else weights
+    all_counts = roc_counts(scores[same], scores[~same], pair_weights[same], pair_weights[~same])
+    metrics = dict(_METRICS)
     if threshold is not None:
-        figures["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold, balanced=True)
+        metrics["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold, balanced=True)
     for name, far in FARS.items():
-        if tar_at_far(whole, far):
-            figures[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar
+        if tar_at_far(all_counts, far):
+            metrics[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar
     if only is not None:
-        figures = {name: figure for name, figure in figures.items() if name in only}
+        metrics = {name: metric for name, metric in metrics.items() if name in only}
 
-    at = np.searchsorted(whole.scores, scores)
+    score_index = np.searchsorted(all_counts.scores, scores)
     identities, index = np.unique(np.concatenate([left_labels, right_labels]), return_inverse=True)
     left, right = np.split(index, 2)
-    drawn: list[list[float]] = []
+    rows: list[list[float]] = []
     for weight in identity_weights(len(identities), replicates, seed):
-        drawn_pairs = stands_for * np.where(same, weight[left], weight[left] * weight[right])
+        replicate_weights = pair_weights * np.where(same, weight[left], weight[left] * weight[right])
         try:
             counts = RocCounts(
-                whole.scores,
-                np.bincount(at[same], drawn_pairs[same], len(whole.scores)),
-                np.bincount(at[~same], drawn_pairs[~same], len(whole.scores)),
-                whole.different_between,
+                all_counts.scores,
+                np.bincount(score_index[same], replicate_weights[same], len(all_counts.scores)),
+                np.bincount(score_index[~same], replicate_weights[~same], len(all_counts.scores)),
+                all_counts.different_between,
             )
         except NothingToMeasure:
             continue
-        drawn.append([figure(counts) for figure in figures.values()])
-    columns = np.array(drawn).reshape(len(drawn), len(figures))
-    return {name: columns[:, column] for column, name in enumerate(figures)}
+        rows.append([metric(counts) for metric in metrics.values()])
+    columns = np.array(rows).reshape(len(rows), len(metrics))
+    return {name: columns[:, column] for column, name in enumerate(metrics)}
 
 
 def mean_replicates(
-    figures: dict[str, Float64[np.ndarray, " q"]],
+    values_by_metric: dict[str, Float64[np.ndarray, " q"]],
     identity: Int[np.ndarray, " q"],
     weights: Float64[np.ndarray, " q"] | None = None,
     replicates: int = 200,
     seed: int = 0,
 ) -> Replicates:
-    """Means of each figure over items (queries, photos) of the identities drawn, each item with its weight.
+    """Compute weighted means of each metric over the items (queries, photos) of the identities drawn.
 
-    For retrieval the items are queries, against a gallery that stays as it is. A replicate whose items weigh
-    nothing is left out.
+    For retrieval the items are queries; the gallery is not resampled.
+
+    Args:
+        values_by_metric: the value of each item, by metric.
+        identity: of each item.
+        weights: of each item; None means equal ones.
+        replicates: number of bootstrap draws.
+        seed: of the draws.
+
+    Returns:
+        The means in each replicate. A replicate whose items have no weight in total is left out.
     """
     identities, index = np.unique(identity, return_inverse=True)
     weight = np.ones(len(identity)) if weights is None else weights
     totals = np.bincount(index, weight)
-    sums = np.stack([np.bincount(index, weight * values) for values in figures.values()])
-    drawn = np.stack(list(identity_weights(len(identities), replicates, seed)))
-    weighed = drawn @ totals
-    kept = weighed > 0
-    means = (sums @ drawn[kept].T) / weighed[kept]
-    return dict(zip(figures, means, strict=True))
+    sums = np.stack([np.bincount(index, weight * values) for values in values_by_metric.values()])
+    draws = np.stack(list(identity_weights(len(identities), replicates, seed)))
+    total_weights = draws @ totals
+    nonzero = total_weights > 0
+    means = (sums @ draws[nonzero].T) / total_weights[nonzero]
+    return dict(zip(values_by_metric, means, strict=True))
 
 
 def intervals(replicates: Replicates) -> dict[str, Interval]:
-    """The middle 95 % of each figure's replicates. `NothingToMeasure` where there is none."""
-    found: dict[str, Interval] = {}
+    """Compute the central 95 % of each metric's replicates.
+
+    Raises:
+        NothingToMeasure: a metric has no replicates.
+    """
+    result: dict[str, Interval] = {}
     for name, values in replicates.items():
         if not len(values):
             raise NothingToMeasure("bootstrap: no replicate had both same and different pairs")
         low, high = np.quantile(values, [0.025, 0.975]).tolist()
-        found[name] = (low, high)
-    return found
+        result[name] = (low, high)
+    return result
 
 
 def identity_weights(identities: int, replicates: int, seed: int) -> Iterator[Float64[np.ndarray, " c"]]:
-    """How often each identity is drawn, in each replicate."""
+    """Yield for each replicate how often each identity is drawn, with replacement."""
     rng = np.random.default_rng(seed)
     for _ in range(replicates):
         drawn = rng.integers(identities, size=identities)

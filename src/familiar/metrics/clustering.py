@@ -1,7 +1,7 @@
-"""How well do groups of photos match the identities? From the contingency table's non-zero cells alone.
+"""Agreement of clusters with identities, computed from the nonzero cells of the contingency table; and k-means.
 
-`labels` are the true identities, `groups` what was found; both are any whole numbers. A photo in no group
-must have a group number of its own: -1 shared by many of them would be one group.
+`labels` are the true identities, `groups` the clusters; both are any integers. A photo in no cluster must have a
+number of its own: photos that share -1 would be one cluster.
 """
 
 import math
@@ -14,13 +14,13 @@ from familiar.core.blockwise import blocks
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import check_unit_rows
 
-_SAME_POINT = 1e-6  # squared distance of unit rows that float32 cannot tell from none
+_SAME_POINT = 1e-6  # squared distance of unit rows that float32 cannot distinguish from zero
 _LLOYD_STEPS = 100
 
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """All in [0, 1]. `precision` is None where there was nothing to be right or wrong about; `f` is 0 then."""
+    """Precision, recall and their harmonic mean, in [0, 1]. Without any pairs `precision` is None and `f` is 0."""
 
     precision: float | None
     recall: float
@@ -29,9 +29,9 @@ class PrecisionRecall:
 
 @dataclass(frozen=True, eq=False)
 class Contingency:
-    """The cells of identities x groups that hold photos: at most as many as there are photos.
+    """The nonzero cells of the table of identities x groups: at most as many as there are photos.
 
-    Cell by cell its `identity` (place in `np.unique(labels)`), its `group` (likewise) and its `photos`.
+    For each cell its `identity` (index into `np.unique(labels)`), its `group` (likewise) and its number of `photos`.
     """
 
     identity: Int64[np.ndarray, " cells"]
@@ -41,24 +41,31 @@ class Contingency:
     group_sizes: Int64[np.ndarray, " groups"]
 
     def bcubed(self, weights: Float[np.ndarray, " identities"] | None = None) -> PrecisionRecall:
-        """B-cubed (Bagga and Baldwin 1998): every photo's precision and recall, itself counted, averaged.
+        """Compute B-cubed (Bagga and Baldwin 1998): each photo's precision and recall, itself included, averaged.
 
-        `weights`: how often each identity was drawn in a bootstrap. A photo of an identity drawn twice
-        counts twice as itself and as another's stranger, never as a match of its own copy.
+        Args:
+            weights: how often each identity was drawn in a bootstrap. A photo of an identity drawn twice counts twice
+                as itself and as a negative of others, never as a match of its own copy.
         """
         weights = self._weights(weights)
         photos = weights[self.identity] * self.photos
-        strangers = np.bincount(self.group, photos)[self.group] - photos
+        negatives = np.bincount(self.group, photos)[self.group] - photos
         total = photos.sum()
-        precision = float(photos @ (self.photos / (self.photos + strangers)) / total)
+        precision = float(photos @ (self.photos / (self.photos + negatives)) / total)
         recall = float(photos @ (self.photos / self.identity_sizes[self.identity]) / total)
         return PrecisionRecall(precision, recall, _harmonic_mean(precision, recall))
 
     def pairwise(self, weights: Float[np.ndarray, " identities"] | None = None) -> PrecisionRecall:
-        """Of the pairs put into one group, the share of one identity; and of those, the share grouped.
+        """Compute the share of same pairs among grouped pairs (precision) and of grouped among same ones (recall).
 
-        Where no pair was grouped, precision is None and F 0. `weights` as in `bcubed`: same pairs count
-        w_i times, different ones w_i w_j times. Raises `NothingToMeasure` if no identity has two photos.
+        Args:
+            weights: as in `bcubed`; same pairs count w_i times, different ones w_i w_j times.
+
+        Returns:
+            The rates; precision None and F 0 if no pair was grouped.
+
+        Raises:
+            NothingToMeasure: no identity has two photos.
         """
         weights = self._weights(weights)
         same = float(weights @ _pairs(self.identity_sizes.astype(np.float64)))
@@ -66,8 +73,8 @@ class Contingency:
             raise NothingToMeasure("clustering: no identity has two photos, so there is no pair to find")
         right = float(weights[self.identity] @ _pairs(self.photos))
         photos = weights[self.identity] * self.photos
-        together = np.bincount(self.group, photos)
-        wrong = float((together @ together - photos @ photos) / 2)
+        group_weights = np.bincount(self.group, photos)
+        wrong = float((group_weights @ group_weights - photos @ photos) / 2)
         if right + wrong == 0:
             return PrecisionRecall(None, 0.0, 0.0)
         precision, recall = right / (right + wrong), right / same
@@ -82,18 +89,22 @@ class Contingency:
 
 
 def contingency(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Contingency:
-    """Counts how many photos of each identity lie in each group. Raises `NothingToMeasure` without photos."""
+    """Count the photos of each identity in each group.
+
+    Raises:
+        NothingToMeasure: there are no photos.
+    """
     if not len(labels):
         raise NothingToMeasure("clustering: no photos")
     _, identity, identity_sizes = np.unique(labels, return_inverse=True, return_counts=True)
     _, group, group_sizes = np.unique(groups, return_inverse=True, return_counts=True)
     cells, photos = np.unique(identity * len(group_sizes) + group, return_counts=True)
-    of_identity, of_group = np.divmod(cells, len(group_sizes))
-    return Contingency(of_identity, of_group, photos.astype(np.float64), identity_sizes, group_sizes)
+    cell_identity, cell_group = np.divmod(cells, len(group_sizes))
+    return Contingency(cell_identity, cell_group, photos.astype(np.float64), identity_sizes, group_sizes)
 
 
 def bcubed(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> PrecisionRecall:
-    """B-cubed precision, recall and F of groups: `Contingency.bcubed`.
+    """Compute B-cubed precision, recall and F: `Contingency.bcubed`.
 
     >>> bcubed(np.array([0, 0, 1, 1]), np.array([5, 5, 5, 5]))
     PrecisionRecall(precision=0.5, recall=1.0, f=0.6666666666666666)
@@ -102,7 +113,7 @@ def bcubed(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Prec
 
 
 def pairwise(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> PrecisionRecall:
-    """Pairwise precision, recall and F of groups: `Contingency.pairwise`.
+    """Compute pairwise precision, recall and F: `Contingency.pairwise`.
 
     >>> pairwise(np.array([0, 0, 1, 1]), np.array([5, 5, 6, 7]))
     PrecisionRecall(precision=1.0, recall=0.5, f=0.6666666666666666)
@@ -111,19 +122,20 @@ def pairwise(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Pr
 
 
 def purity(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
-    """Share of photos that are of their group's most frequent identity, in (0, 1]. 1 where each is alone."""
-    table = _several_identities(labels, groups)
+    """Compute the share of photos of their group's most frequent identity, in (0, 1]. 1 for groups of one photo."""
+    table = _checked_contingency(labels, groups)
     largest = np.zeros(len(table.group_sizes))
     np.maximum.at(largest, table.group, table.photos)
     return float(largest.sum() / table.photos.sum())
 
 
 def ari(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
-    """Adjusted Rand index (Hubert and Arabie 1985): 0 by chance, 1 where both agree; may be below 0.
+    """Compute the adjusted Rand index (Hubert and Arabie 1985): 0 by chance, 1 for equal partitions; may be below 0.
 
-    Raises `NothingToMeasure` as `nmi`.
+    Raises:
+        NothingToMeasure: there are no photos, or a single identity.
     """
-    table = _several_identities(labels, groups)
+    table = _checked_contingency(labels, groups)
     both = float(_pairs(table.photos).sum())
     missed = float(_pairs(table.identity_sizes.astype(np.float64)).sum()) - both
     wrong = float(_pairs(table.group_sizes.astype(np.float64)).sum()) - both
@@ -135,21 +147,24 @@ def ari(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
 
 
 def nmi(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
-    """Mutual information over the mean of both entropies, in [0, 1]. High by chance where groups are small.
+    """Compute mutual information over the mean of both entropies, in [0, 1]. High by chance if groups are small.
 
-    Raises `NothingToMeasure` without photos or with a single identity.
+    Raises:
+        NothingToMeasure: there are no photos, or a single identity.
     """
-    table = _several_identities(labels, groups)
+    table = _checked_contingency(labels, groups)
     return _mutual_information(table) / _mean_entropy(table)
 
 
 def ami(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
-    """Mutual information less what chance gives, over its largest excess: 0 by chance, 1 where both agree.
+    """Compute adjusted mutual information: 0 by chance, 1 for equal partitions; may be below 0.
 
-    Vinh, Epps and Bailey 2010, normalized by the mean of both entropies; may be below 0. Raises
-    `NothingToMeasure` as `nmi`.
+    Vinh, Epps and Bailey 2010, normalized by the mean of both entropies.
+
+    Raises:
+        NothingToMeasure: there are no photos, or a single identity.
     """
-    table = _several_identities(labels, groups)
+    table = _checked_contingency(labels, groups)
     if len(table.photos) == len(table.identity_sizes) == len(table.group_sizes):
         return 1.0
     chance = _expected_mutual_information(table.identity_sizes, table.group_sizes)
@@ -157,31 +172,41 @@ def ami(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
 
 
 def kmeans_groups(embeddings: Float32[np.ndarray, "n d"], k: int, seed: int = 0) -> Int64[np.ndarray, " n"]:
-    """Each unit row's group of at most `k`, by plain Euclidean k-means: one start, Lloyd until nothing moves.
+    """Cluster unit rows by Euclidean k-means: one k-means++ start, then Lloyd's algorithm until convergence.
 
-    Starts from k-means++ (Arthur and Vassilvitskii 2007). There are fewer than `k` groups where there are
-    fewer distinct rows, and in the rare case that a group loses its last one. `ValueError` on rows that are
-    no unit vectors and unless 1 <= k <= n.
+    The start is that of Arthur and Vassilvitskii (2007).
+
+    Args:
+        embeddings: unit rows.
+        k: number of clusters, in [1, n].
+        seed: of the start.
+
+    Returns:
+        The cluster of each row. There are fewer than `k` clusters if there are fewer distinct rows, and in the rare
+        case that a cluster loses its last row.
+
+    Raises:
+        ValueError: the rows are not unit vectors, or k is out of range.
     """
     check_unit_rows(embeddings)
     if not 1 <= k <= len(embeddings):
-        raise ValueError(f"{len(embeddings)} photos make 1 to that many groups, not {k}")
-    centers = embeddings[_spread_rows(embeddings, k, np.random.default_rng(seed))]
-    groups = _nearest(embeddings, centers)
+        raise ValueError(f"k must be in [1, {len(embeddings)}], the number of photos, got {k}")
+    centers = embeddings[_kmeans_plus_plus(embeddings, k, np.random.default_rng(seed))]
+    groups = _assign_to_centers(embeddings, centers)
     for _ in range(_LLOYD_STEPS):
-        centers = _means(embeddings, groups, centers)
-        moved = _nearest(embeddings, centers)
+        centers = _group_means(embeddings, groups, centers)
+        moved = _assign_to_centers(embeddings, centers)
         if np.array_equal(moved, groups):
             break
         groups = moved
     return groups
 
 
-def _spread_rows(rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Generator) -> Int64[np.ndarray, " c"]:
-    """Greedy k-means++: rows drawn with probability as their squared distance to the nearest row chosen.
+def _kmeans_plus_plus(rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Generator) -> Int64[np.ndarray, " c"]:
+    """Choose rows by greedy k-means++: probability proportional to the squared distance to the nearest chosen row.
 
-    Of 2 + log k drawn at a time the one that leaves the least distance is chosen: with two photos an
-    identity, one draw at a time costs a third of AMI. Fewer than `k` where every row lies on one of them.
+    Of 2 + log k rows drawn at a time, the one that leaves the least total distance is chosen: with two photos per
+    identity, one draw at a time costs a third of AMI. Fewer than `k` if every row coincides with a chosen one.
     """
     draws = 2 + int(math.log(k))
     squares = np.square(rows).sum(axis=1)
@@ -189,33 +214,35 @@ def _spread_rows(rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Genera
     distance = np.square(rows - rows[chosen]).sum(axis=1)
     while len(chosen) < k:
         distance[distance < _SAME_POINT] = 0
-        reach: Float64[np.ndarray, " n"] = np.cumsum(distance, dtype=np.float64)
-        if reach[-1] == 0:
+        cumulative: Float64[np.ndarray, " n"] = np.cumsum(distance, dtype=np.float64)
+        if cumulative[-1] == 0:
             break
-        drawn = np.searchsorted(reach, rng.random(draws) * float(reach[-1]), "right")
-        left = squares - 2 * (rows[drawn] @ rows.T) + squares[drawn, None]
-        np.minimum(left, distance, out=left)
-        best = int(left.sum(axis=1).argmin())
+        drawn = np.searchsorted(cumulative, rng.random(draws) * float(cumulative[-1]), "right")
+        remaining = squares - 2 * (rows[drawn] @ rows.T) + squares[drawn, None]
+        np.minimum(remaining, distance, out=remaining)
+        best = int(remaining.sum(axis=1).argmin())
         chosen.append(int(drawn[best]))
-        distance = left[best]
+        distance = remaining[best]
     return np.array(chosen)
 
 
-def _nearest(rows: Float32[np.ndarray, "n d"], centers: Float32[np.ndarray, "k d"]) -> Int64[np.ndarray, " n"]:
-    """Each row's nearest center."""
+def _assign_to_centers(
+    rows: Float32[np.ndarray, "n d"], centers: Float32[np.ndarray, "k d"]
+) -> Int64[np.ndarray, " n"]:
+    """Return the index of each row's nearest center."""
     half_squares = np.square(centers).sum(axis=1) / 2
     nearest = np.empty(len(rows), np.int64)
     for part in blocks(len(rows), len(centers), None):
-        closeness = rows[part] @ centers.T
-        closeness -= half_squares
-        nearest[part] = closeness.argmax(axis=1)
+        scores = rows[part] @ centers.T
+        scores -= half_squares
+        nearest[part] = scores.argmax(axis=1)
     return nearest
 
 
-def _means(
+def _group_means(
     rows: Float32[np.ndarray, "n d"], groups: Int64[np.ndarray, " n"], centers: Float32[np.ndarray, "k d"]
 ) -> Float32[np.ndarray, "k d"]:
-    """Each group's mean. The center of a group without rows stays where it is."""
+    """Compute each group's mean; a group without rows keeps its center."""
     order = np.argsort(groups, kind="stable")
     filled, first, sizes = np.unique(groups[order], return_index=True, return_counts=True)
     means = centers.copy()
@@ -223,22 +250,22 @@ def _means(
     return means
 
 
-def _several_identities(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Contingency:
+def _checked_contingency(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Contingency:
     table = contingency(labels, groups)
     if len(table.identity_sizes) == 1:
-        raise NothingToMeasure("clustering: a single identity, so there is nothing to tell apart")
+        raise NothingToMeasure("clustering: needs two identities or more, got one")
     return table
 
 
 def _mutual_information(table: Contingency) -> float:
-    """In nats. Exactly 0 with a single group."""
+    """Compute mutual information in nats; exactly 0 with a single group."""
     total = table.photos.sum()
     expected = table.identity_sizes[table.identity] * (table.group_sizes[table.group] / total)
     return max(0.0, float(table.photos @ np.log(table.photos / expected) / total))
 
 
 def _mean_entropy(table: Contingency) -> float:
-    """In nats."""
+    """Compute the mean of both entropies in nats."""
     shares = (sizes / sizes.sum() for sizes in (table.identity_sizes, table.group_sizes))
     return sum(-float(share @ np.log(share)) for share in shares) / 2
 
@@ -246,21 +273,21 @@ def _mean_entropy(table: Contingency) -> float:
 def _expected_mutual_information(
     identity_sizes: Int64[np.ndarray, " identities"], group_sizes: Int64[np.ndarray, " groups"]
 ) -> float:
-    """Mean mutual information, in nats, of random partitions with these sizes (Vinh et al. 2010, Eq. 24a).
+    """Compute the mean mutual information, in nats, of random partitions with these sizes (Vinh et al. 2010, Eq. 24a).
 
-    A summand depends on its two sizes alone, of which few are distinct: those of n photos sum to at most n.
+    A summand depends only on its two sizes, few of which are distinct: those of n photos sum to at most n.
     """
     total = int(identity_sizes.sum())
     log_factorial = np.array([math.lgamma(i + 1) for i in range(total + 1)])
-    others, times = np.unique(group_sizes, return_counts=True)
+    other_sizes, other_counts = np.unique(group_sizes, return_counts=True)
     expected = 0.0
     sizes, counts = np.unique(identity_sizes, return_counts=True)
     for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        least = np.maximum(1, size + others - total)
-        most = np.minimum(size, others)
-        lengths = most - least + 1
-        other = np.repeat(others, lengths)
-        shared = np.arange(len(other)) + np.repeat(least - (np.cumsum(lengths) - lengths), lengths)
+        min_shared = np.maximum(1, size + other_sizes - total)
+        max_shared = np.minimum(size, other_sizes)
+        lengths = max_shared - min_shared + 1
+        other = np.repeat(other_sizes, lengths)
+        shared = np.arange(len(other)) + np.repeat(min_shared - (np.cumsum(lengths) - lengths), lengths)
         log_chance = (
             log_factorial[size]
             + log_factorial[other]
@@ -273,7 +300,7 @@ def _expected_mutual_information(
             - log_factorial[total - size - other + shared]
         )
         information = shared / total * np.log(total * shared / (size * other))
-        expected += count * float((np.repeat(times, lengths) * information) @ np.exp(log_chance))
+        expected += count * float((np.repeat(other_counts, lengths) * information) @ np.exp(log_chance))
     return expected
 
 

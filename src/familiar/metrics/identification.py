@@ -1,9 +1,9 @@
-"""Whose photo is this, or nobody's we know? Open-set identification against a gallery of enrolled photos.
+"""Open-set identification of probe photos against a gallery of enrolled photos.
 
 As in Phillips, Grother and Micheals, "Evaluation Methods in Face Recognition" (Handbook of Face Recognition,
 2005); NIST's FRVT (NISTIR 8271) calls FAR the false positive identification rate and 1 - DIR the false
 negative one. A probe's similarity to an identity is that to its nearest enrolled photo. Similarities are
-those of `core.blocks`; a tie counts against the model.
+those of `core.blockwise`; a tie counts against the model.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ FARS = {"1e-1": 1e-1, "1e-2": 1e-2, "1e-3": 1e-3}
 
 @dataclass(frozen=True, eq=False)
 class IdentifiedProbes:
-    """What each probe found: all that the figures, and their bootstrap over identities, need.
+    """The search results of each probe, from which all metrics and their bootstrap are computed.
 
-    `label`: its true identity. `rank`: 1 where no other identity is as similar as its own, 0 where its own is
-    not enrolled (an unknown probe). `similarity`: to the nearest enrolled photo, in [-1, 1]. `weights`: how
-    often each probe counts: once, or in a bootstrap as often as its identity was drawn.
+    `label`: its true identity. `rank`: 1 if no other identity is as similar as its own; 0 if its own is not enrolled
+    (an unknown probe). `similarity`: to the nearest enrolled photo, in [-1, 1]. `weights`: how often each probe
+    counts: once, or in a bootstrap as often as its identity was drawn.
     """
 
     label: Int[np.ndarray, " p"]
@@ -35,29 +35,32 @@ class IdentifiedProbes:
 
     @property
     def known(self) -> Bool[np.ndarray, " p"]:
-        """Whose identity is enrolled."""
+        """Mask of the probes whose identity is enrolled."""
         return self.rank > 0
 
 
 @dataclass(frozen=True)
 class IdentificationPoint:
-    """What happens where a probe is named from `similarity` on.
+    """The rates at a threshold on similarity, from which on a probe is accepted.
 
-    Of the known probes, `dir` are named rightly, `misnamed` as another and `refused`: together 1. `far` of
-    the unknown ones are named at all; None where there are none.
+    `dir`, `misidentified` and `rejected`: shares of the known probes that are identified correctly, identified as
+    another identity, or not accepted; they sum to 1. `far`: share of the unknown probes that are accepted; None if
+    there are none.
     """
 
     similarity: float
     dir: float
-    misnamed: float
-    refused: float
+    misidentified: float
+    rejected: float
     far: float | None
 
 
 @dataclass(frozen=True)
 class Identification:
-    """`dir_at_far`: None where there are fewer than 10/FAR unknown probes. `cmc[k]`: share of known probes whose
-    own identity is among the k nearest, without any threshold (closed set); `cmc[1]` is the rank-1 rate.
+    """The metrics of probes against a gallery.
+
+    `dir_at_far`: None with fewer than 10/FAR unknown probes. `cmc[k]`: share of known probes whose own identity is
+    among the k nearest, without any threshold (closed set); `cmc[1]` is the rank-1 rate.
     """
 
     dir_at_far: dict[str, IdentificationPoint | None]
@@ -70,34 +73,42 @@ class Identification:
 
 @dataclass(frozen=True, eq=False)
 class Enrollment:
-    """Rows of the photos enrolled and of the probes, each ascending and together all."""
+    """Rows of the enrolled photos and of the probes, each ascending; together they are all rows."""
 
     gallery: Int64[np.ndarray, " g"]
     probes: Int64[np.ndarray, " p"]
 
 
 def enroll_split(labels: Int[np.ndarray, " n"], seed: int = 0, photos_enrolled: int = 1) -> Enrollment:
-    """Half of the identities of two photos or more are known; all photos of all others are unknown probes.
+    """Split photos into a gallery and probes.
 
-    Of each known identity `photos_enrolled` random photos are enrolled, but one at least stays a probe. Of an
-    odd number of identities the known ones are one more. The same labels and seed give the same split. Raises
-    `NothingToMeasure` unless an identity has two photos.
+    Half of the identities with two photos or more are known (one more than half of an odd number); all photos of all
+    others are unknown probes. The same labels and seed give the same split.
+
+    Args:
+        labels: the identity of each row.
+        seed: of the split.
+        photos_enrolled: number of random photos of each known identity to enroll; at least one remains a probe.
+
+    Raises:
+        NothingToMeasure: no identity has two photos.
+        ValueError: `photos_enrolled` is below 1.
     """
     if photos_enrolled < 1:
-        raise ValueError(f"at least one photo of each known identity is enrolled, not {photos_enrolled}")
+        raise ValueError(f"photos_enrolled must be at least 1, got {photos_enrolled}")
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     _, identity, photos = np.unique(labels[order], return_inverse=True, return_counts=True)
-    able = np.flatnonzero(photos >= 2)
-    if not able.size:
-        raise NothingToMeasure("identification: no identity has two photos, one to enroll and one to find")
+    candidates = np.flatnonzero(photos >= 2)
+    if not candidates.size:
+        raise NothingToMeasure("identification: no identity has two photos, one to enroll and one to search for")
     enrolled = np.zeros(len(photos), np.int64)
-    known = rng.permutation(able)[: (len(able) + 1) // 2]
+    known = rng.permutation(candidates)[: (len(candidates) + 1) // 2]
     enrolled[known] = np.minimum(photos[known] - 1, photos_enrolled)
-    place = np.arange(len(labels)) - (np.cumsum(photos) - photos)[identity]
-    taken = place < enrolled[identity]
-    return Enrollment(np.sort(order[taken]), np.sort(order[~taken]))
+    rank = np.arange(len(labels)) - (np.cumsum(photos) - photos)[identity]  # within the identity
+    in_gallery = rank < enrolled[identity]
+    return Enrollment(np.sort(order[in_gallery]), np.sort(order[~in_gallery]))
 
 
 def identify(
@@ -105,29 +116,34 @@ def identify(
     probes: tuple[Float32[np.ndarray, "p d"], Int[np.ndarray, " p"]],
     block_rows: int | None = None,
 ) -> IdentifiedProbes:
-    """Looks each probe up in the gallery; both are unit embeddings and labels.
+    """Search for each probe in the gallery.
 
-    Raises `NothingToMeasure` unless some probe's identity is enrolled, `ValueError` on rows that are no unit
-    vectors.
+    Args:
+        gallery, probes: unit embeddings and labels.
+        block_rows: probes searched at a time.
+
+    Raises:
+        NothingToMeasure: no probe's identity is enrolled.
+        ValueError: the rows are not unit vectors.
     """
     embeddings, labels = probes
-    identities, of_photo = np.unique(gallery[1], return_inverse=True)
+    identities, gallery_identity = np.unique(gallery[1], return_inverse=True)
     if not np.isin(labels, identities).any():
         raise NothingToMeasure("identification: no probe's identity is enrolled")
-    order = np.argsort(of_photo, kind="stable")
-    first = np.searchsorted(of_photo, np.arange(len(identities)), sorter=order)
+    order = np.argsort(gallery_identity, kind="stable")
+    first = np.searchsorted(gallery_identity, np.arange(len(identities)), sorter=order)
     enrolled, rows = unit_rows(gallery[0])[order], unit_rows(embeddings)
-    own = np.minimum(np.searchsorted(identities, labels), len(identities) - 1)
-    known = identities[own] == labels
+    own_column = np.minimum(np.searchsorted(identities, labels), len(identities) - 1)
+    known = identities[own_column] == labels
 
     rank = np.empty(len(labels), np.int64)
-    nearest = np.empty(len(labels), np.float32)
+    nearest_similarity = np.empty(len(labels), np.float32)
     for part in blocks(len(rows), len(enrolled), block_rows):
         best = np.maximum.reduceat(similarities(rows[part], enrolled), first, axis=1)
-        nearest[part] = best.max(axis=1)
-        score = best[np.arange(len(best)), own[part]]
+        nearest_similarity[part] = best.max(axis=1)
+        score = best[np.arange(len(best)), own_column[part]]
         rank[part] = np.where(known[part], np.count_nonzero(best >= score[:, None], axis=1), 0)
-    return IdentifiedProbes(labels, rank, nearest, np.ones(len(labels)))
+    return IdentifiedProbes(labels, rank, nearest_similarity, np.ones(len(labels)))
 
 
 def identification(
@@ -135,66 +151,74 @@ def identification(
     probes: tuple[Float32[np.ndarray, "p d"], Int[np.ndarray, " p"]],
     ks: Sequence[int] = (1, 5, 10),
 ) -> Identification:
-    """All figures of probes against a gallery. Raises as `identify`."""
-    found = identify(gallery, probes)
+    """Compute all metrics of probes against a gallery. Raises as `identify` does."""
+    identified = identify(gallery, probes)
     return Identification(
-        dir_at_far={name: dir_at_far(found, far) for name, far in FARS.items()},
-        cmc={k: rank_k(found, k) for k in ks},
-        known_probes=int(found.known.sum()),
-        unknown_probes=int((~found.known).sum()),
+        dir_at_far={name: dir_at_far(identified, far) for name, far in FARS.items()},
+        cmc={k: rank_k(identified, k) for k in ks},
+        known_probes=int(identified.known.sum()),
+        unknown_probes=int((~identified.known).sum()),
         enrolled_identities=len(np.unique(gallery[1])),
         enrolled_photos=len(gallery[1]),
     )
 
 
-def rank_k(found: IdentifiedProbes, k: int) -> float:
-    """Share of the known probes whose own identity is among the k nearest (closed set: the CMC at k)."""
-    weights = _known_weights(found)
-    return float(weights[found.rank <= k].sum() / weights.sum())
+def rank_k(identified: IdentifiedProbes, k: int) -> float:
+    """Compute the share of known probes whose own identity is among the k nearest (closed set: the CMC at k)."""
+    weights = _known_weights(identified)
+    return float(weights[identified.rank <= k].sum() / weights.sum())
 
 
-def at_threshold(found: IdentifiedProbes, threshold: float) -> IdentificationPoint:
-    """What happens where probes are named from this similarity on. `NothingToMeasure` without a known probe.
+def at_threshold(identified: IdentifiedProbes, threshold: float) -> IdentificationPoint:
+    """Compute the rates if probes are accepted from this similarity on.
 
-    Where an identity ties with another as the nearest, it is the other that is named.
+    If a probe's own identity ties with another one as the nearest, the other one is taken.
+
+    Raises:
+        NothingToMeasure: there is no known probe.
     """
-    weights = _known_weights(found)
-    unknown = np.where(found.known, 0.0, found.weights)
-    # In float64: NumPy would round the threshold to float32.
-    named = found.similarity.astype(np.float64) >= threshold
-    right, total = found.rank == 1, weights.sum()
+    weights = _known_weights(identified)
+    unknown = np.where(identified.known, 0.0, identified.weights)
+    # In float64, since NumPy would round the threshold to float32.
+    accepted = identified.similarity.astype(np.float64) >= threshold
+    correct, total = identified.rank == 1, weights.sum()
     return IdentificationPoint(
         similarity=threshold,
-        dir=float(weights[named & right].sum() / total),
-        misnamed=float(weights[named & ~right].sum() / total),
-        refused=float(weights[~named].sum() / total),
-        far=float(unknown[named].sum() / unknown.sum()) if unknown.any() else None,
+        dir=float(weights[accepted & correct].sum() / total),
+        misidentified=float(weights[accepted & ~correct].sum() / total),
+        rejected=float(weights[~accepted].sum() / total),
+        far=float(unknown[accepted].sum() / unknown.sum()) if unknown.any() else None,
     )
 
 
-def dir_at_far(found: IdentifiedProbes, far: float) -> IdentificationPoint | None:
-    """The point of the largest FAR not above `far`; None with fewer than 10/FAR unknown probes."""
-    if found.weights[~found.known].sum() * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
+def dir_at_far(identified: IdentifiedProbes, far: float) -> IdentificationPoint | None:
+    """Return the point of the largest FAR not above `far`; None with fewer than 10/FAR unknown probes."""
+    if identified.weights[~identified.known].sum() * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
         return None
-    return point_at_far(found, far)
+    return point_at_far(identified, far)
 
 
-def point_at_far(found: IdentifiedProbes, far: float) -> IdentificationPoint:
-    """As `dir_at_far`, however few unknown probes there are. `NothingToMeasure` if there are none."""
+def point_at_far(identified: IdentifiedProbes, far: float) -> IdentificationPoint:
+    """Return the point of the largest FAR not above `far`, however few unknown probes there are.
+
+    Raises:
+        NothingToMeasure: there are no unknown probes, or no known ones.
+        ValueError: `far` is not in [0, 1).
+    """
     if not 0 <= far < 1:
-        raise ValueError(f"a false accept rate to be held to is in [0, 1), not {far}")
-    weights, similarity = found.weights[~found.known], found.similarity[~found.known]
+        raise ValueError(f"far must be in [0, 1), got {far}")
+    weights, similarity = identified.weights[~identified.known], identified.similarity[~identified.known]
     if not weights.any():
         raise NothingToMeasure("identification: every probe's identity is enrolled")
     order = np.argsort(-similarity, kind="stable")
     too_many = np.cumsum(weights[order]) > weights.sum() * far * (1 + 1e-9)
-    refused = similarity[order][np.argmax(too_many)]
-    return at_threshold(found, float(np.nextafter(refused, np.float32(2))))
+    highest_rejected = similarity[order][np.argmax(too_many)]
+    return at_threshold(identified, float(np.nextafter(highest_rejected, np.float32(2))))
 
 
-def _known_weights(found: IdentifiedProbes) -> Float64[np.ndarray, " p"]:
-    """Weights of the known probes, 0 for the others."""
-    weights = np.where(found.known, found.weights, 0.0)
+def _known_weights(identified: IdentifiedProbes) -> Float64[np.ndarray, " p"]:
+    """Return the weights of the known probes, 0 for the others."""
+    weights = np.where(identified.known, identified.weights, 0.0)
     if not weights.any():
         raise NothingToMeasure("identification: no probe's identity is enrolled")
     return weights

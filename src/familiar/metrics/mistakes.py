@@ -1,4 +1,4 @@
-"""The worst mistakes: the most similar pairs of strangers, and the least similar pairs of one identity."""
+"""The worst mistakes: the most similar negative pairs and the least similar positive pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from familiar.metrics.pairs import Pairs, pair_similarities
 
 @dataclass(frozen=True, eq=False)
 class RankedPairs:
-    """Rows of photos, `left[i]` before `right[i]`, and their similarity in [-1, 1]; the worst mistake first."""
+    """Pairs of rows with their similarity in [-1, 1], the worst mistake first; `left[i]` < `right[i]`."""
 
     left: Int64[np.ndarray, " p"]
     right: Int64[np.ndarray, " p"]
@@ -24,10 +24,10 @@ class RankedPairs:
 
 @dataclass(frozen=True)
 class Mistakes:
-    """`strangers`: pairs of two identities, similarity falling. `selves`: of one identity, similarity rising."""
+    """`negatives`: pairs of two identities, similarity falling. `positives`: of one identity, similarity rising."""
 
-    strangers: RankedPairs
-    selves: RankedPairs
+    negatives: RankedPairs
+    positives: RankedPairs
 
 
 def worst_mistakes(
@@ -36,14 +36,22 @@ def worst_mistakes(
     count: int = 12,
     block_rows: int | None = None,
 ) -> Mistakes:
-    """The `count` worst of each kind among all n (n - 1) / 2 pairs of unit rows, or all where there are not more.
+    """Find the `count` worst negative and positive pairs among all n (n - 1) / 2 pairs, or all if there are fewer.
 
-    Exact, and in blocks: never n x n. Of equally bad pairs those of the smaller label, then of the earlier row, come
-    first. `ValueError` on rows that are no unit vectors.
+    Exact and in blocks, never n x n. Equally bad pairs are sorted by label, then by row.
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        count: number of pairs of either kind.
+        block_rows: rows compared at a time.
+
+    Raises:
+        ValueError: the rows are not unit vectors.
 
     >>> two_cats = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
-    >>> found = worst_mistakes(two_cats, np.array([7, 7, 9, 9]), count=1)
-    >>> found.strangers.left, found.strangers.right, found.selves.left, found.selves.right
+    >>> worst = worst_mistakes(two_cats, np.array([7, 7, 9, 9]), count=1)
+    >>> worst.negatives.left, worst.negatives.right, worst.positives.left, worst.positives.right
     (array([1]), array([2]), array([0]), array([1]))
     """
     order = np.argsort(labels, kind="stable")
@@ -51,25 +59,25 @@ def worst_mistakes(
     rows = unit_rows(embeddings)[order]
 
     def worst(part: slice) -> Mistakes:
-        # Behind a row lie first the others of its identity, then all strangers: each pair once.
+        # After a row come first the others of its identity, then all its negatives: each pair once.
         start, block = part.start, similarities(rows[part], rows[part.start :])
         after_self = np.arange(1, len(block) + 1)
-        after_own = ends[part] - start
-        strangers = _largest(block, after_own, np.full(len(block), block.shape[1]), count, start)
-        selves = _largest(np.negative(block, out=block), after_self, after_own, count, start)
-        return Mistakes(strangers, selves)
+        after_identity = ends[part] - start
+        negatives = _largest(block, after_identity, np.full(len(block), block.shape[1]), count, start)
+        positives = _largest(np.negative(block, out=block), after_self, after_identity, count, start)
+        return Mistakes(negatives, positives)
 
-    found = map_blocks(worst, len(rows), len(rows), block_rows)
-    strangers = _first([part.strangers for part in found], count)
-    selves = _first([part.selves for part in found], count)
+    by_block = map_blocks(worst, len(rows), len(rows), block_rows)
+    negatives = _most_similar([part.negatives for part in by_block], count)
+    positives = _most_similar([part.positives for part in by_block], count)
     return Mistakes(
-        _ranked(order[strangers.left], order[strangers.right], strangers.similarity),
-        _ranked(order[selves.left], order[selves.right], -selves.similarity),
+        _ranked(order[negatives.left], order[negatives.right], negatives.similarity),
+        _ranked(order[positives.left], order[positives.right], -positives.similarity),
     )
 
 
-def worst_of_pairs(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs, count: int = 12) -> Mistakes:
-    """The same among listed pairs of unit rows alone. Of equally bad pairs the one listed first comes first."""
+def worst_listed_mistakes(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs, count: int = 12) -> Mistakes:
+    """Find the worst pairs among listed pairs of unit rows. Equally bad pairs keep their order."""
     scores = pair_similarities(embeddings, pairs)
 
     def worst(chosen: Int64[np.ndarray, " k"], sign: int) -> RankedPairs:
@@ -86,31 +94,31 @@ def _largest(
     count: int,
     offset: int,
 ) -> RankedPairs:
-    """The `count` largest cells, each row from its `first` column to its `stop`; places are shifted by `offset`.
+    """Find the `count` largest cells, of each row from column `first` to `stop`; indices are shifted by `offset`.
 
-    They lie in the `count` rows of the largest maxima, so that hardly more than those maxima is looked at.
+    They are in the `count` rows of the largest maxima, so hardly more than these maxima has to be looked at.
     """
     spans: list[tuple[int, int]] = list(zip(first.tolist(), stop.tolist(), strict=True))
     peaks = np.array([row[start:end].max(initial=-np.inf) for row, (start, end) in zip(block, spans, strict=True)])
     chosen = np.argsort(-peaks, kind="stable")[:count]
-    least = peaks[chosen[-1]] if len(chosen) == count else -np.inf
+    min_value = peaks[chosen[-1]] if len(chosen) == count else -np.inf
     cells: list[RankedPairs] = []
     rows: list[int] = np.sort(chosen).tolist()
     for row in rows:
         start, end = spans[row]
-        columns = start + np.flatnonzero(block[row, start:end] >= least)
+        columns = start + np.flatnonzero(block[row, start:end] >= min_value)
         cells.append(RankedPairs(np.full(len(columns), row + offset), columns + offset, block[row, columns]))
-    return _first(cells, count)
+    return _most_similar(cells, count)
 
 
-def _first(found: Sequence[RankedPairs], count: int) -> RankedPairs:
-    """The `count` most similar of all, in falling order; of equal ones the earliest."""
+def _most_similar(parts: Sequence[RankedPairs], count: int) -> RankedPairs:
+    """Return the `count` most similar pairs of all parts, in falling order; of equal ones the earliest."""
     none = np.empty(0, np.int64)
-    left = np.concatenate([none, *(pairs.left for pairs in found)])
-    right = np.concatenate([none, *(pairs.right for pairs in found)])
-    value = np.concatenate([np.empty(0, np.float32), *(pairs.similarity for pairs in found)])
-    kept = np.argsort(-value, kind="stable")[:count]
-    return RankedPairs(left[kept], right[kept], value[kept])
+    left = np.concatenate([none, *(pairs.left for pairs in parts)])
+    right = np.concatenate([none, *(pairs.right for pairs in parts)])
+    value = np.concatenate([np.empty(0, np.float32), *(pairs.similarity for pairs in parts)])
+    chosen = np.argsort(-value, kind="stable")[:count]
+    return RankedPairs(left[chosen], right[chosen], value[chosen])
 
 
 def _ranked(

@@ -1,4 +1,4 @@
-"""Pairs of photos to judge: listed, or drawn with a seed."""
+"""Pairs of photos: listed, or sampled with a seed."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_cou
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Rows to compare: `left[i]` with `right[i]`, `same[i]` where both show one identity."""
+    """Pairs of rows `left[i]` and `right[i]`; `same[i]`: whether both show the same identity."""
 
     left: Int64[np.ndarray, " p"]
     right: Int64[np.ndarray, " p"]
@@ -19,14 +19,18 @@ class Pairs:
 
 
 def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0, balanced: bool = True) -> Pairs:
-    """`count` of the n (n - 1) / 2 pairs, none twice, same pairs first; all where there are not more.
+    """Sample `count` of the n (n - 1) / 2 pairs without replacement, or all if there are fewer; same pairs first.
 
-    `balanced`: half of them same; where one kind runs short, all of it and more of the other.
-    Otherwise every pair is equally likely.
+    Args:
+        labels: the identity of each row.
+        count: number of pairs.
+        seed: of the sample.
+        balanced: sample half of the pairs from the same ones; if there are too few same or different pairs, take more
+            of the others. Otherwise every pair is equally likely.
     """
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)
-    # In this order a row's later partners are first its own identity, then all others.
+    # In this order the rows after a row are first those of its own identity, then all others.
     next_row = np.arange(1, len(labels) + 1)
     same_partners, different_partners = ends - next_row, len(labels) - ends
     same_total, different_total = int(same_partners.sum()), int(different_partners.sum())
@@ -34,14 +38,14 @@ def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0
     rng = np.random.default_rng(seed)
     if balanced:
         different_count = min(different_total, count - min(same_total, count // 2))
-        same_numbers = _draw(rng, same_total, count - different_count)
-        different_numbers = _draw(rng, different_total, different_count)
+        same_indices = _draw(rng, same_total, count - different_count)
+        different_indices = _draw(rng, different_total, different_count)
     else:
-        numbers = _draw(rng, same_total + different_total, count)
-        same_numbers = numbers[numbers < same_total]
-        different_numbers = numbers[numbers >= same_total] - same_total
-    same_left, same_right = _numbered(same_numbers, next_row, same_partners)
-    different_left, different_right = _numbered(different_numbers, ends, different_partners)
+        indices = _draw(rng, same_total + different_total, count)
+        same_indices = indices[indices < same_total]
+        different_indices = indices[indices >= same_total] - same_total
+    same_left, same_right = _pairs_from_indices(same_indices, next_row, same_partners)
+    different_left, different_right = _pairs_from_indices(different_indices, ends, different_partners)
     left = order[np.concatenate([same_left, different_left])]
     right = order[np.concatenate([same_right, different_right])]
     same = np.arange(len(left)) < len(same_left)
@@ -49,7 +53,7 @@ def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0
 
 
 def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> Float32[np.ndarray, " p"]:
-    """Similarities of the pairs' unit rows, the same numbers as in `roc_counts_all_pairs`."""
+    """Compute the similarities of pairs of unit rows, exactly as `roc_counts_all_pairs` does."""
     rows = unit_rows(embeddings)
     scores = np.empty(len(pairs.left), np.float32)
     for part in blocks(len(scores), rows.shape[1], None):
@@ -58,7 +62,7 @@ def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> F
 
 
 def negatives_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float) -> Pairs:
-    """Every pair of two identities that is at least so similar, found in blocks."""
+    """Find all negative pairs whose similarity is at least `similarity`, in blocks."""
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)
     rows = unit_rows(embeddings)[order]
@@ -66,18 +70,18 @@ def negatives_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarr
     def above(part: slice) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
         start = part.start
         row, column = np.nonzero(similarities(rows[part], rows[start:]) >= np.float32(similarity))
-        stranger = column + start >= ends[part][row]  # behind a row's identity: each pair once
-        return order[row[stranger] + start], order[column[stranger] + start]
+        negative = column + start >= ends[part][row]  # after the row's identity: each pair once
+        return order[row[negative] + start], order[column[negative] + start]
 
-    found = map_blocks(above, len(rows), len(rows), None)
+    by_block = map_blocks(above, len(rows), len(rows), None)
     none = np.empty(0, np.int64)
-    left = np.concatenate([none, *(left for left, _ in found)])
-    right = np.concatenate([none, *(right for _, right in found)])
+    left = np.concatenate([none, *(left for left, _ in by_block)])
+    right = np.concatenate([none, *(right for _, right in by_block)])
     return Pairs(np.minimum(left, right), np.maximum(left, right), np.zeros(len(left), bool))
 
 
-def all_counts(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
-    """Of all pairs, or where more than twenty million are of one identity, of as many drawn."""
+def count_all_pairs(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
+    """Count all pairs, or a balanced sample of 20,000,000 if there are more same pairs than that."""
     if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
         return roc_counts_all_pairs(embeddings, labels)
     pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)
@@ -86,14 +90,14 @@ def all_counts(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, "
 
 
 def _draw(rng: np.random.Generator, total: int, count: int) -> Int64[np.ndarray, " p"]:
-    """`count` different numbers below `total`, ascending; all where there are not more."""
+    """Draw `count` distinct integers below `total`, ascending; all of them if there are fewer."""
     return np.sort(rng.choice(total, min(count, total), replace=False, shuffle=False))
 
 
-def _numbered(
-    numbers: Int64[np.ndarray, " p"], first: Int64[np.ndarray, " n"], partners: Int64[np.ndarray, " n"]
+def _pairs_from_indices(
+    indices: Int64[np.ndarray, " p"], first: Int64[np.ndarray, " n"], partners: Int64[np.ndarray, " n"]
 ) -> tuple[Int64[np.ndarray, " p"], Int64[np.ndarray, " p"]]:
-    """The pairs of these numbers, counted row by row: row i pairs with `partners[i]` rows from `first[i]` on."""
-    up_to = np.cumsum(partners)
-    row = np.searchsorted(up_to, numbers, "right")
-    return row, first[row] + numbers - (up_to - partners)[row]
+    """Convert indices, counted row by row, to pairs: row i pairs with `partners[i]` rows starting at `first[i]`."""
+    ends = np.cumsum(partners)
+    row = np.searchsorted(ends, indices, "right")
+    return row, first[row] + indices - (ends - partners)[row]

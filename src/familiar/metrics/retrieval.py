@@ -1,8 +1,8 @@
-"""Does a query find its own identity first? Leave-one-out or against a gallery, block by block: never n x n.
+"""Retrieval metrics, leave-one-out or against a gallery, computed in blocks: never n x n.
 
-Similarities are computed in float64 and rounded to float32, so that equal vectors tie exactly and no
-figure depends on the block size. A tie counts against the model: a negative as close as a positive
-stands before it, and a model that maps everything to one point finds nothing.
+Similarities are computed in float64 and rounded to float32, so that equal vectors tie exactly and no metric depends on
+the block size. A tie counts against the model: a negative as close as a positive ranks before it, so a collapsed model,
+which maps everything to one point, scores 0.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from familiar.core.errors import NothingToMeasure
 
 NDCG_DEPTH = 10
 _EXCLUDED = -2.0  # below every similarity
-_POSITIVE_SCORES = 16  # similarities that take as much memory as the figures of one positive
-_COMPARED = 20  # so many positives are compared with a row one by one; for more, sorting it once is quicker
+_SCORES_PER_POSITIVE = 16  # similarities that take as much memory as the metrics of one positive
+_MAX_COMPARED = 20  # positives compared with a row one by one; for more, sorting the row once is faster
 
 
 @dataclass(frozen=True, eq=False)
 class RankedQueries:
-    """What each query with at least one match found.
+    """The search results of each query that has at least one positive.
 
-    `query`: its row; `identity`: its label; `first_match_rank`: 1 where the nearest is of the same
-    identity; `ndcg_at_10` and `map_at_r` in [0, 1]; `negatives_ahead`: summed over the query's positives,
-    negatives at least as close. `without_match`: queries left out, for there was nothing to find.
+    `query`: its row; `identity`: its label; `first_match_rank`: 1 if the nearest is of the same identity;
+    `ndcg_at_10` and `map_at_r` in [0, 1]; `negatives_ahead`: number of negatives at least as close as a positive,
+    summed over the query's positives. `without_match`: number of queries left out because they have no positive.
     """
 
     query: Int64[np.ndarray, " q"]
@@ -38,7 +38,7 @@ class RankedQueries:
     without_match: int
 
     def figures(self, ks: Sequence[int] = (1, 5, 10)) -> dict[str, Float64[np.ndarray, " q"]]:
-        """The figures of each query, by name; their mean over queries is the figure of the set."""
+        """Return the metrics of each query by name; their means over queries are the metrics of the set."""
         recalls = {f"recall_at_{k}": (self.first_match_rank <= k).astype(np.float64) for k in ks}
         return recalls | {
             "mrr": 1.0 / self.first_match_rank,
@@ -65,9 +65,17 @@ def retrieval(
     ks: Sequence[int] = (1, 5, 10),
     block_rows: int | None = None,
 ) -> Retrieval:
-    """Leave-one-out retrieval of unit rows: each is a query against all others.
+    """Compute leave-one-out retrieval of unit rows: each is a query against all others.
 
-    Raises `NothingToMeasure` where no query has a positive.
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        ks: depths of recall@k.
+        block_rows: queries searched at a time.
+
+    Raises:
+        NothingToMeasure: no query has a positive.
+        ValueError: the rows are not unit vectors.
 
     >>> two_cats = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
     >>> retrieval(two_cats, np.array([7, 7, 9, 9]), ks=(1, 2)).recall_at_k
@@ -77,10 +85,11 @@ def retrieval(
 
 
 def summarize(ranked: RankedQueries, ks: Sequence[int] = (1, 5, 10)) -> Retrieval:
-    """Means over the queries. NDCG@10 is binary, its ideal min(10, number relevant) positives first.
+    """Average the metrics over the queries.
 
-    mAP@R (Musgrave et al. 2020, "A metric learning reality check"): a query with R positives looks at its
-    R nearest; the precision up to each positive among them, summed and divided by R.
+    NDCG@10 has binary relevance; its ideal ranking has min(10, number of positives) positives first. mAP@R (Musgrave
+    et al. 2020, "A metric learning reality check"): for a query with R positives, the precision at the rank of each
+    positive among its R nearest, summed and divided by R.
     """
     means = {name: float(values.mean()) for name, values in ranked.figures(ks).items()}
     return Retrieval(
@@ -99,37 +108,44 @@ def rank_queries(
     gallery: tuple[Float32[np.ndarray, "m d"], Int[np.ndarray, " m"]] | None = None,
     block_rows: int | None = None,
 ) -> RankedQueries:
-    """Where each query's positives stand among the gallery's embeddings.
+    """Rank each query's positives among the gallery's embeddings.
 
-    `gallery`: (embeddings, labels) to search; None searches the queries themselves, each row without
-    itself. Raises `NothingToMeasure` where no query has a positive, `ValueError` on rows that are no
-    unit vectors.
+    Args:
+        embeddings: of the queries, unit rows.
+        labels: of the queries.
+        gallery: (embeddings, labels) to search; None searches the queries themselves, each without itself.
+        block_rows: queries searched at a time.
+
+    Raises:
+        NothingToMeasure: no query has a positive.
+        ValueError: the rows are not unit vectors.
     """
     leave_one_out = gallery is None
     gallery_embeddings, gallery_labels = (embeddings, labels) if gallery is None else gallery
-    order = np.argsort(gallery_labels, kind="stable")  # an identity's rows side by side: one slice
+    order = np.argsort(gallery_labels, kind="stable")  # the rows of an identity are one slice
     first = np.searchsorted(gallery_labels, labels, "left", sorter=order)
     last = np.searchsorted(gallery_labels, labels, "right", sorter=order)
     relevant = last - first - leave_one_out
-    asked = np.flatnonzero(relevant > 0)
-    if not asked.size:
+    with_match = np.flatnonzero(relevant > 0)
+    if not with_match.size:
         raise NothingToMeasure(f"retrieval: none of {len(labels)} queries has another photo of its identity")
-    own_place = np.argsort(order) if leave_one_out else None
+    own_column = np.argsort(order) if leave_one_out else None
 
     queries = unit_rows(embeddings)
     rows = queries[order] if leave_one_out else unit_rows(gallery_embeddings)[order]
 
-    def ranked(part: slice) -> tuple[np.ndarray, ...]:
-        of = asked[part]
-        scores = similarities(queries[of], rows)
-        if own_place is not None:
-            scores[np.arange(len(of)), own_place[of]] = _EXCLUDED
-        return _figures(_negatives_ahead(scores, first[of], last[of], relevant[of]), relevant[of])
+    def rank_block(part: slice) -> tuple[np.ndarray, ...]:
+        block = with_match[part]
+        scores = similarities(queries[block], rows)
+        if own_column is not None:
+            scores[np.arange(len(block)), own_column[block]] = _EXCLUDED
+        return _query_metrics(_negatives_ahead(scores, first[block], last[block], relevant[block]), relevant[block])
 
-    columns = len(rows) + _POSITIVE_SCORES * int(relevant.max())
-    found = map_blocks(ranked, len(asked), columns, block_rows)
-    ranks, ndcg, map_at_r, ahead = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return RankedQueries(asked, labels[asked], ranks, ndcg, map_at_r, ahead, len(labels) - len(asked))
+    columns = len(rows) + _SCORES_PER_POSITIVE * int(relevant.max())
+    by_block = map_blocks(rank_block, len(with_match), columns, block_rows)
+    ranks, ndcg, map_at_r, ahead = (np.concatenate(parts) for parts in zip(*by_block, strict=True))
+    without_match = len(labels) - len(with_match)
+    return RankedQueries(with_match, labels[with_match], ranks, ndcg, map_at_r, ahead, without_match)
 
 
 def _negatives_ahead(
@@ -138,16 +154,20 @@ def _negatives_ahead(
     last: Int64[np.ndarray, " q"],
     relevant: Int64[np.ndarray, " q"],
 ) -> Int64[np.ndarray, " p"]:
-    """How many negatives are at least as close as each positive: query after query, best positive first.
+    """Count the negatives at least as close as each positive: query after query, best positive first.
 
-    A query's identity fills its columns from `first` to `last`; `relevant` of them are positives. Spoils
-    `scores`.
+    Overwrites `scores`.
+
+    Args:
+        scores: similarities of the queries to the gallery.
+        first, last: the columns of a query's identity.
+        relevant: number of positives among them.
     """
     ahead: list[Int64[np.ndarray, " r"]] = []
     for row, start, stop, count in zip(scores, first.tolist(), last.tolist(), relevant.tolist(), strict=True):
         positives = np.sort(row[start:stop])[::-1][:count]
         row[start:stop] = _EXCLUDED
-        if count <= _COMPARED:
+        if count <= _MAX_COMPARED:
             ahead.append(np.array([np.count_nonzero(row >= positive) for positive in positives], np.int64))
         else:
             row.sort()
@@ -155,16 +175,16 @@ def _negatives_ahead(
     return np.concatenate(ahead)
 
 
-def _figures(
+def _query_metrics(
     ahead: Int64[np.ndarray, " p"], relevant: Int64[np.ndarray, " q"]
 ) -> tuple[Int64[np.ndarray, " q"], Float64[np.ndarray, " q"], Float64[np.ndarray, " q"], Int64[np.ndarray, " q"]]:
-    """(rank of the first match, NDCG@10, mAP@R, negatives ahead) of each query, from all its positives."""
+    """Return (rank of the first match, NDCG@10, mAP@R, negatives ahead) of each query, from all its positives."""
     starts = np.cumsum(relevant) - relevant
-    place = 1 + np.arange(len(ahead)) - np.repeat(starts, relevant)  # among the query's positives
-    rank = place + ahead
+    positive_rank = 1 + np.arange(len(ahead)) - np.repeat(starts, relevant)  # among the query's positives
+    rank = positive_rank + ahead
     gain = np.where(rank <= NDCG_DEPTH, 1.0 / np.log2(1.0 + rank), 0.0)
     ideal = np.cumsum(1.0 / np.log2(2.0 + np.arange(NDCG_DEPTH)))[np.minimum(relevant, NDCG_DEPTH) - 1]
-    precision = np.where(rank <= np.repeat(relevant, relevant), place / rank, 0.0)
+    precision = np.where(rank <= np.repeat(relevant, relevant), positive_rank / rank, 0.0)
     return (
         rank[starts],
         np.add.reduceat(gain, starts) / ideal,

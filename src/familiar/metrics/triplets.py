@@ -1,7 +1,7 @@
-"""Is an anchor closer to its own identity than to strangers? Over all triplets, or a sample of them.
+"""Violation rate and margin of triplets: all of them, or a sample.
 
-A triplet (anchor, positive, negative) is violated where the negative is at least as close as the
-positive: a tie counts against the model.
+A triplet (anchor, positive, negative) is violated if the negative is at least as close as the positive: a tie counts
+against the model.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,13 @@ from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 @dataclass(frozen=True, eq=False)
 class Triplets:
-    """Sums over the triplets of each anchor; an anchor may come more than once.
+    """Sums over the triplets of each anchor; an anchor may occur more than once.
 
-    `identity`: the anchor's label; `triplets`: how many were looked at, at least one; `violations`: how
-    many of them are violated; `margins`: their sum of sim(anchor, positive) - sim(anchor, negative), each
-    in [-2, 2]. Raises `NothingToMeasure` where there is no triplet.
+    `identity`: the anchor's label; `triplets`: their number, at least one; `violations`: the number of violated ones;
+    `margins`: sum of sim(anchor, positive) - sim(anchor, negative), each in [-2, 2].
+
+    Raises:
+        NothingToMeasure: there is no triplet.
     """
 
     identity: Int[np.ndarray, " a"]
@@ -31,11 +33,11 @@ class Triplets:
 
     def __post_init__(self) -> None:
         if not len(self.identity):
-            raise NothingToMeasure("triplets: they need two photos of one identity and a photo of another one")
+            raise NothingToMeasure("triplets: need two photos of one identity and a photo of another one")
 
     @property
     def count(self) -> int:
-        """Triplets in all."""
+        """Total number of triplets."""
         return int(self.triplets.sum())
 
     @property
@@ -55,14 +57,21 @@ def all_triplets(
     ranked: RankedQueries | None = None,
     block_rows: int | None = None,
 ) -> Triplets:
-    """Every triplet of unit rows, exactly, in blocks.
+    """Measure all triplets of unit rows, exactly, in blocks.
 
-    `ranked`: what `rank_queries(embeddings, labels)` found, where that is known already; the rest is
-    quick. Raises as `rank_queries` does, and `NothingToMeasure` where all rows are of one identity.
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        ranked: result of `rank_queries(embeddings, labels)` if it is known already; the rest is fast.
+        block_rows: rows compared at a time.
+
+    Raises:
+        NothingToMeasure: no identity has two photos, or all rows are of one identity.
+        ValueError: the rows are not unit vectors.
 
     >>> two_cats = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
-    >>> found = all_triplets(two_cats, np.array([7, 7, 9, 9]))
-    >>> found.count, found.violation_rate, round(found.average_margin, 2)
+    >>> triplets = all_triplets(two_cats, np.array([7, 7, 9, 9]))
+    >>> triplets.count, triplets.violation_rate, round(triplets.average_margin, 2)
     (8, 0.25, 0.58)
     """
     ranked = ranked or rank_queries(embeddings, labels, block_rows=block_rows)
@@ -70,17 +79,17 @@ def all_triplets(
     positives = photos[identity] - 1
     negatives = len(labels) - photos[identity]
 
-    # The similarities to many rows sum to the similarity to their sum.
+    # The sum of the similarities to many rows is the similarity to their sum.
     rows = unit_rows(embeddings)
     by_identity = np.argsort(identity, kind="stable")
     sums = np.add.reduceat(rows[by_identity], np.cumsum(photos) - photos)
     to_own = np.einsum("nd,nd->n", rows, sums[identity])
     to_negatives = rows @ sums.sum(axis=0) - to_own
-    margins = negatives * (to_own - 1.0) - positives * to_negatives  # less 1: the anchor itself
+    margins = negatives * (to_own - 1.0) - positives * to_negatives  # minus 1: the anchor itself
 
-    some = ranked.query[negatives[ranked.query] > 0]
-    violations = ranked.negatives_ahead[negatives[ranked.query] > 0]
-    return Triplets(labels[some], (positives * negatives)[some], violations, margins[some])
+    has_negatives = negatives[ranked.query] > 0
+    anchors, violations = ranked.query[has_negatives], ranked.negatives_ahead[has_negatives]
+    return Triplets(labels[anchors], (positives * negatives)[anchors], violations, margins[anchors])
 
 
 def sampled_triplets(
@@ -89,9 +98,11 @@ def sampled_triplets(
     count: int = 20_000,
     seed: int = 0,
 ) -> Triplets:
-    """`count` of all triplets of unit rows, each equally likely, none twice; all where there are not more.
+    """Measure `count` triplets of unit rows, sampled uniformly without replacement; all if there are fewer.
 
-    Raises `NothingToMeasure` where there is none, `ValueError` on rows that are no unit vectors.
+    Raises:
+        NothingToMeasure: there is no triplet.
+        ValueError: the rows are not unit vectors.
     """
     order = np.argsort(labels, kind="stable")
     first = np.searchsorted(labels, labels, "left", sorter=order)
@@ -101,16 +112,18 @@ def sampled_triplets(
     total = int(up_to[-1]) if len(labels) else 0
 
     rng = np.random.default_rng(seed)
-    number = np.sort(rng.choice(total, min(count, total), replace=False, shuffle=False))
-    anchor = np.searchsorted(up_to, number, "right")
-    # Counted from the anchor's last triplet back: which of its positives, and which of its negatives.
-    which_positive, which_negative = np.divmod(up_to[anchor] - 1 - number, negatives[anchor])
-    # In `order` its identity is one run, the anchor somewhere in it and its negatives on both sides.
-    own = np.argsort(order)[anchor] - first[anchor]
-    positive = order[first[anchor] + which_positive + (which_positive >= own)]
-    negative = order[which_negative + photos[anchor] * (which_negative >= first[anchor])]
+    index = np.sort(rng.choice(total, min(count, total), replace=False, shuffle=False))
+    anchor = np.searchsorted(up_to, index, "right")
+    # Index of the positive and of the negative, counted back from the anchor's last triplet.
+    positive_index, negative_index = np.divmod(up_to[anchor] - 1 - index, negatives[anchor])
+    # In `order` the anchor's identity is one slice, with the anchor in it and its negatives on both sides.
+    own_index = np.argsort(order)[anchor] - first[anchor]
+    positive = order[first[anchor] + positive_index + (positive_index >= own_index)]
+    negative = order[negative_index + photos[anchor] * (negative_index >= first[anchor])]
 
     same = np.repeat([True, False], len(anchor))
     pairs = Pairs(np.tile(anchor, 2), np.concatenate([positive, negative]), same)
-    near, far = np.split(pair_similarities(embeddings, pairs).astype(np.float64), 2)
-    return Triplets(labels[anchor], np.ones_like(anchor), (far >= near).astype(np.int64), near - far)
+    to_positive, to_negative = np.split(pair_similarities(embeddings, pairs).astype(np.float64), 2)
+    return Triplets(
+        labels[anchor], np.ones_like(anchor), (to_negative >= to_positive).astype(np.int64), to_positive - to_negative
+    )

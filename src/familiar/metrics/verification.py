@@ -1,4 +1,4 @@
-"""Same identity or not? Every figure of the ROC, from the counted pairs of `roc`."""
+"""Verification (same identity or not): the metrics of the ROC, computed from the counts of `roc`."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from jaxtyping import Float64
 
 from familiar.metrics.roc import RocCounts
 
-MIN_FALSE_ACCEPTS = 10  # a rate is stated only where the data can hold this many
+MIN_FALSE_ACCEPTS = 10  # a rate is stated only if the data has enough pairs for this many
 FARS = {"1e-2": 1e-2, "1e-3": 1e-3, "1e-4": 1e-4}
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A pair is accepted from `similarity` on; `far` of the different and `tar` of the same pairs are."""
+    """A threshold on similarity, and the shares of different pairs (`far`) and same pairs (`tar`) that it accepts."""
 
     similarity: float
     far: float
@@ -22,10 +22,10 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Verification:
-    """The headline figures. `tar_at_far` is None where there are fewer than 10/FAR different pairs.
+    """The headline metrics.
 
-    `best_accuracy` weighs pairs as they come, `best_balanced_accuracy` the two kinds alike; both choose
-    their threshold on the very pairs they judge.
+    `best_accuracy` counts every pair once, `best_balanced_accuracy` gives same and different pairs equal total weight;
+    both choose their threshold on the same pairs. `tar_at_far` is None with fewer than 10/FAR different pairs.
     """
 
     same_pairs: int
@@ -43,7 +43,7 @@ class Verification:
 
 
 def verification(counts: RocCounts) -> Verification:
-    """All headline figures of one set of pairs."""
+    """Compute all headline metrics of a set of pairs."""
     eer, eer_threshold = equal_error_rate(counts)
     accuracy, accuracy_threshold = best_accuracy(counts)
     balanced, balanced_threshold = best_accuracy(counts, balanced=True)
@@ -65,13 +65,13 @@ def verification(counts: RocCounts) -> Verification:
 
 
 def roc_auc(counts: RocCounts) -> float:
-    """Probability that a same pair scores above a different one, ties half."""
+    """Compute the probability that a same pair scores above a different one, with ties counted half."""
     below = counts.different - counts.accepted_different
     return float(counts.same_at @ (below + counts.different_at / 2) / (counts.same * counts.different))
 
 
 def average_precision(counts: RocCounts) -> float:
-    """Sum of (recall step) x (precision there), without interpolation: scikit-learn's PR AUC."""
+    """Compute the sum of (recall step) x (precision there), without interpolation: scikit-learn's PR AUC."""
     steps = counts.same_at > 0
     accepted = counts.accepted_same[steps]
     precision = accepted / (accepted + counts.accepted_different[steps])
@@ -79,7 +79,10 @@ def average_precision(counts: RocCounts) -> float:
 
 
 def spearman(counts: RocCounts) -> float:
-    """Rank correlation of score and sameness. Pairs between two scores count as untied; 0 if all are tied."""
+    """Compute Spearman's rank correlation of score and same/different.
+
+    Pairs between two scores count as untied; 0 if all are tied.
+    """
     total = counts.same + counts.different
     tied = counts.same_at + counts.different_at
     rank_variance = (total**2 - 1) / 12 - float((tied**3 - tied).sum()) / (12 * total)
@@ -89,12 +92,12 @@ def spearman(counts: RocCounts) -> float:
 
 
 def equal_error_rate(counts: RocCounts) -> tuple[float, float]:
-    """(rate, threshold) where false accepts and false rejects are equally frequent, on the ROC's line.
+    """Return the (rate, threshold) at which false accepts and false rejects are equally frequent.
 
-    Where a stretch of thresholds does equally well, its middle; elsewhere interpolated.
+    The middle of an interval of equally good thresholds, else interpolated on the ROC.
     """
     different, same, threshold = _vertices(counts)
-    # FAR less FRR, times both totals: in whole numbers, so that equal means equal.
+    # FAR - FRR, times both totals: in integers, so that comparisons are exact.
     excess = different * counts.same - (counts.same - same) * counts.different
     after = int(np.searchsorted(excess, 0.0, "left"))
     if excess[after] == 0:
@@ -107,28 +110,33 @@ def equal_error_rate(counts: RocCounts) -> tuple[float, float]:
 
 
 def best_accuracy(counts: RocCounts, balanced: bool = False) -> tuple[float, float]:
-    """(accuracy, threshold) of the best threshold; the highest one where several are equally good.
+    """Return (accuracy, threshold) of the best threshold, the highest one if several are equally good.
 
-    `balanced` gives both kinds of pairs the same total weight.
+    Args:
+        counts: of the pairs.
+        balanced: give same and different pairs equal total weight.
     """
     accepted_same = np.append(counts.accepted_same, 0.0)
     accepted_different = np.append(counts.accepted_different, 0.0)
-    # In whole numbers, so that equally good means equal.
-    each_same, each_different = (counts.different, counts.same) if balanced else (1.0, 1.0)
-    right = each_same * accepted_same + each_different * (counts.different - accepted_different)
-    best = len(right) - 1 - int(np.argmax(right[::-1]))
-    whole = each_same * counts.same + each_different * counts.different
-    return float(right[best] / whole), threshold_above(counts, best)
+    # In integers, so that comparisons are exact.
+    same_weight, different_weight = (counts.different, counts.same) if balanced else (1.0, 1.0)
+    correct = same_weight * accepted_same + different_weight * (counts.different - accepted_different)
+    best = len(correct) - 1 - int(np.argmax(correct[::-1]))
+    total = same_weight * counts.same + different_weight * counts.different
+    return float(correct[best] / total), threshold_above(counts, best)
 
 
 def accuracy_at(counts: RocCounts, threshold: float, balanced: bool = False) -> float:
-    """Share of pairs judged right when those from `threshold` on are accepted."""
+    """Compute the share of correct decisions if pairs from `threshold` on are accepted.
+
+    `balanced`: give same and different pairs equal total weight.
+    """
     point, weight = rates_at(counts, threshold), _same_weight(counts, balanced)
     return weight * point.tar + (1 - weight) * (1 - point.far)
 
 
 def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
-    """FAR and TAR at a threshold; FAR is interpolated between two of `counts.scores`."""
+    """Compute FAR and TAR at a threshold; FAR is interpolated between two of `counts.scores`."""
     above = int(np.searchsorted(counts.scores, threshold, "left"))
     if above == len(counts.scores):
         return OperatingPoint(threshold, 0.0, 0.0)
@@ -140,38 +148,38 @@ def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
 
 
 def tar_at_far(counts: RocCounts, far: float) -> OperatingPoint | None:
-    """The point of the largest FAR not above `far`; None with fewer than 10/FAR different pairs."""
+    """Return the point of the largest FAR not above `far`; None with fewer than 10/FAR different pairs."""
     if counts.different * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
         return None
     return point_at_far(counts, far)
 
 
 def point_at_far(counts: RocCounts, far: float) -> OperatingPoint:
-    """As `tar_at_far`, however few pairs there are."""
+    """Return the point of the largest FAR not above `far`, however few pairs there are."""
     too_many = counts.accepted_different > counts.different * far * (1 + 1e-9)
     return rates_at(counts, threshold_above(counts, int(np.count_nonzero(too_many))))
 
 
-def threshold_above(counts: RocCounts, at: int) -> float:
-    """A threshold, exact in float32 if the scores are, that accepts `scores[at:]` and nothing else.
+def threshold_above(counts: RocCounts, index: int) -> float:
+    """Return a threshold that accepts `scores[index:]` and nothing else, exact in float32 if the scores are.
 
-    Midway to the next lower score where no pair lies between: new pairs fall on either side.
+    It is midway to the next lower score if no pair lies between, so that new pairs may fall on either side.
     """
     scores = counts.scores
-    if at == len(scores):
+    if index == len(scores):
         return float(np.nextafter(np.float32(scores[-1]), np.float32(np.inf)))
-    if at > 0 and counts.different_between[at - 1] == 0:
-        middle = float(np.float32((scores[at - 1] + scores[at]) / 2))
-        if scores[at - 1] < middle <= scores[at]:
+    if index > 0 and counts.different_between[index - 1] == 0:
+        middle = float(np.float32((scores[index - 1] + scores[index]) / 2))
+        if scores[index - 1] < middle <= scores[index]:
             return middle
-    return float(scores[at])
+    return float(scores[index])
 
 
 def roc_curve(counts: RocCounts, points: int = 2000) -> tuple[Float64[np.ndarray, " v"], Float64[np.ndarray, " v"]]:
-    """(FAR, TAR) vertices from (0, 0) to (1, 1), for plotting.
+    """Return the (FAR, TAR) vertices from (0, 0) to (1, 1), for plotting.
 
-    Of more than `points`, those nearest to even steps along the curve and to even steps of log FAR are
-    kept, so that both kinds of axes look whole.
+    If there are more than `points`, those nearest to even steps along the curve and to even steps of log FAR are
+    selected, so that the curve looks smooth on linear and on logarithmic axes.
     """
     different, same, _ = _vertices(counts)
     far, tar = different / counts.different, same / counts.same
@@ -180,16 +188,16 @@ def roc_curve(counts: RocCounts, points: int = 2000) -> tuple[Float64[np.ndarray
     half = points // 2
     even = np.searchsorted(far + tar, np.linspace(0, 2, half))
     even_log = np.searchsorted(far, np.geomspace(1 / counts.different, 1, points - half - 1))
-    kept = np.unique(np.minimum(np.concatenate([even, even_log, [len(far) - 1]]), len(far) - 1))
-    return far[kept], tar[kept]
+    selected = np.unique(np.minimum(np.concatenate([even, even_log, [len(far) - 1]]), len(far) - 1))
+    return far[selected], tar[selected]
 
 
 def _vertices(
     counts: RocCounts,
 ) -> tuple[Float64[np.ndarray, " v"], Float64[np.ndarray, " v"], Float64[np.ndarray, " v"]]:
-    """Different and same pairs accepted, and threshold, at the ROC's corners from (0, 0) on.
+    """Return different pairs accepted, same pairs accepted, and threshold at the vertices of the ROC from (0, 0) on.
 
-    From each score, first straight on through the different pairs below it, then aslant through the
+    From each score the ROC goes first horizontally through the different pairs below it, then diagonally through the
     ties of the next score.
     """
     size = len(counts.scores)

@@ -1,1 +1,1 @@
-"""Crop tensor to unit embedding: networks, heads, initial weights (torch)."""
+"""Networks from crop tensor to unit embedding: trunks, heads, initial weights (torch)."""

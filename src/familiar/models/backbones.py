@@ -1,4 +1,4 @@
-"""Networks of timm and torchvision as trunks: their last features stay a map, and ImageNet weights fit them."""
+"""Networks of timm and torchvision as trunks that end in a feature map and take ImageNet weights."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -10,11 +10,11 @@ from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
 from torchvision.models import shufflenetv2
 
-STAGES_TO_A_SIXTEENTH = 4  # of MobileNetV3-Small
+STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
 
 
 class BackboneTrunk(nn.Module, ABC):
-    """A library's network, `backbone`, under the name by which the library knows its ImageNet weights."""
+    """A pretrained network of timm or torchvision; `name` identifies its ImageNet weights there."""
 
     def __init__(self, name: str, backbone: nn.Module, channels: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class BackboneTrunk(nn.Module, ABC):
 
     @property
     def batch_norm_eps(self) -> float:
-        """The epsilon of every batch norm: whoever trained the initial weights chose it."""
+        """Epsilon of every batch norm, which belongs to the initial weights."""
         return next(module.eps for module in self.modules() if isinstance(module, nn.BatchNorm2d))
 
     @batch_norm_eps.setter
@@ -34,29 +34,31 @@ class BackboneTrunk(nn.Module, ABC):
                 module.eps = eps
 
     def get_extra_state(self) -> Tensor:
-        """The epsilon: torch keeps no such number with the weights, and without it they compute another function."""
+        """Store the epsilon: torch does not save it, and with another one the weights compute another function."""
         return torch.tensor(self.batch_norm_eps, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Restore the epsilon."""
         self.batch_norm_eps = float(state)
 
     @abstractmethod
     def download(self) -> dict[str, Tensor]:
-        """The weights its library publishes, of the backbone without a classifier; fetched once."""
+        """Fetch the weights that the library publishes, without the classifier; downloaded once."""
 
     @abstractmethod
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
-        """The last features, a map of `channels`."""
+        """Compute the last feature map, of `channels` channels."""
 
 
 class TimmTrunk(BackboneTrunk):
-    """Any network of timm that has `forward_features` ending in a map."""
+    """Any timm network whose `forward_features` returns a map."""
 
     def __init__(self, name: str) -> None:
         backbone: Any = timm.create_model(name, pretrained=False, num_classes=0)
         super().__init__(name, backbone, backbone.num_features)
 
     def download(self) -> dict[str, Tensor]:
+        """Fetch timm's ImageNet weights."""
         return timm.create_model(self.name, pretrained=True, num_classes=0).state_dict()
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
@@ -64,7 +66,7 @@ class TimmTrunk(BackboneTrunk):
 
 
 class MobileNetV3Trunk(TimmTrunk):
-    """timm's MobileNetV3 with `conv_head` on the map, where timm's own order pools before it."""
+    """timm's MobileNetV3 with `conv_head` applied to the map; timm itself pools before it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -77,28 +79,29 @@ class MobileNetV3Trunk(TimmTrunk):
 
 
 class ShortMobileNetV3Trunk(MobileNetV3Trunk):
-    """timm's MobileNetV3 as far as its map is a sixteenth of the crop's side, with a fifth of its weights.
+    """timm's MobileNetV3 up to stride 16, where the map's side is a sixteenth of the crop's; a fifth of the weights.
 
-    At 112 px whatever follows works on a map of 4 x 4, which is little of a face.
+    At 112 px all later layers work on a map of 4 x 4, which resolves little of a face.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         network = self.backbone
-        network.blocks = network.blocks[:STAGES_TO_A_SIXTEENTH]
+        network.blocks = network.blocks[:STAGES_TO_STRIDE_16]
         del network.conv_head, network.norm_head, network.act2
         self.channels = network.blocks[-1][-1].conv_pwl.out_channels
 
     def download(self) -> dict[str, Tensor]:
-        published, own = super().download(), self.backbone.state_dict()
-        return {key: tensor for key, tensor in published.items() if key in own}
+        """Fetch timm's ImageNet weights of the layers that are left."""
+        published, state = super().download(), self.backbone.state_dict()
+        return {key: tensor for key, tensor in published.items() if key in state}
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
         return self.backbone.forward_features(images)
 
 
 class ShuffleNetV2Trunk(BackboneTrunk):
-    """torchvision's ShuffleNetV2 x1.0 (arXiv 1807.11164), which timm has not, up to its last convolution."""
+    """torchvision's ShuffleNetV2 x1.0 (arXiv 1807.11164), which timm does not have, up to its last convolution."""
 
     def __init__(self) -> None:
         backbone: Any = shufflenetv2.shufflenet_v2_x1_0(weights=None)
@@ -107,6 +110,7 @@ class ShuffleNetV2Trunk(BackboneTrunk):
         super().__init__("shufflenet_v2_x1_0", backbone, channels)
 
     def download(self) -> dict[str, Tensor]:
+        """Fetch torchvision's ImageNet weights."""
         weights = shufflenetv2.ShuffleNet_V2_X1_0_Weights.IMAGENET1K_V1.get_state_dict(
             progress=False, check_hash=True, weights_only=True
         )

@@ -1,4 +1,4 @@
-"""Every network by name, in one place: help texts and documentation are made from it."""
+"""Catalog of all networks by name, from which help texts and documentation are made."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,19 +23,29 @@ from familiar.models.simple import (
     SimpleTrunk,
     SimpleV2Trunk,
 )
-from familiar.models.sizes import Layer, NetworkSize, layers, look_at, measure
+from familiar.models.sizes import Layer, NetworkSize, forward_dummy, layers, measure
 from familiar.models.zeiler_fergus import ZeilerFergusTrunk
 
-INPUT_NORMALIZATION = 7  # mean and variance of three colors and a count, as Keras keeps them in a network
+INPUT_NORMALIZATION = 7  # mean and variance of three colors and a count, which Keras counts as weights
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """One row of the catalog: which trunk under which head, and its published input and output.
+    """One network of the catalog.
 
-    `options` are what of the trunk can be chosen, with the row's own choice; `head_options` are for the row's own head
-    alone. `projection_scale` is of the variance its embedding layer starts with, where it is not torch's.
-    `constants` are numbers the published network keeps in itself and ours in the bundle's preprocessing.
+    Attributes:
+        summary: one line for help texts.
+        input_px: side of its crops, as published.
+        embedding_dim: length of its embeddings, as published.
+        dropout: in front of the embedding layer.
+        trunk: builds the trunk; called with `options`.
+        head: name in `HEADS`.
+        options: the trunk's options that can be set, with their defaults.
+        head_options: options of `head`; not used with another head.
+        frozen_trunk: whether only the head is trained.
+        projection_scale: of the initial variance of the embedding layer; None is torch's initialization.
+        constants: count of numbers that the published network stores as weights, and familiar in the bundle's
+            preprocessing.
     """
 
     summary: str
@@ -60,30 +70,39 @@ class NetworkSpec:
         frozen_trunk: bool | None = None,
         **options: Any,
     ) -> EmbeddingNetwork:
-        """The network with random weights; what is not said is the row's own.
+        """Build the network with random weights; what is not given is as in the catalog.
 
-        BadRecipe where crops of `size_px` are too small for it, or there is no such option or head.
+        Args:
+            size_px: side of the crops.
+            embedding_dim: length of the embeddings.
+            dropout: in front of the embedding layer.
+            head: name in `HEADS`.
+            frozen_trunk: whether only the head is trained.
+            **options: of the trunk.
+
+        Raises:
+            BadRecipe: crops of `size_px` are too small for the network, or there is no such option or head.
         """
         head = self.head if head is None else head
         if head not in HEADS:
-            raise BadRecipe(f"no head is called {head!r}; there are {', '.join(HEADS)}")
+            raise BadRecipe(f"unknown head {head!r}; choose one of {', '.join(HEADS)}")
         if unknown := options.keys() - self.options.keys():
             raise BadRecipe(
-                f"this network has no {' and no '.join(sorted(unknown))} to choose"
-                + (f"; it has {', '.join(self.options)}" if self.options else "")
+                f"this network does not have the option(s) {', '.join(sorted(unknown))}; "
+                + (f"it has {', '.join(self.options)}" if self.options else "it has none")
             )
         options = {**self.options, **options}
         size_px = self.input_px if size_px is None else size_px
-        channels, map_px = _map_of(partial(self.trunk, **options), size_px)
-        # A maxout head follows its trunk in having batch norm.
-        of_head = {key: options.get(key, value) for key, value in self.head_options.items()}
+        channels, map_px = _feature_map_shape(partial(self.trunk, **options), size_px)
+        # A maxout head has batch norm if its trunk has.
+        head_options = {key: options.get(key, value) for key, value in self.head_options.items()}
         trunk = self.trunk(**options)
         top = HEADS[head](
             channels,
             map_px,
             self.embedding_dim if embedding_dim is None else embedding_dim,
             self.dropout if dropout is None else dropout,
-            **(of_head if head == self.head else {}),
+            **(head_options if head == self.head else {}),
         )
         if self.projection_scale is not None:
             variance_scaling_(top.project.weight, self.projection_scale)
@@ -93,13 +112,13 @@ class NetworkSpec:
         return network
 
     def size(self) -> NetworkSize:
-        """As the row describes it. Nothing is computed: it is counted on shapes alone."""
+        """Measure the network with its defaults, from shapes alone: nothing is computed."""
         with torch.device("meta"):
-            found = measure(self.build(), self.input_px)
-        return replace(found, total=found.total + self.constants)
+            size = measure(self.build(), self.input_px)
+        return replace(size, total=size.total + self.constants)
 
     def layers(self) -> list[Layer]:
-        """As the row describes it, and as instantly; their parameters sum to `size().total`."""
+        """List the layers of the network with its defaults, from shapes alone; parameters sum to `size().total`."""
         with torch.device("meta"):
             rows = layers(self.build(), self.input_px)
         before = (
@@ -115,33 +134,33 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
 
 
 BATCH_NORM = {"batch_norm": True}
-FLATTENED = {  # the coursework's EfficientNets
+FLATTEN_112PX = {  # the EfficientNets of the circle-loss coursework
     "input_px": 112,
     "embedding_dim": 128,
     "dropout": 0.2,
     "head": "flatten_bias",
     "constants": INPUT_NORMALIZATION,
 }
-PET = {"input_px": 224, "embedding_dim": 128, "dropout": 0.4, "head": "gdconv"}
+PET_EMBEDDER = {"input_px": 224, "embedding_dim": 128, "dropout": 0.4, "head": "gdconv"}
 
 NETWORKS: dict[str, NetworkSpec] = {
     "mobilenetv3_small_100": NetworkSpec(
         summary="MobileNetV3-Small, conv_head on the map, GDConv head: the pet embedder's network",
         trunk=partial(MobileNetV3Trunk, "mobilenetv3_small_100"),
-        **PET,
+        **PET_EMBEDDER,
     ),
     "mobilenetv3_large_100": NetworkSpec(
         summary="MobileNetV3-Large, GDConv head",
         trunk=partial(MobileNetV3Trunk, "mobilenetv3_large_100"),
-        **PET,
+        **PET_EMBEDDER,
     ),
     "efficientnet_b0": NetworkSpec(
-        summary="EfficientNet-B0 (timm), GDConv head", trunk=_backbone("efficientnet_b0"), **PET
+        summary="EfficientNet-B0 (timm), GDConv head", trunk=_backbone("efficientnet_b0"), **PET_EMBEDDER
     ),
-    "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET),
-    "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET),
+    "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET_EMBEDDER),
+    "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET_EMBEDDER),
     "mobilenetv3_small_050": NetworkSpec(
-        summary="MobileNetV3-Small at half the width: trains from nothing in minutes, for the quickstart",
+        summary="MobileNetV3-Small at half the width: trains from random weights in minutes, for the quickstart",
         input_px=96,
         embedding_dim=64,
         dropout=0.0,
@@ -149,7 +168,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head="gdconv",
     ),
     "nano": NetworkSpec(
-        summary="our own: a whole bundle of it is at most 308,000 bytes with float16 weights",
+        summary="familiar's small network: its bundle is at most 308,000 bytes with float16 weights",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -157,7 +176,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head="gdconv",
     ),
     "nano_wide": NetworkSpec(
-        summary="its wider sibling, for as many bytes with int8 weights",
+        summary="a wider nano, for as many bytes with int8 weights",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -165,7 +184,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head="gdconv",
     ),
     "nano_mobile": NetworkSpec(
-        summary="half of MobileNetV3-Small, with its ImageNet weights, for as many bytes in 8 bits",
+        summary="half of MobileNetV3-Small, with its ImageNet weights, for as many bytes with int8 weights",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -200,7 +219,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         )
     },
     "facenet_nns1": NetworkSpec(
-        summary="FaceNet NNS1, mini: our Inception inside its published budget",
+        summary="FaceNet NNS1, mini: an Inception of ours within the published budget",
         input_px=165,
         embedding_dim=128,
         dropout=0.0,
@@ -210,7 +229,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head_options={"widths": (640,), "batch_norm": True},
     ),
     "facenet_nns2": NetworkSpec(
-        summary="FaceNet NNS2, tiny: our Inception inside its published budget",
+        summary="FaceNet NNS2, tiny: an Inception of ours within the published budget",
         input_px=128,
         embedding_dim=128,
         dropout=0.0,
@@ -230,7 +249,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         options={"blocks": 5, "pooling": "max"},
     ),
     "simple_v2": NetworkSpec(
-        summary="SimpleEmbeddingNetV2, circle-loss coursework: strided convolutions, nothing pooled",
+        summary="SimpleEmbeddingNetV2, circle-loss coursework: strided convolutions, no pooling",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -242,21 +261,21 @@ NETWORKS: dict[str, NetworkSpec] = {
     "efficientnet_b0_rebuilt": NetworkSpec(
         summary="EfficientNet-B0 as the circle-loss coursework rebuilt it for 112 px",
         trunk=EfficientNetTrunk,
-        **FLATTENED,
+        **FLATTEN_112PX,
     ),
     "efficientnet_b0_flatten": NetworkSpec(
         summary="EfficientNet-B0 (timm) under a flatten head at 112 px, all of it trained",
         trunk=_backbone("efficientnet_b0"),
-        **FLATTENED,
+        **FLATTEN_112PX,
     ),
     "efficientnet_b0_frozen": NetworkSpec(
         summary="EfficientNet-B0 (timm) under a flatten head at 112 px, only the head trained",
         trunk=_backbone("efficientnet_b0"),
         frozen_trunk=True,
-        **FLATTENED,
+        **FLATTEN_112PX,
     ),
     "digits": NetworkSpec(
-        summary="two convolutions and two components, to look at margins on MNIST",
+        summary="two convolutions and a 2-d embedding, to visualize margins on MNIST",
         input_px=28,
         embedding_dim=2,
         dropout=0.0,
@@ -267,18 +286,18 @@ NETWORKS: dict[str, NetworkSpec] = {
 
 
 def network_spec(name: str) -> NetworkSpec:
-    """A row by name. BadRecipe lists what there is."""
+    """Look up a network by name; BadRecipe lists the names if there is none."""
     if name not in NETWORKS:
-        raise BadRecipe(f"no network is called {name!r}; there are {', '.join(NETWORKS)}")
+        raise BadRecipe(f"unknown network {name!r}; choose one of {', '.join(NETWORKS)}")
     return NETWORKS[name]
 
 
-def _map_of(trunk: Callable[[], nn.Module], size_px: int) -> tuple[int, int]:
-    """Channels and side of a trunk's map, from shapes alone. BadRecipe where nothing is left of the crop."""
+def _feature_map_shape(trunk: Callable[[], nn.Module], size_px: int) -> tuple[int, int]:
+    """Return channels and side of a trunk's map, from shapes alone; BadRecipe if the crop is too small for a map."""
     with torch.device("meta"):
-        made = trunk()
+        meta_trunk = trunk()
         try:
-            _, channels, side, _ = look_at(made, size_px).shape
+            _, channels, side, _ = forward_dummy(meta_trunk, size_px).shape
         except RuntimeError as error:
-            raise BadRecipe(f"input.size_px={size_px} is too small for this network") from error
+            raise BadRecipe(f"input.size_px={size_px} is too small for this network; set a larger one") from error
     return channels, side

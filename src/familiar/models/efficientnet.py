@@ -1,7 +1,8 @@
-"""EfficientNet-B0 (arXiv 1905.11946) as seed 002 rebuilt it for 112 px, its departures from the paper included.
+"""EfficientNet-B0 (arXiv 1905.11946) as the circle-loss coursework rebuilt it for 112 px.
 
-The last stage is 5x5 where the paper has 3x3, the 112-channel stage is strided where the paper's is not (so 112 px
-end in one place), and the squeeze takes its ratio of a block's inputs. Stem and top clip at 6, the blocks swish.
+It differs from the paper: the last stage is 5x5 instead of 3x3, the 112-channel stage has a stride of 2 (so that 112 px
+end in a map of 1 x 1), and the width of the squeeze is a share of the block's inputs. Stem and top use ReLU6, the
+blocks swish.
 """
 
 from collections import OrderedDict
@@ -20,6 +21,8 @@ BLOCKS = 16
 
 @dataclass(frozen=True)
 class Stage:
+    """Some blocks of equal width; only the first has the stride."""
+
     outputs: int
     kernel_px: int
     stride: int
@@ -40,20 +43,25 @@ STAGES = (
 
 
 class EfficientNetTrunk(nn.Module):
-    """`drop_rate`: of a whole block's branch, in training, photo by photo. Block i of 0 to 15 has i / 16 of it."""
+    """EfficientNet-B0 up to its last map.
+
+    Args:
+        drop_rate: of stochastic depth, which drops a block's whole branch per photo in training; block i of 0 to 15
+            has i / 16 of it.
+    """
 
     channels = TOP_CHANNELS
 
     def __init__(self, drop_rate: float = 0.2) -> None:
         super().__init__()
         self.layers = nn.Sequential(OrderedDict(stem=_convolution(3, STEM_CHANNELS, 3, 2, nn.ReLU6())))
-        inputs, at = STEM_CHANNELS, 0
+        inputs, index = STEM_CHANNELS, 0
         for number, stage in enumerate(STAGES, 1):
             blocks: list[nn.Module] = []
             for block in range(stage.blocks):
                 stride = stage.stride if block == 0 else 1
-                blocks.append(InvertedResidual(inputs, stage, stride, drop_rate * at / BLOCKS))
-                inputs, at = stage.outputs, at + 1
+                blocks.append(InvertedResidual(inputs, stage, stride, drop_rate * index / BLOCKS))
+                inputs, index = stage.outputs, index + 1
             self.layers.add_module(f"mbconv{number}", nn.Sequential(*blocks))
         self.layers.add_module("top", _convolution(inputs, TOP_CHANNELS, 1, 1, nn.ReLU6()))
         scale_convolutions_(self, 2.0)
@@ -63,7 +71,7 @@ class EfficientNetTrunk(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """Expand - depthwise - squeeze and excite - project, and the way past it where the shape stays (MBConv)."""
+    """Expand - depthwise - squeeze and excite - project, with a residual connection if the shape stays (MBConv)."""
 
     def __init__(self, inputs: int, stage: Stage, stride: int, drop_rate: float) -> None:
         super().__init__()
@@ -77,17 +85,17 @@ class InvertedResidual(nn.Module):
                 project=_convolution(wide, stage.outputs, 1, 1, nn.Identity()),
             )
         )
-        self.past = stride == 1 and inputs == stage.outputs
-        # The whole branch of a photo or nothing of it; what is kept is scaled up, so that the mean stays.
+        self.has_residual = stride == 1 and inputs == stage.outputs
+        # Drops the whole branch of a photo or none of it; the rest is scaled up, so that the mean stays the same.
         self.drop = StochasticDepth(drop_rate, "row")
 
     def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
         branch = self.branch(features)
-        return features + self.drop(branch) if self.past else branch
+        return features + self.drop(branch) if self.has_residual else branch
 
 
 class SqueezeExcite(nn.Module):
-    """Each channel weighed by what all of them hold on average (arXiv 1709.01507)."""
+    """Squeeze and excitation: each channel is scaled by a gate computed from all channels' means (arXiv 1709.01507)."""
 
     def __init__(
         self,
@@ -112,7 +120,7 @@ class SqueezeExcite(nn.Module):
 def _convolution(
     inputs: int, outputs: int, kernel_px: int, stride: int, activation: nn.Module, groups: int = 1
 ) -> nn.Module:
-    """With batch norm and activation. A stride of 2 halves rounding down, so that 7 px become 3, as in the seed."""
+    """Build a convolution with batch norm and activation; stride 2 rounds down, 7 px to 3, as in the coursework."""
     reach = kernel_px // 2
     before = reach if stride == 1 else reach - 1
     return nn.Sequential(

@@ -1,7 +1,7 @@
-"""From a feature map to an embedding, not yet of unit length.
+"""Heads: from a feature map to an embedding, not yet normalized to unit length.
 
-Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side, and calls the
-layer that makes the embedding `project`.
+Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side, and its embedding
+layer is called `project`.
 """
 
 import math
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 
 class GDConvHead(nn.Module):
-    """Global depthwise convolution: every place of the feature map has its own learned weight.
+    """Global depthwise convolution: every position of the feature map has its own learned weight.
 
-    GDConv (k x k, one filter a channel) - dropout - 1x1 convolution to `embedding_dim` - batch norm.
-    MobileFaceNet, arXiv 1804.07573. With `width` a 1x1 convolution to so many channels comes first, as there: for
-    trunks whose map has few.
+    GDConv (k x k, one filter per channel) - dropout - 1x1 convolution to `embedding_dim` - batch norm
+    (MobileFaceNet, arXiv 1804.07573). With `width`, a 1x1 convolution to that many channels comes first, as in the
+    paper: for trunks whose map has few channels.
     """
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 0) -> None:
@@ -29,7 +29,7 @@ class GDConvHead(nn.Module):
             self.widen = nn.Sequential(convolution, nn.BatchNorm2d(width), nn.Hardswish())
             channels = width
         self.pool = nn.Conv2d(channels, channels, map_px, groups=channels, bias=False)
-        # Starts as the global average, so that initial weights are not drowned in noise.
+        # Starts as the global average: random weights would drown the features of the trunk's initial weights in noise.
         nn.init.constant_(self.pool.weight, 1.0 / map_px**2)
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Conv2d(channels, embedding_dim, 1, bias=False)
@@ -41,7 +41,7 @@ class GDConvHead(nn.Module):
 
 
 class LinearHead(nn.Module):
-    """The map flattened, or averaged over its places - dropout - one linear layer - batch norm or a bias."""
+    """Flatten the map, or average over its positions - dropout - one linear layer - batch norm or a bias."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LinearHead(nn.Module):
 class AverageMLPHead(nn.Module):
     """Global average - linear, batch norm, ReLU, as wide as the map - dropout - linear - batch norm.
 
-    What seed 004 compares GDConv with: it forgets where in the face a feature stood.
+    The baseline that the pet embedder's essay compares GDConv with: it loses where in the face a feature is.
     """
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
@@ -82,7 +82,7 @@ class AverageMLPHead(nn.Module):
 
 
 class Maxout(nn.Linear):
-    """The largest of `pieces` linear layers, output by output (Goodfellow et al. 2013, arXiv 1302.4389).
+    """The elementwise maximum of `pieces` linear layers (Goodfellow et al. 2013, arXiv 1302.4389).
 
     Row `p * outputs + o` of the weight is output o of piece p.
     """
@@ -98,7 +98,7 @@ class Maxout(nn.Linear):
 class MaxoutHead(nn.Module):
     """Flatten - maxout layers of `widths` - dropout - one linear layer: FaceNet's NN1 (arXiv 1503.03832, Table 1).
 
-    `batch_norm` stands after each maxout layer, in place of its bias.
+    With `batch_norm` each maxout layer is followed by batch norm and has no bias.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MaxoutHead(nn.Module):
 
 
 class HiddenHead(nn.Module):
-    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: the digits' network (seed 003)."""
+    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: that of the digits essay."""
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class HiddenHead(nn.Module):
         return self.project(self.dropout(self.hidden(features.flatten(1))))
 
 
-# Any head stands on any trunk; the catalog says which is a network's own.
+# Any head fits any trunk; the catalog has each network's default.
 HEADS = {
     "gdconv": GDConvHead,
     "flatten": partial(LinearHead, pool="flatten"),

@@ -1,4 +1,4 @@
-"""FaceNet's Inception networks (arXiv 1503.03832, Table 2): NN2, its relatives NN3 and NN4, and two small ones.
+"""FaceNet's Inception networks (arXiv 1503.03832, Table 2): NN2, its variants NN3 and NN4, and two small ones.
 
 For NNS1 and NNS2 the paper gives only their budgets of parameters and multiply-adds; the tables here are ours.
 """
@@ -16,9 +16,10 @@ from familiar.models.zeiler_fergus import convolution_layers, response_norm
 
 @dataclass(frozen=True)
 class Inception:
-    """One row of the table: output channels of each branch, 0 where it is missing; `pool` 0 passes through unprojected.
+    """One block, a row of the paper's table: output channels of each branch, 0 if the block has no such branch.
 
-    The 3x3 and 5x5 branches take the block's stride, behind 1x1 reductions.
+    `pool` 0: the pooling branch has no projection. In the 3x3 and 5x5 branches a 1x1 reduction comes first, and the
+    convolution has the block's stride.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Inception:
 
 @dataclass(frozen=True)
 class InceptionTable:
-    """Stem (a strided 7x7), then a 1x1 reduction and a 3x3 convolution, then the blocks."""
+    """A whole network: stem (a strided 7x7), a 1x1 reduction, a 3x3 convolution to `second` channels, the blocks."""
 
     stem: int
     reduce: int
@@ -59,7 +60,7 @@ NN2 = InceptionTable(
         Inception("5b", 384, 192, 384, 48, 128, "max", 128),
     ),
 )
-# "Without 5x5 convolutions in the higher layers": we read the last three, at 96 px 3x3 places and fewer.
+# "Without 5x5 convolutions in the higher layers": taken to mean the last three, whose map is 3 x 3 or smaller at 96 px.
 NN4 = replace(
     NN2,
     blocks=tuple(
@@ -96,7 +97,7 @@ NNS2 = InceptionTable(
 
 
 class InceptionTrunk(nn.Module):
-    """`table`'s network up to its last block. `batch_norm`: after each convolution, in place of its bias."""
+    """The network of `table` up to its last block; with `batch_norm` after each convolution, instead of its bias."""
 
     def __init__(self, table: InceptionTable, batch_norm: bool = True) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class InceptionTrunk(nn.Module):
 
 
 class InceptionBlock(nn.Module):
-    """The branches of one row, side by side."""
+    """One Inception block: its branches' outputs, concatenated."""
 
     def __init__(self, inputs: int, row: Inception, batch_norm: bool) -> None:
         super().__init__()
@@ -150,14 +151,14 @@ class InceptionBlock(nn.Module):
 
 
 class L2Pool(nn.Module):
-    """Root of the mean square over 3x3 places."""
+    """Root mean square over 3x3 windows."""
 
     def __init__(self, stride: int) -> None:
         super().__init__()
         self.stride = stride
 
     def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h2 w2"]:
-        half = features.dtype in (torch.float16, torch.bfloat16)  # float16 has no square of 256, and no 1e-12
+        half = features.dtype in (torch.float16, torch.bfloat16)  # in float16 256^2 overflows and 1e-12 is 0
         squares = (features.float() if half else features).square()
         mean = avg_pool2d(squares, 3, self.stride, padding=1, count_include_pad=False)
-        return (mean + 1e-12).sqrt().to(features.dtype)  # its slope is infinite at 0
+        return (mean + 1e-12).sqrt().to(features.dtype)  # 1e-12, since the root's slope is infinite at 0

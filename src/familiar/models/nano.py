@@ -1,7 +1,7 @@
-"""Our own small network: a whole bundle of it, weights and all, is at most 308,000 bytes (docs/nano.md).
+"""familiar's own small network, designed so that its whole bundle is at most 308,000 bytes (docs/nano.md).
 
-Inverted residuals (MobileNetV2, arXiv 1801.04381) as MobileFaceNet (arXiv 1804.07573) uses them for faces: the side
-is halved early, most weights stand where the map is small, and a global depthwise convolution reads it.
+Inverted residuals (MobileNetV2, arXiv 1801.04381) as MobileFaceNet (arXiv 1804.07573) uses them for faces: early
+strides, most weights in the layers whose map is small, and a global depthwise convolution as the head.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from familiar.models.efficientnet import SqueezeExcite
 
 @dataclass(frozen=True)
 class NanoStage:
-    """`blocks` inverted residuals, the first with the stride; their inside is `expansion` times their inputs."""
+    """Several inverted residuals, the first with the stride, each `expansion` times as wide inside as its inputs."""
 
     outputs: int
     expansion: int
@@ -25,7 +25,7 @@ class NanoStage:
 
 @dataclass(frozen=True)
 class NanoTable:
-    """Stem (a strided 3x3 and a depthwise 3x3), the stages, and a last 1x1 convolution to `top` channels."""
+    """A whole trunk: stem (a strided 3x3 and a depthwise 3x3), stages, a last 1x1 convolution to `top` channels."""
 
     stem: int
     stages: tuple[NanoStage, ...]
@@ -41,7 +41,7 @@ NANO = NanoTable(
     ),
     top=152,
 )
-# For int8, at one byte a weight: nothing in it but convolutions, additions and ReLU, which quantize well.
+# For int8, at one byte per weight: it has only convolutions, additions and ReLU, which quantize well.
 NANO_WIDE = NanoTable(
     stem=24,
     stages=(
@@ -56,9 +56,12 @@ ACTIVATIONS = {"relu": nn.ReLU, "hardswish": nn.Hardswish}
 
 
 class NanoTrunk(nn.Module):
-    """`table`'s network up to its last map, a sixteenth of the crop's side.
+    """The network of `table` up to its last map, whose side is a sixteenth of the crop's.
 
-    `squeeze`: inside each block channels weigh each other, as in MobileNetV3, by a bottleneck of that share.
+    Args:
+        table: widths and depths.
+        activation: name in `ACTIVATIONS`.
+        squeeze: above 0, each block has squeeze and excitation, as in MobileNetV3, with a bottleneck of this share.
     """
 
     def __init__(self, table: NanoTable = NANO, activation: str = "relu", squeeze: float = 0.0) -> None:
@@ -84,7 +87,7 @@ class NanoTrunk(nn.Module):
 
 
 class NanoBlock(nn.Module):
-    """Expand - depthwise - project without an activation, and the way past it where the shape stays."""
+    """Expand - depthwise - project without an activation, with a residual connection if the shape stays."""
 
     def __init__(self, inputs: int, stage: NanoStage, stride: int, activation: str, squeeze: float) -> None:
         super().__init__()
@@ -96,15 +99,15 @@ class NanoBlock(nn.Module):
             nn.Conv2d(wide, stage.outputs, 1, bias=False),
             nn.BatchNorm2d(stage.outputs),
         )
-        self.past = stride == 1 and inputs == stage.outputs
+        self.has_residual = stride == 1 and inputs == stage.outputs
 
     def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
         branch = self.branch(features)
-        return features + branch if self.past else branch
+        return features + branch if self.has_residual else branch
 
 
 def squeeze_excite(channels: int, squeezed: int) -> SqueezeExcite:
-    """With the hard sigmoid that phones like (MobileNetV3, arXiv 1905.02244)."""
+    """Build squeeze and excitation with a hard sigmoid, which is fast on phones (MobileNetV3, arXiv 1905.02244)."""
     return SqueezeExcite(channels, squeezed, nn.ReLU, nn.Hardsigmoid)
 
 

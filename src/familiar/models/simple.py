@@ -1,4 +1,4 @@
-"""The coursework's plain convolution stacks (seed 002), and the digits' (seed 003)."""
+"""Plain convolution stacks: those of the circle-loss coursework, and that of the digits essay."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ SIMPLE_VARIANCE_SCALE, SIMPLE_V2_VARIANCE_SCALE = 0.2, 2.0  # Keras's default is
 
 
 class SimpleTrunk(nn.Module):
-    """SimpleEmbeddingNet: `blocks` of convolution, batch norm, swish and a 2x2 pooling; the first two see 5x5."""
+    """SimpleEmbeddingNet: `blocks` of convolution (5x5 in the first two), batch norm, swish and 2x2 pooling."""
 
     def __init__(self, blocks: int = 5, pooling: Literal["max", "average"] = "max") -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class SimpleTrunk(nn.Module):
 
 
 class SimpleV2Trunk(nn.Module):
-    """SimpleEmbeddingNetV2: `blocks` of a 3x3 convolution with stride 2, batch norm and swish; nothing is pooled."""
+    """SimpleEmbeddingNetV2: repeated blocks of a 3x3 convolution with stride 2, batch norm and swish; no pooling."""
 
     def __init__(self, blocks: int = 5) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SimpleV2Trunk(nn.Module):
 
 
 class DigitsTrunk(nn.Module):
-    """Two convolutions, each with batch norm, ReLU and a 2x2 maximum. It sees gray: the mean of the three colors."""
+    """Two convolutions, each with batch norm, ReLU and 2x2 max pooling, on gray: the mean of the three colors."""
 
     channels = 64
 

@@ -1,4 +1,4 @@
-"""How large a network is, and its layers one by one. On the meta device nothing is computed, so it takes no time."""
+"""Size of a network and list of its layers. On the meta device nothing is computed, so it takes no time."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from familiar.models.network import evaluating
+from familiar.models.network import eval_mode
 
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """`trainable` parameters; `total` with running means and variances; `flops` as multiply-adds of one crop."""
+    """Size of a network.
+
+    Attributes:
+        trainable: number of trainable parameters.
+        total: number of all parameters, running means and variances.
+        flops: multiply-adds for one crop.
+    """
 
     trainable: int
     total: int
@@ -20,9 +26,13 @@ class NetworkSize:
 
 @dataclass(frozen=True)
 class Layer:
-    """`output` is its shape without the batch.
+    """One row of a network's summary.
 
-    `parameters` are its own, and as in Keras's summaries a batch norm's have its running mean and variance with them.
+    Attributes:
+        name: path of the module within the network.
+        kind: name of its class.
+        output: shape without the batch axis.
+        parameters: number of its own parameters; as in Keras's summaries, with a batch norm's running statistics.
     """
 
     name: str
@@ -32,37 +42,37 @@ class Layer:
 
 
 def measure(network: nn.Module, size_px: int) -> NetworkSize:
-    """Sizes of a network at an input of `size_px`, counted on one black crop."""
+    """Count parameters and multiply-adds of a network for one black crop of `size_px`."""
     trainable = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    total = sum(_own_count(module) for module in network.modules())
+    total = sum(_parameter_count(module) for module in network.modules())
     with FlopCounterMode(display=False) as counter:
-        look_at(network, size_px)
-    # The counter takes a multiply-add for two operations.
+        forward_dummy(network, size_px)
+    # The counter counts a multiply-add as two operations.
     return NetworkSize(trainable, total, counter.get_total_flops() // 2)
 
 
 def layers(network: nn.Module, size_px: int) -> list[Layer]:
-    """Every layer in running order: whatever has parameters of its own, or no parts and something to do.
+    """List the layers in the order in which they run: modules with parameters of their own, or without submodules.
 
-    One that runs twice stands where it ran first.
+    Identities are left out. A module that runs twice is listed once, where it ran first.
     """
     rows: dict[str, Layer | None] = {}
     hooks = []
     for name, module in network.named_modules():
-        has_parts = next(module.children(), None) is not None
-        if not _own_count(module) and (has_parts or isinstance(module, nn.Identity)):
+        has_submodules = next(module.children(), None) is not None
+        if not _parameter_count(module) and (has_submodules or isinstance(module, nn.Identity)):
             continue
 
-        # Its place is kept before it runs, since timm's batch norms run their activation inside them.
-        def keep_place(_module: nn.Module, _inputs: object, name: str = name) -> None:
+        # The row is reserved before the module runs, since timm's batch norms run their activation inside them.
+        def reserve_row(_module: nn.Module, _inputs: object, name: str = name) -> None:
             rows.setdefault(name, None)
 
-        def note(module: nn.Module, _inputs: object, output: Tensor, name: str = name) -> None:
-            rows[name] = Layer(name, type(module).__name__, tuple(output.shape[1:]), _own_count(module))
+        def fill_row(module: nn.Module, _inputs: object, output: Tensor, name: str = name) -> None:
+            rows[name] = Layer(name, type(module).__name__, tuple(output.shape[1:]), _parameter_count(module))
 
-        hooks += [module.register_forward_pre_hook(keep_place), module.register_forward_hook(note)]
+        hooks += [module.register_forward_pre_hook(reserve_row), module.register_forward_hook(fill_row)]
     try:
-        look_at(network, size_px)
+        forward_dummy(network, size_px)
     finally:
         for hook in hooks:
             hook.remove()
@@ -70,13 +80,13 @@ def layers(network: nn.Module, size_px: int) -> list[Layer]:
 
 
 @torch.no_grad()
-def look_at(network: nn.Module, size_px: int) -> Tensor:
-    """The output for one black crop, in evaluation mode; every module's mode stays."""
-    with evaluating(network):
+def forward_dummy(network: nn.Module, size_px: int) -> Tensor:
+    """Compute the output for one black crop in evaluation mode, and restore every module's mode."""
+    with eval_mode(network):
         return network(torch.zeros(1, 3, size_px, size_px, device=next(network.parameters()).device))
 
 
-def _own_count(module: nn.Module) -> int:
-    """Parameters and statistics of the module itself, those of its parts aside."""
+def _parameter_count(module: nn.Module) -> int:
+    """Count parameters and running statistics of the module itself, without its submodules."""
     statistics = [buffer for name, buffer in module.named_buffers(recurse=False) if name != "num_batches_tracked"]
     return sum(tensor.numel() for tensor in (*module.parameters(recurse=False), *statistics))

@@ -1,4 +1,4 @@
-"""Initial weights: as a library publishes them, or a local file, and batch norms that were folded away, made whole."""
+"""Initial weights, published by a library or from a local file, and the statistics of their batch norms."""
 
 import logging
 import re
@@ -17,56 +17,65 @@ from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobi
 from familiar.models.network import EmbeddingNetwork
 
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
-RUN_PREFIX = "network."  # of an embedding network's tensors in a run's files
+RUN_PREFIX = "network."  # of the keys of an embedding network's tensors in a run's files
 TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
 _TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_ORDER)})")
 
 
 def load_published_weights(trunk: nn.Module) -> None:
-    """ImageNet weights as the trunk's library publishes them; downloads them once.
+    """Load the ImageNet weights that the trunk's library publishes; they are downloaded once.
 
-    BadWeights without a connection, or where nobody publishes weights of this trunk.
+    Raises:
+        BadWeights: there is no connection, or there are no published weights of this trunk.
     """
     if not isinstance(trunk, BackboneTrunk):
-        raise BadWeights("nobody publishes ImageNet weights of this network: set model.initial_weights=none")
-    # The hub's client logs each of its many tries; the one error below says it all.
+        raise BadWeights("there are no published ImageNet weights of this network; set model.initial_weights=none")
+    # The hub's client logs each of its many attempts; the one error below is enough.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         published = trunk.download()
     except Exception as error:  # the hub's client raises many kinds
         raise BadWeights(
-            f"the weights of {trunk.name} could not be fetched ({type(error).__name__}). Without a network, name a "
-            "local file (--set model.initial_weights=FILE) or start from none (model.initial_weights=none)"
+            f"the weights of {trunk.name} could not be downloaded ({type(error).__name__}). Without a connection, give "
+            "a local file (--set model.initial_weights=FILE) or start from random weights (model.initial_weights=none)"
         ) from error
     trunk.backbone.load_state_dict(published)
 
 
 def load_weights_file(trunk: nn.Module, path: Path) -> None:
-    """Weights from a .safetensors, .npz, .pt or .pth file under the trunk's own key names.
+    """Load a trunk's weights from a file.
 
-    A MobileNetV3 may have torchvision's. A classifier in the file is passed over. BadWeights names the first tensor
-    that is missing or of another shape (or says how many there are, under torchvision's names).
+    Args:
+        trunk: is changed in place.
+        path: a .safetensors, .npz, .pt or .pth file with the trunk's own key names; for a MobileNetV3 also with
+            torchvision's. A classifier in the file is ignored.
+
+    Raises:
+        BadWeights: names the first tensor that is missing or has another shape (or, with torchvision's names, how many
+            tensors there are).
     """
     stored = read_tensors(path)
-    own = trunk.backbone if isinstance(trunk, BackboneTrunk) else trunk
+    network = trunk.backbone if isinstance(trunk, BackboneTrunk) else trunk
     from_torchvision = any(key.startswith("features.") for key in stored)
     if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
         stored = _from_torchvision(stored, trunk, path)
-    wanted = own.state_dict()
-    for key, tensor in wanted.items():
+    expected = network.state_dict()
+    for key, tensor in expected.items():
         if key.endswith("num_batches_tracked"):
             stored.setdefault(key, tensor)
         if key not in stored:
-            raise BadWeights(f"{path}: holds no {key}, so it is not for this network")
+            raise BadWeights(f"{path}: has no {key}, so it is not for this network")
         if stored[key].shape != tensor.shape:
-            raise BadWeights(f"{path}: {key} is {tuple(stored[key].shape)}, wanted {tuple(tensor.shape)}")
-    own.load_state_dict({key: stored[key] for key in wanted})
+            raise BadWeights(
+                f"{path}: {key} has the shape {tuple(stored[key].shape)}, this network needs {tuple(tensor.shape)}"
+            )
+    network.load_state_dict({key: stored[key] for key in expected})
     if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
         trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS
 
 
-def holds_whole_network(path: Path) -> bool:
-    """Whether the file is a run's: trunk and head in one. False also for one that cannot be read."""
+def is_network_file(path: Path) -> bool:
+    """Return whether the file is a run's, with trunk and head; False also for a file that cannot be read."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return any(key.startswith(RUN_PREFIX) for key in file.keys())  # noqa: SIM118 (it is no mapping)
@@ -75,26 +84,30 @@ def holds_whole_network(path: Path) -> bool:
 
 
 def load_network_file(network: EmbeddingNetwork, path: Path) -> None:
-    """Trunk and head from a run's file. BadWeights names the first tensor that differs."""
+    """Load trunk and head from a run's file; BadWeights names the first tensor that does not fit."""
     tensors = read_tensors(path).items()
     stored = {key.removeprefix(RUN_PREFIX): tensor for key, tensor in tensors if key.startswith(RUN_PREFIX)}
-    wanted = network.state_dict()
-    ours, theirs = ({key: tuple(tensor.shape) for key, tensor in each.items()} for each in (wanted, stored))
-    differing = [key for key in wanted | stored if ours.get(key) != theirs.get(key)]
+    expected = network.state_dict()
+    expected_shapes, stored_shapes = (
+        {key: tuple(tensor.shape) for key, tensor in state.items()} for state in (expected, stored)
+    )
+    differing = [key for key in expected | stored if expected_shapes.get(key) != stored_shapes.get(key)]
     if not differing:
         network.load_state_dict(stored)
         return
     key = differing[0]
-    why = "it is of another network"
-    if all(each.startswith("head.") for each in differing):
-        why = "its trunk fits, but it was trained with another model.embedding_dim, model.head or input.size_px"
-    raise BadWeights(f"{path}: {key} is {theirs.get(key, 'missing')}, wanted {ours.get(key, 'none')}; {why}")
+    cause = "it is of another network"
+    if all(name.startswith("head.") for name in differing):
+        cause = "its trunk fits, but it was trained with another model.embedding_dim, model.head or input.size_px"
+    raise BadWeights(
+        f"{path}: {key} is {stored_shapes.get(key, 'missing')}, expected {expected_shapes.get(key, 'none')}; {cause}"
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A file of named tensors; nothing in it is ever executed."""
+    """Read a file of named tensors, without executing anything in it."""
     if path.suffix not in (".safetensors", ".npz", ".pt", ".pth"):
-        raise BadWeights(f"{path}: weights come as .safetensors, .npz, .pt or .pth")
+        raise BadWeights(f"{path}: weights must be a .safetensors, .npz, .pt or .pth file")
     try:
         stored = _read(path)
     except FileNotFoundError as error:
@@ -104,7 +117,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not isinstance(stored, dict) or not all(
         isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in stored.items()
     ):
-        raise BadWeights(f"{path}: wanted tensors by name, as `torch.save(network.state_dict(), ...)` writes")
+        raise BadWeights(f"{path}: is not a dict of tensors by name, as `torch.save(network.state_dict(), ...)` writes")
     return stored
 
 
@@ -113,7 +126,7 @@ def _read(path: Path) -> Any:
         case ".safetensors":
             return safetensors.torch.load_file(path)
         case ".npz":
-            # Opened here, since NumPy leaves a damaged file open.
+            # Opened here, since NumPy does not close a damaged file.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return {key: torch.from_numpy(arrays[key]) for key in arrays.files}
         case _:
@@ -121,8 +134,8 @@ def _read(path: Path) -> Any:
 
 
 def has_folded_batch_norm(network: nn.Module) -> bool:
-    """Whether the batch norms only add a bias, as after a conversion for inference."""
-    norms = _norms(network)
+    """Return whether the batch norms only add a bias, as after a conversion for inference."""
+    norms = _batch_norms(network)
     return (
         bool(norms)
         and all(
@@ -134,9 +147,9 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
     )
 
 
-def has_fresh_batch_norm(network: nn.Module) -> bool:
-    """Whether there are batch norms and none has seen a photo yet."""
-    norms = _norms(network)
+def has_untrained_batch_norm(network: nn.Module) -> bool:
+    """Return whether there are batch norms and all have their initial statistics."""
+    norms = _batch_norms(network)
     return bool(norms) and all(
         not norm.running_mean.any() and bool((norm.running_var == 1).all())
         for norm in norms
@@ -146,13 +159,13 @@ def has_fresh_batch_norm(network: nn.Module) -> bool:
 
 @torch.no_grad()
 def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
-    """Give folded batch norms the statistics of `batches` without changing the function.
+    """Give folded batch norms the statistics of `batches` without changing the function of the network.
 
-    In training mode a folded norm would divide by statistics its weights know nothing of and destroy the
-    features. Afterwards: running mean and variance are those of its input, weight = sqrt(var + eps),
+    In training mode a folded norm would divide by the batch's statistics, for which its weights do not compensate, and
+    destroy the features. Afterwards running mean and variance are those of its input, weight = sqrt(var + eps), and
     bias = bias + mean. One pass is enough, since no norm's input changes.
     """
-    norms = _norms(network)
+    norms = _batch_norms(network)
     sums = {norm: torch.zeros(3, norm.num_features, dtype=torch.float64) for norm in norms}
 
     def observe(norm: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -175,7 +188,7 @@ def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 
         hook.remove()
     for norm, (count, total, squares) in sums.items():
         if not count[0]:
-            raise ValueError("no photos to take the statistics from")
+            raise ValueError("there are no photos to compute the statistics of batch norm from; pass some batches")
         mean = total / count
         variance = (squares / count - mean.square()).clamp_min(0.0)
         assert norm.running_mean is not None
@@ -187,13 +200,13 @@ def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 
 
 
 @torch.no_grad()
-def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
-    """Give the batch norms of random weights the statistics of `batches`, each norm after those before it.
+def initialize_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
+    """Give the batch norms of random weights the statistics of `batches`, each computed with those before it in place.
 
-    For a trunk that is frozen without ever having been trained: with statistics that fit nothing its features fade
-    layer by layer, until all photos look alike.
+    For a trunk that is frozen without having been trained: with its initial statistics the features fade layer by
+    layer, until those of all photos are the same.
     """
-    norms = _norms(network)
+    norms = _batch_norms(network)
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
@@ -206,34 +219,42 @@ def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s
         norm.eval()
 
 
-def _norms(network: nn.Module) -> list[nn.BatchNorm2d]:
+def _batch_norms(network: nn.Module) -> list[nn.BatchNorm2d]:
     return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: Path) -> dict[str, Tensor]:
-    """torchvision's MobileNetV3 holds the same tensors in the same order under other names.
+    """Rename the tensors of torchvision's MobileNetV3, which are timm's in the same order under other names.
 
-    Only the layer timm calls conv_head differs: there it is linear, since torchvision pools before it. A short trunk
-    takes the first of them.
+    Only the layer that timm calls conv_head differs: torchvision's is linear, since it pools before it. A short trunk
+    takes the first tensors.
     """
-    theirs = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_place)
-    wanted = trunk.backbone.state_dict()
-    ours = [key for key in wanted if not key.endswith("num_batches_tracked")]
+    torchvision_keys = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_network_order)
+    expected = trunk.backbone.state_dict()
+    timm_keys = [key for key in expected if not key.endswith("num_batches_tracked")]
     if isinstance(trunk, ShortMobileNetV3Trunk):
-        theirs = theirs[: len(ours)]
-    if len(theirs) != len(ours):
-        raise BadWeights(f"{path}: holds {len(theirs)} tensors of a trunk, wanted {len(ours)}")
+        torchvision_keys = torchvision_keys[: len(timm_keys)]
+    if len(torchvision_keys) != len(timm_keys):
+        raise BadWeights(
+            f"{path}: has {len(torchvision_keys)} tensors of a trunk, but this network has {len(timm_keys)}"
+        )
     renamed: dict[str, Tensor] = {}
-    for key, their_key in zip(ours, theirs, strict=True):
-        tensor, shape = stored[their_key], wanted[key].shape
+    for timm_key, torchvision_key in zip(timm_keys, torchvision_keys, strict=True):
+        tensor, shape = stored[torchvision_key], expected[timm_key].shape
         if tensor.shape not in (shape, shape[:2]):
-            raise BadWeights(f"{path}: {their_key} is {tuple(tensor.shape)}, {key} wants {tuple(shape)}")
-        renamed[key] = tensor.reshape(shape)
+            raise BadWeights(
+                f"{path}: {torchvision_key} has the shape {tuple(tensor.shape)}, but {timm_key} of this network needs "
+                f"{tuple(shape)}"
+            )
+        renamed[timm_key] = tensor.reshape(shape)
     return renamed
 
 
-def _place(torchvision_key: str) -> tuple[bool, str, int]:
-    """A key's place in the network. Files do not keep it: .safetensors sorts 10 before 2, bias before weight."""
+def _network_order(torchvision_key: str) -> tuple[bool, str, int]:
+    """Return a sort key: the position of a tensor in the network.
+
+    Files do not preserve the order: .safetensors sorts 10 before 2, and bias before weight.
+    """
     layer, _, name = torchvision_key.rpartition(".")
-    counted = re.sub("[0-9]+", lambda number: number[0].zfill(3), layer)
-    return layer.startswith("classifier"), counted, TENSOR_ORDER.index(name)
+    padded = re.sub("[0-9]+", lambda number: number[0].zfill(3), layer)
+    return layer.startswith("classifier"), padded, TENSOR_ORDER.index(name)

@@ -7,9 +7,12 @@ from torch import Tensor, nn
 
 
 class ZeilerFergusTrunk(nn.Module):
-    """220 px to a map of 7x7x256. `batch_norm`: after each convolution, in place of its bias.
+    """NN1 up to its last map, 7x7x256 for 220 px.
 
-    Local response normalization stands where the table has it; its constants are AlexNet's, since the paper names none.
+    Local response normalization is as in the table, with AlexNet's constants, since the paper names none.
+
+    Args:
+        batch_norm: after each convolution, instead of its bias.
     """
 
     channels = 256
@@ -50,7 +53,7 @@ class ZeilerFergusTrunk(nn.Module):
 
 
 def convolution_layers(inputs: int, outputs: int, kernel_px: int, stride: int, batch_norm: bool) -> list[nn.Module]:
-    """A convolution that keeps the side, or halves it rounding up; batch norm or a bias; ReLU."""
+    """Build a convolution that keeps the side, or halves it rounding up; batch norm or a bias; ReLU."""
     convolution = nn.Conv2d(inputs, outputs, kernel_px, stride, padding=kernel_px // 2, bias=not batch_norm)
     nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
     if convolution.bias is not None:
@@ -60,5 +63,5 @@ def convolution_layers(inputs: int, outputs: int, kernel_px: int, stride: int, b
 
 
 def response_norm() -> nn.Module:
-    """Across five channels, as in AlexNet (Krizhevsky et al. 2012, 3.3)."""
+    """Build local response normalization across five channels, as in AlexNet (Krizhevsky et al. 2012, section 3.3)."""
     return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)  # torch divides alpha by the size

@@ -77,7 +77,7 @@ def cluster(
         ValueError: rows that are not unit vectors, a threshold outside its range, fewer than 1 neighbor, or
             constraints for another number of rows.
     """
-    return prepare_linkage(embeddings, neighbors, constraints).groups_at([threshold])[0]
+    return prepare_linkage(embeddings, neighbors, constraints).clusters_at([threshold])[0]
 
 
 def fit_threshold(
@@ -103,7 +103,7 @@ def fit_threshold(
     if not thresholds:
         raise ValueError("no thresholds to choose from")
     ascending = sorted(thresholds)
-    scores = np.array([score(clusters) for clusters in prepare_linkage(embeddings, neighbors).groups_at(ascending)])
+    scores = np.array([score(clusters) for clusters in prepare_linkage(embeddings, neighbors).clusters_at(ascending)])
     best = np.flatnonzero(scores == scores.max())
     middle = int(best[(len(best) - 1) // 2])
     return ascending[middle], float(scores[middle])
@@ -129,7 +129,7 @@ class LinkageInput:
     locked: Int64[np.ndarray, " s"]
     cannot_link: Int64[np.ndarray, "p 2"]
 
-    def groups_at(self, thresholds: Sequence[float]) -> list[Int64[np.ndarray, " n"]]:
+    def clusters_at(self, thresholds: Sequence[float]) -> list[Int64[np.ndarray, " n"]]:
         """Cluster at each of the thresholds, as `cluster` does.
 
         Clusters at a lower threshold are made by merging those at a higher one, so all thresholds together take as
@@ -291,9 +291,9 @@ class _Agglomeration:
                 self._push_nearest(cluster)
 
     def _initial_entries(self, linkage: LinkageInput) -> list[_NearestCluster]:
-        """Create the entries of single items that have neighbors.
+        """Create the heap entries of clusters of one item that have neighbors.
 
-        A pair of a single item and a cluster of several is in the entry of the latter.
+        A pair of a one-item cluster and a larger one is stored in the larger cluster's entry.
         """
         graph = linkage.graph
         if not graph.nearest.size:

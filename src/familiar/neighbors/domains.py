@@ -3,7 +3,8 @@
 An embedder spreads what it was trained on all over the sphere and maps everything else to a few small regions: all
 cats to one, all gray portraits to another. There even photos of different individuals are similar, so clustering makes
 one cluster of the whole region. Such a cluster splits again once what its members share is removed
-(`whiten_to_domain`); the photos of one individual do not. Here each of these regions is called a domain.
+(`whiten_to_domain`); the photos of one individual do not. Each of these regions is a
+domain, numbered from 1; domain 0, `IN_DOMAIN`, is the one that the embedder was trained on.
 """
 
 import math
@@ -60,9 +61,9 @@ def is_domain(embeddings: Float32[np.ndarray, "n d"]) -> bool:
 def whiten_by_domain(
     embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n d"]:
-    """Whiten the rows of each domain among themselves; rows in `IN_DOMAIN` stay as they are.
+    """Whiten the rows of each domain separately; rows in `IN_DOMAIN` are unchanged.
 
-    Similarities of rows of different domains mean nothing.
+    Do not compare rows of different domains.
     """
     whitened = embeddings.copy()
     for domain in np.unique(domains[domains != IN_DOMAIN]):
@@ -145,7 +146,7 @@ def cluster_by_domain(
         in_domain = domain == IN_DOMAIN
         thresholds = [threshold, max(-1.0, threshold - COARSE_MARGIN)] if in_domain else [DOMAIN_THRESHOLD]
         linkage = prepare_linkage(whitened[rows], constraints=_restrict_constraints(constraints, rows))
-        partitions = linkage.groups_at(thresholds)
+        partitions = linkage.clusters_at(thresholds)
         clusters[rows], coarse[rows] = clusters.max(initial=-1) + 1 + partitions[0], partitions[-1]
     updated = _add_domains(embeddings, clusters, coarse, domains, constraints)
     changed = np.unique(updated[updated != domains])

@@ -79,7 +79,8 @@ def exact_knn(
     """Find the k nearest other rows of each query by exact search.
 
     Returns:
-        The neighbors of each query, nearest first, and the similarity of the first (-2 for k = 0).
+        For each query its k neighbors, nearest first, and the similarity of its nearest neighbor (for k = 0: -2, which
+        is below any similarity).
     """
     if k == 0 or not len(queries):
         return np.empty((len(queries), k), np.int32), np.full(len(queries), _NO_SIMILARITY, np.float32)

@@ -70,7 +70,10 @@ def whiten_to_domain(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarr
 
 
 def _whitening_matrix(centered: Float64[np.ndarray, "n d"], strength: float) -> Float64[np.ndarray, "d d"]:
-    """Raise the shrunk covariance to the power `-strength / 2`, up to a factor: symmetric, so nothing is rotated."""
+    """Return the shrunk covariance to the power `-strength / 2`, up to a constant factor.
+
+    The matrix is symmetric, so it does not rotate the rows.
+    """
     variances, directions = np.linalg.eigh(centered.T @ centered)
     relative = (1 - SHRINKAGE) * np.maximum(variances, 0.0) / variances.mean() + SHRINKAGE
     return (directions * relative ** (-strength / 2)) @ directions.T

@@ -269,7 +269,7 @@ def _open_header(data: bytes) -> ImageFile.ImageFile:
         return image
     if data[4:8] == b"ftyp" and data[8:12] in _UNSUPPORTED_BRANDS:
         raise ValueError(f"{_UNSUPPORTED_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
-    raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")
+    raise ValueError("not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)")
 
 
 def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:

@@ -3,7 +3,7 @@
 The settings of an essay on ArcFace; see docs/reproductions/digits.md. The data is `mnist:FOLDER`.
 """
 
-from familiar.loading.augment.settings import NOTHING
+from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
@@ -28,7 +28,7 @@ def digits_softmax() -> Recipe:
 
 
 def digits_normface() -> Recipe:
-    """NormFace on the same digits: embeddings and centers of unit length, scale 16 (in the essay: 1)."""
+    """NormFace on MNIST's digits: unit-length embeddings and centers, scale 16 (the original essay uses 1)."""
     return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=NO_SMOOTHING))
 
 
@@ -43,7 +43,7 @@ def _digits(name: str, loss: LossSettings) -> Recipe:
         name=name,
         model=ModelSettings(name="digits", embedding_dim=2, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=28, resize_px=28, normalization="symmetric"),
-        augmentation=NOTHING,
+        augmentation=NO_AUGMENTATION,
         split=SplitSettings(train=TRAINING_DIGITS),
         sampler=SamplerSettings(batch_size=128),
         loss=loss,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from familiar.loading.augment.settings import NOTHING
+from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
@@ -17,7 +17,7 @@ from familiar.training.settings import (
 )
 
 # The paper: "The input consists of randomly cropped face images". Mirroring is common since then.
-RANDOM_CROPS = replace(NOTHING, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)
+RANDOM_CROPS = replace(NO_AUGMENTATION, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)
 BATCH_OF_1800 = SamplerSettings(identities=45, photos=40, batch_size=1800)
 
 

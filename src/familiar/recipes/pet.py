@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from familiar.loading.augment.settings import NOTHING
+from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
@@ -30,7 +30,7 @@ def pet_nano() -> Recipe:
         input=InputSettings(size_px=112, resize_px=112),
         # A network this small underfits rather than overfits, so faces are only moved and relit.
         augmentation=replace(
-            NOTHING,
+            NO_AUGMENTATION,
             rotate_p=0.3,
             rotate_deg=10.0,
             flip_p=0.5,
@@ -55,7 +55,7 @@ def quickstart() -> Recipe:
         model=ModelSettings(name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=64, resize_px=64),
         split=SplitSettings(test=0.0),
-        augmentation=replace(NOTHING, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
+        augmentation=replace(NO_AUGMENTATION, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
         sampler=SamplerSettings(batch_size=64),
         loss=LossSettings(
             scale=Schedule(24.0), margin_rad=Schedule(0.0, 0.2, over=1 / 3), label_smoothing=Schedule(0.0)

@@ -9,7 +9,7 @@ from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity, split_by_name
-from familiar.loading.crops import ReadTable
+from familiar.loading.crops import CropTable
 from familiar.loading.dataset import FaceDataset
 from familiar.training.backward_compatibility import ReferenceEmbeddings, embed_with_reference_bundle
 from familiar.training.distillation import TeacherEmbeddings, embed_with_teachers
@@ -31,7 +31,7 @@ class TrainingData:
     """
 
     split: Split
-    photos: ReadTable
+    photos: CropTable
     train: FaceDataset
     validation: FaceDataset
     reference_embeddings: ReferenceEmbeddings | None
@@ -48,7 +48,7 @@ def split_identities(recipe: Recipe, table: IdentityTable) -> Split:
     return split_by_identity(table, recipe.seed, settings.validation, settings.test)
 
 
-def prepare_data(recipe: Recipe, photos: ReadTable) -> TrainingData:
+def prepare_data(recipe: Recipe, photos: CropTable) -> TrainingData:
     """Split the photos and embed the training photos with the old bundle and the teachers, if the recipe names any.
 
     Raises:
@@ -56,8 +56,8 @@ def prepare_data(recipe: Recipe, photos: ReadTable) -> TrainingData:
     """
     table = photos.table
     split = split_identities(recipe, table)
-    train = table.of_identities(split.train).with_at_least(recipe.split.min_photos)
-    validation = table.of_identities(split.validation)
+    train = table.select_identities(split.train).with_min_photos(recipe.split.min_photos)
+    validation = table.select_identities(split.validation)
     if len(train.names) < 2:
         raise BadDataset(
             f"training needs two identities with {recipe.split.min_photos} photos or more, got {len(train.names)}"
@@ -72,8 +72,8 @@ def prepare_data(recipe: Recipe, photos: ReadTable) -> TrainingData:
     return TrainingData(
         split,
         photos,
-        FaceDataset(train, photos.crops.of(train), recipe.augmentation, recipe.seed),
-        FaceDataset(validation, photos.crops.of(validation)),
+        FaceDataset(train, photos.crops.select(train), recipe.augmentation, recipe.seed),
+        FaceDataset(validation, photos.crops.select(validation)),
         embed_with_reference_bundle(recipe, train),
         embed_with_teachers(recipe, train),
     )

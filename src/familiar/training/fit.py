@@ -31,7 +31,12 @@ from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
 from familiar.training.loss_settings import MINING_LOSSES
 from familiar.training.mining_plot import plot_mining
-from familiar.training.network import build_network, initial_network, initialize_batch_norm, with_normalization_from
+from familiar.training.network import (
+    build_network,
+    estimate_batch_norm_statistics,
+    initial_network,
+    with_normalization_from,
+)
 from familiar.training.objective import check_loss
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -133,7 +138,7 @@ def fit(
         else:
             _write_run_records(run, recipe, data, training_data)
         if not has_state:
-            initialize_batch_norm(network, training_data.train)
+            estimate_batch_norm_statistics(network, training_data.train)
         if recipe.quantize.aware:
             round_to_8_bits(network)
         network = network.to(device=device).to(memory_format=torch.channels_last)

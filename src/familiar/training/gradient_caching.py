@@ -140,7 +140,7 @@ def _running_statistics(norm: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _random_state(device: torch.device) -> list[Tensor]:
-    """Return the state of the CPU's generator and, on a GPU, the GPU's."""
+    """Return the states of the random number generators: the CPU's, and the GPU's if `device` is one."""
     gpu_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *gpu_states]
 

@@ -26,7 +26,7 @@ Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 MINING_LOSSES = (*get_args(Miner), "circle_triplets")
 
 # Settings that every loss has, in addition to its own.
-OF_EVERY_LOSS = ("prefixes", "prefix_weights", "mined_on", "compatible_with", "compatible_weight")
+COMMON_SETTINGS = ("prefixes", "prefix_weights", "mined_on", "compatible_with", "compatible_weight")
 # Weights of losses that can be added to a classifier.
 AUXILIARY_WEIGHTS = ("center_weight", "triplet_weight")
 
@@ -43,15 +43,15 @@ class LossSettings:
         margin_rad: angle added between an embedding and its class center.
         margin: in the loss's own unit: squared distance for triplets and contrastive, cosine for cosface,
             combined_margin and circle, (1 + cosine) / 2 for circle_triplets.
-        margin_factor: factor of that angle, for combined_margin.
+        margin_factor: factor of the angle between an embedding and its class center, for combined_margin.
         gamma: scale of circle loss.
         label_smoothing: share of the target probability that is spread over all classes.
-        branch: how the logit goes on where angle and margin add up to more than pi.
+        branch: the formula where angle and margin add up to more than pi.
         bias: whether softmax has a bias for each class.
         raw_embeddings: whether softmax takes the embeddings before they are normalized, as published.
         centers_per_class: for subcenter_arcface.
         rate: share of the class centers in each step, for partial_fc.
-        reduction: mean over the triplets or pairs that still cost something, or over all.
+        reduction: mean over the triplets or pairs whose loss is above zero, or over all.
         select: which of the semi-hard negatives of a pair are used.
         soft_margin: softplus instead of the hinge, for batch_hard.
         mining: how circle_triplets picks its triplets.
@@ -136,7 +136,7 @@ class LossSettings:
     @property
     def setting_names(self) -> tuple[str, ...]:
         """The names of the fields that this loss uses."""
-        return ("name", *LOSSES[self.name].own_settings, *OF_EVERY_LOSS)
+        return ("name", *LOSSES[self.name].own_settings, *COMMON_SETTINGS)
 
 
 def _extremes(value: Schedule | float) -> tuple[float, ...]:
@@ -171,7 +171,8 @@ SCHEDULED = tuple(field.name for field in fields(LossSettings) if field.type is 
 
 
 class PublishedLoss(NamedTuple):
-    """A loss with its published settings, and the names of the settings that it has besides `OF_EVERY_LOSS`."""
+    """A loss with its published settings, and the names of the settings that it has in addition to
+    `COMMON_SETTINGS`."""
 
     published: LossSettings
     own_settings: tuple[str, ...]
@@ -223,5 +224,6 @@ LOSSES: dict[str, PublishedLoss] = {
     ),
 }
 assert tuple(LOSSES) == get_args(LossName)
-# Losses over class centers: exactly those to which other losses can be added.
+# Losses over class centers are recognized by `AUXILIARY_WEIGHTS` among their settings: do not forget these in a new
+# one.
 CLASSIFIERS = tuple(name for name, loss in LOSSES.items() if set(AUXILIARY_WEIGHTS) <= set(loss.own_settings))

@@ -94,7 +94,7 @@ def summarize_miners(
     rank = np.argsort(order)
     summaries: list[MinerSummary] = []
     for name, triplets in mined.items():
-        anchors, positives, negatives = triplets.of(embeddings)
+        anchors, positives, negatives = triplets.select_rows(embeddings)
         to_positive = (anchors - positives).square().sum(dim=1)
         gaps = triplet_gaps(anchors, positives, negatives)
         difficulties = torch.where(gaps <= -margin, EASY, torch.where(gaps < 0, SEMI_HARD, VIOLATING))

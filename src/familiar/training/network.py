@@ -9,18 +9,18 @@ import torch
 
 from familiar.core.errors import BadRecipe
 from familiar.loading.batches import PhotoBatches
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import (
     has_folded_batch_norm,
-    has_fresh_batch_norm,
-    holds_whole_network,
+    has_untrained_batch_norm,
+    initialize_batch_norm,
+    is_network_file,
     load_network_file,
     load_published_weights,
     load_weights_file,
     reinflate_batch_norm,
-    settle_batch_norm,
 )
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -54,7 +54,7 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
         load_published_weights(network.trunk)
     elif weights != "none":
         file = RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
-        if holds_whole_network(file):
+        if is_network_file(file):
             load_network_file(network, file)
             return network, _with_normalization_of_run(recipe, file)
         load_weights_file(network.trunk, file)
@@ -68,25 +68,25 @@ def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
     return _with_normalization(recipe, earlier.input.normalization)
 
 
-def initialize_batch_norm(network: EmbeddingNetwork, photos: FaceDataset) -> None:
+def estimate_batch_norm_statistics(network: EmbeddingNetwork, photos: FaceDataset) -> None:
     """Give batch norms without useful statistics those of some of the photos.
 
     These are batch norms that were folded into their convolutions, and random ones in a frozen trunk. Any other
     network is left unchanged.
     """
     folded = has_folded_batch_norm(network.trunk)
-    random = network.frozen_trunk and has_fresh_batch_norm(network.trunk)
+    random = network.frozen_trunk and has_untrained_batch_norm(network.trunk)
     if not folded and not random:
         return
     unaugmented = FaceDataset(photos.table, photos.crops)
     rows = np.random.default_rng(photos.seed).permutation(len(unaugmented))[:STATISTICS_PHOTOS]
-    batches = PhotoBatches(unaugmented, in_order(rows.tolist(), 64), torch.device("cpu"))
+    batches = PhotoBatches(unaugmented, sequential_batches(rows.tolist(), 64), torch.device("cpu"))
     images = (batch.images for batch in batches)
     if folded:
         reinflate_batch_norm(network.trunk, images)
     else:
         log.warning("the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)")
-        settle_batch_norm(network.trunk, images)
+        initialize_batch_norm(network.trunk, images)
 
 
 def _with_normalization_of_run(recipe: Recipe, file: Path) -> Recipe:

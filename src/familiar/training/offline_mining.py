@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 
 from familiar.core.errors import BadDataset
 from familiar.loading.dataset import FaceDataset, PhotoKey
-from familiar.losses.blockwise import FAR, distance_blocks
+from familiar.losses.blockwise import FINITE_INF, distance_blocks
 from familiar.losses.mining import Triplets
 from familiar.training.validation import embed_dataset
 
@@ -33,21 +33,21 @@ def mine_hardest_triplets(
         skip: in [0, 0.5].
     """
     n = len(labels)
-    farthest, nearest = embeddings.new_full((n,), -FAR), embeddings.new_full((n,), FAR)
+    farthest, nearest = embeddings.new_full((n,), -FINITE_INF), embeddings.new_full((n,), FINITE_INF)
     for block_rows, block in distance_blocks(embeddings, labels):
-        farthest[block_rows] = block.positives(pad=-FAR).amax(dim=1)
-        nearest[block_rows] = block.negatives(fill=FAR).amin(dim=1)
-    max_positive = _quantile(farthest[farthest > -FAR], 1 - skip) + ROUNDING_TOLERANCE
-    min_negative = _quantile(nearest[nearest < FAR], skip) - ROUNDING_TOLERANCE
+        farthest[block_rows] = block.positive_values(pad=-FINITE_INF).amax(dim=1)
+        nearest[block_rows] = block.negative_values(fill=FINITE_INF).amin(dim=1)
+    max_positive = _quantile(farthest[farthest > -FINITE_INF], 1 - skip) + ROUNDING_TOLERANCE
+    min_negative = _quantile(nearest[nearest < FINITE_INF], skip) - ROUNDING_TOLERANCE
     anchors, positives, negatives = [], [], []
     for block_rows, block in distance_blocks(embeddings, labels):
-        to_positives = block.positives(pad=-FAR)
-        far, column = to_positives.masked_fill_(to_positives > max_positive, -FAR).max(dim=1, keepdim=True)
-        to_negatives = block.negatives(fill=FAR)
-        near, negative = to_negatives.masked_fill_(to_negatives < min_negative, FAR).min(dim=1)
-        hits = ((far[:, 0] > -FAR) & (near < FAR)).nonzero().squeeze(1)
+        to_positives = block.positive_values(pad=-FINITE_INF)
+        far, column = to_positives.masked_fill_(to_positives > max_positive, -FINITE_INF).max(dim=1, keepdim=True)
+        to_negatives = block.negative_values(fill=FINITE_INF)
+        near, negative = to_negatives.masked_fill_(to_negatives < min_negative, FINITE_INF).min(dim=1)
+        hits = ((far[:, 0] > -FINITE_INF) & (near < FINITE_INF)).nonzero().squeeze(1)
         anchors.append(hits + block_rows.start)
-        positives.append(block.places.gather(1, column)[hits, 0])
+        positives.append(block.positive_cols.gather(1, column)[hits, 0])
         negatives.append(negative[hits])
     none = labels.new_empty(0)
     return Triplets(*(torch.cat([none, *parts]) for parts in (anchors, positives, negatives)))

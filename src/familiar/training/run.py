@@ -145,7 +145,7 @@ class RunFolder:
 
     def data_spec(self) -> DataSpec:
         """Read the sources of the photos."""
-        return DataSpec.recorded(self.path)
+        return DataSpec.from_run(self.path)
 
     def split(self) -> Split:
         """Read the identities of training, validation and test."""

@@ -8,14 +8,14 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.vectors import check_unit_rows
-from familiar.datasets.folders import IdentityTable, by_hash, open_photo
+from familiar.datasets.folders import IdentityTable, open_photo, sort_by_hash
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.classifier import (
     MIN_PROBABILITY,
     HeldOutAccuracy,
     SpeciesClassifier,
-    check_names,
+    check_species_names,
     softmax,
 )
 
@@ -51,7 +51,7 @@ def fit_on_photos(
     Raises:
         BadDataset: a species has fewer than two identities.
     """
-    check_names(tuple(tables))
+    check_species_names(tuple(tables))
     embeddings: list[np.ndarray] = []
     species: list[str] = []
     identities: list[str] = []
@@ -112,7 +112,7 @@ def fit_species_head(
         BadDataset: a species has fewer than two identities.
         ValueError: an identity belongs to two species, a row is not a unit vector, or a species is not in `names`.
     """
-    check_names(names)
+    check_species_names(names)
     check_unit_rows(embeddings)
     x = embeddings.astype(np.float64)
     class_index = {name: index for index, name in enumerate(names)}
@@ -134,7 +134,9 @@ def fit_species_head(
         bias=bias,
         temperature=temperature,
         space_id=space_id,
-        fitted_on={name: {"identities": len(identities_of[name]), "photos": species.count(name)} for name in names},
+        training_counts={
+            name: {"identities": len(identities_of[name]), "photos": species.count(name)} for name in names
+        },
         held_out=measure_accuracy(softmax(logits / temperature), labels, min_probability),
         min_probability=min_probability,
     )
@@ -238,7 +240,7 @@ def _assign_folds(
             )
     fold_of: dict[str, int] = {}
     for name in names:
-        identities_of_species = by_hash(identity for identity, other in species_of.items() if other == name)
+        identities_of_species = sort_by_hash(identity for identity, other in species_of.items() if other == name)
         if len(identities_of_species) < 2:
             raise BadDataset(
                 f"{name}: has photos of {len(identities_of_species)} identities; at least two are needed, so that one "

@@ -222,7 +222,7 @@ class Trainer:
 
         def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
             if isinstance(self.sampler, OfflineTriplets):
-                return self.objective.loss.of_triplets(*embeddings.chunk(3))
+                return self.objective.loss.triplet_loss_from(*embeddings.chunk(3))
             return self.objective(embeddings, batch.labels, batch.rows)
 
         self.optimizer.zero_grad()

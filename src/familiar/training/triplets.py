@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from familiar.losses.mining import MINERS
-from familiar.models.network import evaluating
+from familiar.models.network import eval_mode
 
 
 def get_triplets(
@@ -37,7 +37,7 @@ def get_triplets(
     if method not in MINERS:
         raise ValueError(f"unknown mining method {method!r}; choose one of {', '.join(MINERS)}")
     images, labels = _images_and_labels(batch)
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), eval_mode(model):
         embeddings = model(images)
     return list(MINERS[method](embeddings, labels.to(embeddings.device, torch.int64), margin))
 

@@ -10,12 +10,12 @@ from torch import nn
 from familiar.core.errors import TrainingFailed
 from familiar.core.vectors import check_unit_rows
 from familiar.loading.batches import PhotoBatches
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
-from familiar.models.network import evaluating
+from familiar.models.network import eval_mode
 
 COLLAPSED_SIMILARITY = 0.999  # a working network's negative pairs have similarities near 0
 # Photos for the validation loss; 64 identities of 8 photos have nearly two million triplets.
@@ -62,8 +62,8 @@ def embed_dataset(
         batch_size: photos in a batch.
     """
     device = next(network.parameters()).device
-    keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
-    with evaluating(network):
+    keys = sequential_batches(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
+    with eval_mode(network):
         embeddings = [network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)]
     return np.concatenate(embeddings)
 

@@ -1,1 +1,1 @@
-"""The pages and the HTTP API over one gallery, for a person with a browser and for programs."""
+"""Web server for one gallery: pages for people, an HTTP API for programs."""

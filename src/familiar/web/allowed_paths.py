@@ -1,4 +1,4 @@
-"""The folders that a client may read photos from. No path that it names, and no link within, leads out of them."""
+"""The folders that a client may read photos from. No path it gives, and no link within, leads out of them."""
 
 import os
 import re
@@ -12,88 +12,112 @@ from urllib.parse import unquote
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 
-LONGEST = 4096  # characters of a path, PATH_MAX of Linux
-_SHOWN = 200  # characters of a path that are told back
-_ENCODINGS = 8  # one within another that are looked through; what is encoded more often is refused
-_DRIVE = re.compile(r"[A-Za-z]:")
-_DEVICE = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9¹²³])", re.IGNORECASE)
+MAX_PATH_CHARACTERS = 4096  # PATH_MAX of Linux
+_MAX_SHOWN_CHARACTERS = 200  # of a path in an error message
+_MAX_DECODINGS = 8  # nested encodings that are checked; a path encoded more often is refused
+_WINDOWS_DRIVE = re.compile(r"[A-Za-z]:")
+_WINDOWS_DEVICE = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9¹²³])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Roots:
-    """`folders`, from the file system's root and without links in them, and the gallery's `own`."""
+class AllowedPaths:
+    """Readable folders, as absolute paths without links.
+
+    Attributes:
+        folders: the configured roots, or the folders of the gallery's photos.
+        uploads: the gallery's folder of uploaded photos.
+    """
 
     folders: tuple[Path, ...]
-    own: Path
+    uploads: Path
 
     @staticmethod
-    def of(gallery: Gallery, told: Sequence[Path]) -> "Roots":
-        """The folders that were `told`, or else the topmost of those that the gallery's photos lie in.
+    def for_gallery(gallery: Gallery, configured: Sequence[Path]) -> "AllowedPaths":
+        """Return the `configured` folders, or if there are none, the topmost folders of the gallery's photos.
 
-        FamiliarError where one that was told is no folder.
+        Raises:
+            FamiliarError: a configured folder does not exist.
         """
-        for folder in told:
+        for folder in configured:
             if not folder.is_dir():
                 raise FamiliarError(f"{folder}: no such folder")
-        folders = told or _folders_of(gallery)
-        own = Path(os.path.realpath(gallery.folder / UPLOADED_PHOTOS))
-        return Roots(_topmost(Path(os.path.realpath(folder)) for folder in folders), own)
+        folders = configured or _photo_folders(gallery)
+        uploads = Path(os.path.realpath(gallery.folder / UPLOADED_PHOTOS))
+        return AllowedPaths(_drop_nested(Path(os.path.realpath(folder)) for folder in folders), uploads)
 
-    def inside(self, path: Path) -> Path:
-        """Where a path leads, with every link followed. Refused with 403 where that is outside.
+    def resolve(self, path: Path) -> Path:
+        """Follow every link of a path.
 
-        Whoever reads it then checks that it is a regular file, as `load_photo` does.
+        The caller still has to check that the result is a regular file, as `load_photo` does.
+
+        Raises:
+            HttpProblem: 403, the path leads out of the allowed folders.
         """
         try:
             resolved = Path(os.path.realpath(path))
         except (OSError, ValueError) as error:  # a loop of links; a zero byte
-            raise _outside(path) from error
-        if not any(resolved.is_relative_to(root) for root in (self.own, *self.folders)):
-            raise _outside(path)
+            raise _outside_error(path) from error
+        if not any(resolved.is_relative_to(root) for root in (self.uploads, *self.folders)):
+            raise _outside_error(path)
         return resolved
 
-    def named(self, said: str) -> Path:
-        """A folder or file that a user named, absolute or as seen from a root.
+    def resolve_user_path(self, text: str) -> Path:
+        """Resolve a folder or file that a user entered, absolute or relative to a root.
 
-        Refused with 403 where it lies outside, or is written in a way that only an attack is: with "..", "~", a
-        backslash, a drive, a device's name, a trailing dot or space, characters that cannot be shown, or any of these
-        encoded; with 404 where nothing is there.
+        Raises:
+            HttpProblem: 403, the path lies outside, or is written as only an attack would be: with "..", "~", a
+                backslash, a drive, the name of a device, a trailing dot or space, unprintable characters, or any of
+                these encoded; 404, nothing exists there.
         """
-        if _is_odd(said):
-            raise _outside(said)
-        places = (self.inside(root / said) for root in (*self.folders, self.own))  # an absolute one replaces the root
-        for place in places:
-            if os.path.exists(place):  # noqa: PTH110 - `Path.exists` raises where a name is too long
-                return place
-        raise Refused(HTTPStatus.NOT_FOUND, "no-such-place", f"{_told(said)}: no such file or folder")
+        if _is_suspicious(text):
+            raise _outside_error(text)
+        candidates = (self.resolve(root / text) for root in (*self.folders, self.uploads))  # `text` may be absolute
+        for candidate in candidates:
+            if os.path.exists(candidate):  # noqa: PTH110 - `Path.exists` raises if a name is too long
+                return candidate
+        raise HttpProblem(HTTPStatus.NOT_FOUND, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
 
 
-def _folders_of(gallery: Gallery) -> list[Path]:
-    """Where photos lie. Not / itself, which is everything; and what was imported as embeddings lies nowhere."""
-    with gallery.reading() as connection:
-        rows = connection.execute("SELECT path FROM photos")
-        folders = [Path(name) for name in {os.path.dirname(path) for (path,) in rows}]  # noqa: PTH120 - of a million
+def _photo_folders(gallery: Gallery) -> list[Path]:
+    """List the folders of the gallery's photos.
+
+    Without "/", which contains everything, and without those of embeddings that were imported: these have no folder.
+    """
+    folders = [Path(name) for name in _read_folder_names(gallery)]
     return [folder for folder in folders if folder.is_absolute() and folder != folder.parent]
 
 
-def _topmost(folders: Iterable[Path]) -> tuple[Path, ...]:
-    kept: list[Path] = []
+def _read_folder_names(gallery: Gallery) -> set[str]:
+    with gallery.reading() as connection:
+        rows = connection.execute("SELECT path FROM photos")
+        return {os.path.dirname(path) for (path,) in rows}  # noqa: PTH120 - faster, for a million photos
+
+
+def _drop_nested(folders: Iterable[Path]) -> tuple[Path, ...]:
+    topmost: list[Path] = []
     for folder in sorted(set(folders)):  # a folder comes before those within it
-        if not any(folder.is_relative_to(other) for other in kept[-1:]):
-            kept.append(folder)
-    return tuple(kept)
+        if not any(folder.is_relative_to(previous) for previous in topmost[-1:]):
+            topmost.append(folder)
+    return tuple(topmost)
 
 
-def _is_odd(said: str) -> bool:
-    """Whether a path is written as only an attack is, or would be after a decoding that we never do, but others may."""
-    if not said or len(said) > LONGEST:
+def _is_suspicious(text: str) -> bool:
+    """Tell whether a path is written as only an attack would be.
+
+    Decoded forms are checked too: this server decodes nothing, but others may.
+    """
+    if not text or len(text) > MAX_PATH_CHARACTERS:
         return True
-    form = said
-    for _ in range(_ENCODINGS):
+    form = text
+    for _ in range(_MAX_DECODINGS):
         folded = unicodedata.normalize("NFKC", form)  # full stops and slashes that merely look like others
-        if _is_oddly_written(form) or ".." in folded.split("/") or _separators(folded) != _separators(said):
+        if (
+            _has_suspicious_characters(form)
+            or ".." in folded.split("/")
+            or _count_separators(folded) != _count_separators(text)
+        ):
             return True
         before, form = form, unquote(form)
         if form == before:
@@ -101,32 +125,32 @@ def _is_odd(said: str) -> bool:
     return True
 
 
-def _is_oddly_written(path: str) -> bool:
+def _has_suspicious_characters(path: str) -> bool:
     return (
         printable(path) != path
         or path.startswith(("~", "//"))
         or "\\" in path
-        or _DRIVE.match(path) is not None
-        or any(part != "." and _is_odd_part(part) for part in path.split("/"))
+        or _WINDOWS_DRIVE.match(path) is not None
+        or any(part != "." and _is_suspicious_part(part) for part in path.split("/"))
     )
 
 
-def _is_odd_part(part: str) -> bool:
-    """What Windows takes for a device, or for the same without its last characters; ".." is one of the latter."""
-    return part != part.rstrip(". ") or _DEVICE.fullmatch(part.partition(".")[0].rstrip()) is not None
+def _is_suspicious_part(part: str) -> bool:
+    """Tell whether Windows reads a part as a device, or drops its last characters, as it does for ".."."""
+    return part != part.rstrip(". ") or _WINDOWS_DEVICE.fullmatch(part.partition(".")[0].rstrip()) is not None
 
 
-def _separators(path: str) -> int:
+def _count_separators(path: str) -> int:
     return path.count("/") + path.count("\\")
 
 
-def _outside(path: Path | str) -> Refused:
-    return Refused(
+def _outside_error(path: Path | str) -> HttpProblem:
+    return HttpProblem(
         HTTPStatus.FORBIDDEN,
         "outside-roots",
-        f"{_told(path)}: lies outside the folders that this server reads; start it with --root FOLDER",
+        f"{_printable_excerpt(path)}: lies outside the folders that this server reads; start it with --root FOLDER",
     )
 
 
-def _told(path: Path | str) -> str:
-    return printable(str(path)[:_SHOWN])[:_SHOWN]
+def _printable_excerpt(path: Path | str) -> str:
+    return printable(str(path)[:_MAX_SHOWN_CHARACTERS])[:_MAX_SHOWN_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: problem details (RFC 9457), made of our errors in one place."""
+"""HTTP errors: problem details (RFC 9457) built from exceptions, in one place."""
 
 import logging
 import traceback
@@ -37,8 +37,8 @@ RETRY_SECONDS = 2
 log = logging.getLogger("familiar.serve")
 
 
-class Refused(FamiliarError):
-    """A request that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
+class HttpProblem(FamiliarError):
+    """An error that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
 
     def __init__(self, status: HTTPStatus, kind: str, detail: str, retry_seconds: int | None = None) -> None:
         super().__init__(detail)
@@ -47,33 +47,37 @@ class Refused(FamiliarError):
         self.retry_seconds = retry_seconds
 
 
-def mistake(error: Exception, where: str) -> Refused:
-    """Of an error that is no `FamiliarError`, and the log is told where it happened. Its message may hold names of
-    photos, so it reaches neither the client nor the log."""
+def internal_error(error: Exception, where: str) -> HttpProblem:
+    """Log where an unexpected exception was raised, and return a 500 problem.
+
+    The exception's message may contain names of photos, so it reaches neither the client nor the log.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    log.error("a mistake of ours in %s: %s\n%s", where, type(error).__name__, lines)
-    return Refused(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "mistake", "something went wrong here; the server's log says where"
+    log.error("internal error in %s: %s\n%s", where, type(error).__name__, lines)
+    return HttpProblem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "internal-error",
+        "something went wrong on the server; its log says where",
     )
 
 
-def busy(detail: str) -> Refused:
-    """For a queue that is full."""
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
+def unavailable(detail: str) -> HttpProblem:
+    """Return a 503 problem with `Retry-After`, for a full queue."""
+    return HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
 
 
-def refused(error: FamiliarError) -> Refused:
-    """Any of our errors as the refusal it is over HTTP."""
-    if isinstance(error, Refused):
+def to_problem(error: FamiliarError) -> HttpProblem:
+    """Convert any FamiliarError to the problem it is over HTTP."""
+    if isinstance(error, HttpProblem):
         return error
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
     wait = RETRY_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    return Refused(status, kebab(type(error).__name__), str(error), wait)
+    return HttpProblem(status, kebab(type(error).__name__), str(error), wait)
 
 
-def details(error: Refused) -> dict[str, Any]:
-    """The body of the answer."""
+def problem_details(error: HttpProblem) -> dict[str, Any]:
+    """Return the body of the response, as RFC 9457 lays it out."""
     return {
         "type": f"urn:familiar:problem:{error.kind}",
         "title": error.status.phrase,
@@ -82,12 +86,14 @@ def details(error: Refused) -> dict[str, Any]:
     }
 
 
-def headers(error: Refused) -> dict[str, str]:
+def problem_headers(error: HttpProblem) -> dict[str, str]:
+    """Return the headers of the response: `Retry-After` where a retry may succeed."""
     return {} if error.retry_seconds is None else {"Retry-After": str(error.retry_seconds)}
 
 
 def kebab(name: str) -> str:
-    """
+    """Convert a class name to kebab-case.
+
     >>> kebab("NotInGallery")
     'not-in-gallery'
     """

@@ -1,4 +1,4 @@
-"""Requests at the gallery: few threads, each with its own connection, and a bounded queue before them."""
+"""Threads that work on the gallery for requests: each with its own connection, behind a bounded queue."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,103 +9,112 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from familiar.gallery.database.connection import Gallery
-from familiar.web.errors import Refused, busy
+from familiar.web.errors import HttpProblem, unavailable
 
-READERS = 3
+READER_THREADS = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class GalleryThreads:
-    """Several read at once, one writes. What they make of the gallery they share, so memory does not grow with them.
+class GalleryExecutor:
+    """Runs functions on the gallery: several readers at once, one writer.
 
-    More than `waiting` requests are refused with 503; `read_only` refuses every write with 403. To be made and used in
-    one event loop's thread.
+    The connections share what is cached of the gallery, so memory does not grow with their number. Create and use it
+    in the thread of one event loop.
+
+    Args:
+        folder: of the gallery.
+        max_waiting: more waiting requests than this are refused with 503.
+        read_only: refuse every write with 403.
     """
 
-    def __init__(self, folder: Path, waiting: int, *, read_only: bool = False) -> None:
-        first = Gallery.open(folder)  # says at once what is wrong with it
-        self._opened = [first, *(first.new_connection() for _ in range(READERS))]
+    def __init__(self, folder: Path, max_waiting: int, *, read_only: bool = False) -> None:
+        first = Gallery.open(folder)  # raises at once if the gallery is damaged
+        self._connections = [first, *(first.new_connection() for _ in range(READER_THREADS))]
         self._free: SimpleQueue[Gallery] = SimpleQueue()
-        for gallery in self._opened:
+        for gallery in self._connections:
             self._free.put(gallery)
-        self._readers = ThreadPoolExecutor(READERS, "gallery-read")
+        self._readers = ThreadPoolExecutor(READER_THREADS, "gallery-read")
         self._writer = ThreadPoolExecutor(1, "gallery-write")
-        self._waiting, self._most = 0, waiting
+        self._waiting, self._max_waiting = 0, max_waiting
         self._read_only = read_only
 
-    def beside(self) -> Gallery:
-        """One more connection, for a thread of the caller's, who closes it."""
-        return self._opened[0].new_connection()
+    def new_connection(self) -> Gallery:
+        """Open one more connection, for a thread of the caller, who closes it."""
+        return self._connections[0].new_connection()
 
-    async def read(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`ask(gallery, ...)` in a thread that reads."""
-        return await self._run(self._readers, ask, *args, **kwargs)
+    async def read(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function(gallery, ...)` in a reader thread."""
+        return await self._run(self._readers, function, *args, **kwargs)
 
-    async def write(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`change(gallery, ...)` in the thread that writes. It ends even where nobody waits for it any more."""
+    async def write(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function(gallery, ...)` in the writer thread. It completes even if the caller is cancelled."""
         self.require_writable()
-        return await self._run(self._writer, change, *args, **kwargs)
+        return await self._run(self._writer, function, *args, **kwargs)
 
-    async def decide(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `write`, for a change that looks before it writes: meanwhile no job and no other request does."""
+    async def write_locked(
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like `write`, for a change that reads before it writes: no job and no other request writes in between."""
 
-        def decided(gallery: Gallery) -> T:
+        def run_locked(gallery: Gallery) -> T:
             with gallery.write_lock():
-                return change(gallery, *args, **kwargs)
+                return function(gallery, *args, **kwargs)
 
-        return await self.write(decided)
+        return await self.write(run_locked)
 
-    async def write_late(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `write`, for a change that computes before it writes: meanwhile others write."""
+    async def compute_then_write(
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like `write`, for a change that computes before it writes: others can write during the computation."""
         self.require_writable()
-        return await self._run(self._readers, change, *args, **kwargs)
+        return await self._run(self._readers, function, *args, **kwargs)
 
     def require_writable(self) -> None:
-        """Refused with 403 on a server that is read-only."""
+        """Raise an HttpProblem with 403 if the server is read-only."""
         if self._read_only:
-            raise Refused(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
+            raise HttpProblem(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
 
     def close(self) -> None:
-        """Waits for the writes under way."""
+        """Wait for the current writes, then close all connections."""
         self._writer.shutdown()
         self._readers.shutdown(cancel_futures=True)
-        for gallery in self._opened:
+        for gallery in self._connections:
             gallery.close()
 
     async def _run(
         self,
         pool: ThreadPoolExecutor,
-        call: Callable[Concatenate[Gallery, P], T],
+        function: Callable[Concatenate[Gallery, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        if self._waiting >= self._most:
-            raise busy("too many requests wait for the gallery; try again in a moment")
+        if self._waiting >= self._max_waiting:
+            raise unavailable("too many requests wait for the gallery; try again in a moment")
 
         def work() -> T:
-            gallery = self._free.get()  # there are as many as threads
+            gallery = self._free.get()  # never waits: there is a connection for each thread
             try:
-                return call(gallery, *args, **kwargs)
+                return function(gallery, *args, **kwargs)
             finally:
                 self._free.put(gallery)
 
         self._waiting += 1
         loop = asyncio.get_running_loop()
         future: Future[T] = pool.submit(work)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._left))
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._decrement_waiting))
         done = asyncio.wrap_future(future)
-        done.add_done_callback(_seen)
+        done.add_done_callback(_consume_exception)
         # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
         await asyncio.wait([done])
         return done.result()
 
-    def _left(self) -> None:
+    def _decrement_waiting(self) -> None:
         self._waiting -= 1
 
 
-def _seen(done: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is not logged: its message may hold names of photos."""
+def _consume_exception(done: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging an exception that no caller waits for any more: it may contain names of photos."""
     if not done.cancelled():
         done.exception()

@@ -1,7 +1,7 @@
-"""The model at work for many requests at once: what they ask for meanwhile is done together.
+"""Dynamic batching of detection and embedding across concurrent requests.
 
-Each thread takes a batch from the files to the embeddings, as `embed_photos` does. So one thing is handed to it and one
-comes back, and no core waits for another.
+Each thread takes a batch all the way from the files to the embeddings, as `embed_photos` does. So there is one handover
+to a thread and one back, and no core waits for another.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.enrollment.enroll import MIN_SCORE
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing, to_tensor
-from familiar.web.errors import Refused, busy
+from familiar.web.errors import HttpProblem, unavailable
 from familiar.web.settings import Limits
 from familiar.web.uploads import BadUpload, Upload
 
 STOPPING = "the server is stopping"
-ALONE = 8  # photos a batch where there is no network to say it
+DEFAULT_BATCH = 8  # photos, if there is no network that determines the batch size
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """One face, in pixels of the whole upright photo. `embedding` is None where it was not asked for."""
+class DetectedFace:
+    """One face, in pixels of the whole upright photo. `embedding` is None if none was requested."""
 
     detection: Detection
     crop: Crop
@@ -44,59 +44,64 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class PhotoResult:
     """(width, height) of the whole upright photo, and its faces, best first."""
 
     size_px: tuple[int, int]
-    faces: tuple[Seen, ...]
+    faces: tuple[DetectedFace, ...]
 
 
 @dataclass(eq=False)
 class _Request:
-    """What one caller waits for: an answer, or an error, to each thing it asked."""
+    """A caller's tasks: `done` is given a result, or an error, for each when none is `remaining`."""
 
     done: asyncio.Future[list[Any]]
-    answers: list[Any]
-    left: int
+    results: list[Any]
+    remaining: int
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """One of a request: a photo, or else crops. `most`: so many of the photo's faces."""
+class _Task:
+    """A photo, or else crops. Of a photo, at most `max_faces` faces are returned."""
 
     photo: Path | Upload | None = None
     crops: Sequence[Crop] = ()
     embed: bool = True
-    most: int | None = None
+    max_faces: int | None = None
 
     @property
     def weight(self) -> int:
-        """In crops; how many a photo shows is not known yet."""
+        """Number of crops; a photo counts as one, since its number of faces is not known yet."""
         return len(self.crops) or 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
+class _QueuedTask:
+    """A task and the `index` of its result in the request."""
+
     request: _Request
-    place: int
-    asked: _Asked
+    index: int
+    task: _Task
 
 
-class Vision:
-    """`embedder` None: faces are found, but not embedded.
+class BatchingInference:
+    """Detects and embeds faces in threads, in batches made of the tasks of all requests.
 
-    More than `limits.waiting` photos, or batches of crops, that wait are refused with 503. To be used in the event loop
-    in which it was started.
+    Use it in the event loop in which it was started.
+
+    Args:
+        embedder: None: faces can be detected, but not embedded.
+        limits: more than `limits.waiting_requests` waiting photos, or batches of crops, are refused with 503.
     """
 
     def __init__(self, embedder: Embedder | None, detector: Detector, limits: Limits) -> None:
         self.detector = detector
         self._embedder = embedder
         self._limits = limits
-        self._crops = Preprocessing() if embedder is None else embedder.metadata.preprocessing
-        self._batch_size = ALONE if embedder is None else embedder.batch_size
-        self._waiting: deque[_Waiting] = deque()
-        self._ready = threading.Condition()  # guards what waits, and the two that follow
+        self._preprocessing = Preprocessing() if embedder is None else embedder.metadata.preprocessing
+        self._batch_size = DEFAULT_BATCH if embedder is None else embedder.batch_size
+        self._waiting: deque[_QueuedTask] = deque()
+        self._ready = threading.Condition()  # guards `_waiting`, `_idle` and `_stopping`
         self._idle = 0
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -107,189 +112,216 @@ class Vision:
 
     @property
     def embedder(self) -> Embedder:
-        """Refused with 409 where the server has none."""
+        """The model. Raises as `require_model`."""
+        return self.require_model()
+
+    def require_model(self) -> Embedder:
+        """Return the model.
+
+        Raises:
+            HttpProblem: 409, the server has none.
+        """
         if self._embedder is None:
-            raise Refused(HTTPStatus.CONFLICT, "no-model", "this server embeds nothing; start it with --model MODEL")
+            raise HttpProblem(
+                HTTPStatus.CONFLICT, "no-model", "no model is loaded; start the server with --model MODEL"
+            )
         return self._embedder
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         count = available_cores() if self._embedder is None else self._embedder.threads
         self._threads = [
-            threading.Thread(target=self._work, name=f"vision-{number}", daemon=True) for number in range(count)
+            threading.Thread(target=self._run_worker, name=f"inference-{number}", daemon=True)
+            for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
 
     async def stop(self) -> None:
-        """What is under way is finished; what waits is refused with 503."""
+        """Finish the current batches; refuse the waiting tasks with 503."""
         with self._ready:
             self._stopping = True
-            left = [*self._waiting]
+            waiting = [*self._waiting]
             self._waiting.clear()
             self._ready.notify_all()
-        _deliver([(waiting, busy(STOPPING)) for waiting in left])
+        _deliver([(queued, unavailable(STOPPING)) for queued in waiting])
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
-        await asyncio.sleep(0)  # what they handed over last is delivered
+        await asyncio.sleep(0)  # delivers the threads' last results
 
-    async def look(self, photo: Path | Upload, *, embed: bool = True) -> Looked:
-        """Every face of a photo. BadUpload, UnreadablePhoto."""
-        return _value(*await self._ask([_Asked(photo, embed=embed)]))
+    async def detect(self, photo: Path | Upload, *, embed: bool = True) -> PhotoResult:
+        """Detect every face of a photo. Raises BadUpload, UnreadablePhoto."""
+        return _result_or_raise(*await self._submit([_Task(photo, embed=embed)]))
 
-    async def look_all(
+    async def detect_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[Looked | BadUpload | UnreadablePhoto]:
-        """Every face of each; a bad photo's error in its place. A few at a time, so that others get their turn."""
-        at_once = self._batch_size * max(1, len(self._threads))
-        looked: list[Looked | BadUpload | UnreadablePhoto] = []
-        for start in range(0, len(photos), at_once):
-            answers = await self._ask([_Asked(photo, embed=embed) for photo in photos[start : start + at_once]])
-            looked += [
-                answer if isinstance(answer, BadUpload | UnreadablePhoto) else _value(answer) for answer in answers
+    ) -> list[PhotoResult | BadUpload | UnreadablePhoto]:
+        """Detect every face of each photo; for a bad photo, return its error.
+
+        The photos are submitted a few at a time, so that other requests get their turn.
+        """
+        step = self._batch_size * max(1, len(self._threads))
+        results: list[PhotoResult | BadUpload | UnreadablePhoto] = []
+        for start in range(0, len(photos), step):
+            part = await self._submit([_Task(photo, embed=embed) for photo in photos[start : start + step]])
+            results += [
+                result if isinstance(result, BadUpload | UnreadablePhoto) else _result_or_raise(result)
+                for result in part
             ]
-        return looked
+        return results
 
-    async def best(self, photo: Path | Upload) -> Seen:
-        """A photo's best face, embedded. BadUpload, UnreadablePhoto, NoFaceFound."""
-        looked: Looked = _value(*await self._ask([_Asked(photo, most=1)]))
-        if not looked.faces:
-            raise NoFaceFound(f"{_name(photo)}: no face found")
-        return looked.faces[0]
+    async def best_face(self, photo: Path | Upload) -> DetectedFace:
+        """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
+        result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
+        if not result.faces:
+            raise NoFaceFound(f"{_photo_name(photo)}: no face found")
+        return result.faces[0]
 
-    async def best_of_each(self, photos: Sequence[Path | Upload]) -> list[Seen]:
-        """`best` of each. Where several have none, the first that is no photo is told, else the first."""
-        found = await asyncio.gather(*map(self.best, photos), return_exceptions=True)
-        errors = [error for error in found if isinstance(error, BaseException)]
+    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[DetectedFace]:
+        """Return the best face of each photo, embedded.
+
+        Raises:
+            BadUpload, UnreadablePhoto, NoFaceFound: of the first file that is no photo, else of the first photo
+                without a face.
+        """
+        results = await asyncio.gather(*map(self.best_face, photos), return_exceptions=True)
+        errors = [error for error in results if isinstance(error, BaseException)]
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [seen for seen in found if isinstance(seen, Seen)]
+        return [face for face in results if isinstance(face, DetectedFace)]
 
     async def embed(self, crops: Sequence[Crop]) -> Float32[np.ndarray, "n d"]:
-        """One unit row per crop, computed together with those of other requests."""
+        """Embed crops, one unit row per crop, in batches with those of other requests."""
         parts = [crops[start : start + self._batch_size] for start in range(0, len(crops), self._batch_size)]
-        rows = [_value(answer) for answer in await self._ask([_Asked(crops=part) for part in parts])]
+        rows = [_result_or_raise(result) for result in await self._submit([_Task(crops=part) for part in parts])]
         return np.concatenate([self.embedder.empty_embeddings(), *rows])
 
-    async def _ask(self, things: Sequence[_Asked]) -> list[Any]:
-        if any(asked.embed for asked in things):
-            self.embedder  # noqa: B018 - refuses where there is none
-        request = _Request(asyncio.get_running_loop().create_future(), [None] * len(things), len(things))
-        if not things:
+    async def _submit(self, tasks: Sequence[_Task]) -> list[Any]:
+        """Queue tasks and wait for their results, which may be exceptions."""
+        if any(task.embed for task in tasks):
+            self.require_model()
+        request = _Request(asyncio.get_running_loop().create_future(), [None] * len(tasks), len(tasks))
+        if not tasks:
             return []
         with self._ready:
             if self._stopping:
-                raise busy(STOPPING)
-            if len(self._waiting) >= self._limits.waiting:
-                self._waiting = deque(waiting for waiting in self._waiting if not waiting.request.done.cancelled())
-                if len(self._waiting) >= self._limits.waiting:
-                    raise busy("too many photos wait for the network; try again in a moment")
-            self._waiting.extend(_Waiting(request, place, asked) for place, asked in enumerate(things))
-            self._ready.notify(len(things))
+                raise unavailable(STOPPING)
+            if len(self._waiting) >= self._limits.waiting_requests:
+                self._waiting = deque(queued for queued in self._waiting if not queued.request.done.cancelled())
+                if len(self._waiting) >= self._limits.waiting_requests:
+                    raise unavailable("too many photos wait for the network; try again in a moment")
+            self._waiting.extend(_QueuedTask(request, index, task) for index, task in enumerate(tasks))
+            self._ready.notify(len(tasks))
         return await request.done
 
     # --- in the threads ---------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _run_worker(self) -> None:
         while True:
             with self._ready:
                 self._idle += 1
                 self._ready.wait_for(lambda: self._waiting or self._stopping)
                 if self._stopping:
                     return
-                batch = self._take()
+                batch = self._take_batch()
                 self._idle -= 1
-            answers = self._answers([waiting.asked for waiting in batch])
-            self._loop.call_soon_threadsafe(_deliver, list(zip(batch, answers, strict=True)))
+            results = self._process_batch([queued.task for queued in batch])
+            self._loop.call_soon_threadsafe(_deliver, list(zip(batch, results, strict=True)))
 
-    def _take(self) -> list[_Waiting]:
-        """What waits, at most a batch of it; where other threads are free too, their share is left to them."""
-        room = min(self._batch_size, -(-sum(each.asked.weight for each in self._waiting) // self._idle))
-        batch: list[_Waiting] = []
-        while self._waiting and (not batch or self._waiting[0].asked.weight <= room):
-            waiting = self._waiting.popleft()
-            if not waiting.request.done.cancelled():
-                batch.append(waiting)
-                room -= waiting.asked.weight
+    def _take_batch(self) -> list[_QueuedTask]:
+        """Take waiting tasks, at most a batch; leave the other idle threads their share."""
+        room = min(self._batch_size, -(-sum(queued.task.weight for queued in self._waiting) // self._idle))
+        batch: list[_QueuedTask] = []
+        while self._waiting and (not batch or self._waiting[0].task.weight <= room):
+            queued = self._waiting.popleft()
+            if not queued.request.done.cancelled():
+                batch.append(queued)
+                room -= queued.task.weight
         return batch
 
-    def _answers(self, batch: Sequence[_Asked]) -> list[Any]:
-        """What each asked for, or the error that came instead."""
-        answers = [self._look(asked) for asked in batch]
-        wanted = [
-            (place, crop)
-            for place, (asked, answer) in enumerate(zip(batch, answers, strict=True))
-            if asked.embed and not isinstance(answer, Exception)
-            for crop in (asked.crops if answer is None else [seen.crop for seen in answer.faces])
+    def _process_batch(self, batch: Sequence[_Task]) -> list[Any]:
+        """Return for each task its result, or the exception that was raised."""
+        results = [self._detect(task) for task in batch]
+        crops = [
+            (index, crop)
+            for index, (task, result) in enumerate(zip(batch, results, strict=True))
+            if task.embed and not isinstance(result, Exception)
+            for crop in (task.crops if result is None else [face.crop for face in result.faces])
         ]
         rows: list[list[np.ndarray]] = [[] for _ in batch]
-        for start in range(0, len(wanted), self._batch_size):  # a photo may show many faces
-            part = wanted[start : start + self._batch_size]
+        for start in range(0, len(crops), self._batch_size):  # a photo may show many faces
+            part = crops[start : start + self._batch_size]
             try:
-                embeddings = self.embedder.run(to_tensor([crop for _, crop in part], self._crops))
-            except Exception as error:  # whoever asked is told
-                for place, _ in part:
-                    answers[place] = error
+                embeddings = self.embedder.run(to_tensor([crop for _, crop in part], self._preprocessing))
+            except Exception as error:  # raised in the callers
+                for index, _ in part:
+                    results[index] = error
             else:
-                for (place, _), row in zip(part, embeddings, strict=True):
-                    rows[place].append(row)
-        return [_with_rows(*each) for each in zip(batch, answers, rows, strict=True)]
+                for (index, _), row in zip(part, embeddings, strict=True):
+                    rows[index].append(row)
+        return [_attach_embeddings(*columns) for columns in zip(batch, results, rows, strict=True)]
 
-    def _look(self, asked: _Asked) -> Looked | Exception | None:
-        """None where there is nothing to look at."""
-        if asked.photo is None:
+    def _detect(self, task: _Task) -> PhotoResult | Exception | None:
+        """Detect the faces of a task's photo. None if it has none, but crops."""
+        if task.photo is None:
             return None
         try:
-            photo = self._decoded(asked.photo)
-            faces = detect_faces(photo, self.detector, self._crops, MIN_SCORE)[: asked.most]
+            photo = self._decode(task.photo)
+            faces = detect_faces(photo, self.detector, self._preprocessing, MIN_SCORE)[: task.max_faces]
         except (BadUpload, UnreadablePhoto) as error:
-            # Others of the request may take long, and what led to it holds the photo's bytes.
+            # The error may wait long for the request's other tasks, and its cause refers to the photo's bytes.
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
-        except Exception as error:  # whoever asked is told
+        except Exception as error:  # raised in the caller
             return error
-        seen = [Seen(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces]
-        return Looked(photo.source_size_px, tuple(seen))
+        detected = [
+            DetectedFace(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces
+        ]
+        return PhotoResult(photo.source_size_px, tuple(detected))
 
-    def _decoded(self, photo: Path | Upload) -> Photo:
-        """BadUpload, UnreadablePhoto. Only what cannot be decoded is judged: the header of others is sound."""
+    def _decode(self, photo: Path | Upload) -> Photo:
+        """Decode a photo at the size that detector and network need.
+
+        An upload is validated only if it cannot be decoded: the header of all others is sound. Raises BadUpload,
+        UnreadablePhoto.
+        """
         content = photo.read() if isinstance(photo, Upload) else read_photo_bytes(photo)
         try:
             return decode_photo(
                 content,
-                _name(photo),
-                min_side_px=min_decoded_side_px(self.detector, self._crops),
+                _photo_name(photo),
+                min_side_px=min_decoded_side_px(self.detector, self._preprocessing),
                 max_pixels=self._limits.photo_pixels,
             )
         except UnreadablePhoto:
             if isinstance(photo, Upload):
-                photo.judge(content, self._limits)
+                photo.validate(content, self._limits)
             raise
 
 
-def _with_rows(asked: _Asked, answer: Looked | Exception | None, rows: Sequence[np.ndarray]) -> Any:
-    if isinstance(answer, Exception) or not asked.embed:
-        return answer
-    if answer is None:
+def _attach_embeddings(task: _Task, result: PhotoResult | Exception | None, rows: Sequence[np.ndarray]) -> Any:
+    if isinstance(result, Exception) or not task.embed:
+        return result
+    if result is None:
         return np.stack(rows)
-    faces = [replace(seen, embedding=row) for seen, row in zip(answer.faces, rows, strict=True)]
-    return Looked(answer.size_px, tuple(faces))
+    faces = [replace(face, embedding=row) for face, row in zip(result.faces, rows, strict=True)]
+    return PhotoResult(result.size_px, tuple(faces))
 
 
-def _deliver(answers: Sequence[tuple[_Waiting, Any]]) -> None:
-    for waiting, answer in answers:
-        request = waiting.request
-        request.answers[waiting.place] = answer
-        request.left -= 1
-        if not request.left and not request.done.cancelled():
-            request.done.set_result(request.answers)
+def _deliver(results: Sequence[tuple[_QueuedTask, Any]]) -> None:
+    for queued, result in results:
+        request = queued.request
+        request.results[queued.index] = result
+        request.remaining -= 1
+        if not request.remaining and not request.done.cancelled():
+            request.done.set_result(request.results)
 
 
-def _name(photo: Path | Upload) -> Path | str:
+def _photo_name(photo: Path | Upload) -> Path | str:
     return photo.name if isinstance(photo, Upload) else photo
 
 
-def _value(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+def _result_or_raise(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result

@@ -1,94 +1,57 @@
-"""Photos that are taken in: job after job in one thread beside the requests, and how far each is."""
+"""Background enrollment jobs: the queue with its worker thread, and progress reporting."""
 
 import asyncio
-import contextlib
 import itertools
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
-from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll
-from familiar.gallery.search.search import build_index, lacks_index
-from familiar.photos.decoding import find_photos
-from familiar.web.allowed_paths import Roots
-from familiar.web.errors import Refused, busy, mistake
-from familiar.web.gallery_executor import GalleryThreads
-from familiar.web.inference import Vision
+from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, Progress, StopRequested, merge_progress
+from familiar.web.errors import internal_error, unavailable
+from familiar.web.gallery_executor import GalleryExecutor
+from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
-from familiar.web.uploads import Skipped, is_broken, left_behind, parted, photo_name
+from familiar.web.uploads import SkippedPhoto, find_unprocessed_uploads
 
-REMEMBERED = 50  # jobs
-SHOWN = 200  # skipped photos of a job
-SECONDS_APART = 0.1  # of what a watcher is told
-BUSY_SECONDS_APART = 1.0  # after each of which the gallery is tried again, beside the ten that a try takes
-OUTSIDE = "a link that leads out of the folders that this server reads"
-GONE = "was deleted before it was looked at"
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is: of `found` photos so many were `looked` at. `photos` are new, with `faces` in them, and
-    `without_face` of them show none; `known` were here already.
-
-    `skipped`: the first 200 of `skipped_count`. `error` is None unless it failed.
-    """
-
-    number: str
-    state: Literal["waiting", "looking", "grouping", "done", "stopped", "failed"] = "waiting"
-    found: int = 0
-    looked: int = 0
-    photos: int = 0
-    faces: int = 0
-    without_face: int = 0
-    known: int = 0
-    skipped: tuple[Skipped, ...] = ()
-    skipped_count: int = 0
-    new_individuals: int = 0
-    error: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ("done", "stopped", "failed")
-
-
-COUNTS = tuple(each.name for each in fields(Progress) if each.type is int)
+MAX_REMEMBERED_JOBS = 50
+WATCH_INTERVAL_SECONDS = 0.1  # between two reports to a watcher
 
 
 @dataclass(eq=False)
-class _Job:
-    """`reached` belongs to the thread, all else to the event loop; each event is set once, at the next change.
+class _QueuedJob:
+    """A job as the event loop knows it.
 
-    `before`: the job that this one goes on with, until it does.
+    Attributes:
+        previous: the job that this one continues, until it begins.
+        reached: the progress that a continuing job starts from; used by the worker thread only, all else by the
+            event loop only.
+        changed: set once, at the next change of `progress`, then replaced.
+        superseded: a job that continues this one reports the progress of both.
     """
 
     paths: Sequence[Path]
     progress: Progress
-    before: "_Job | None" = None
+    previous: "_QueuedJob | None" = None
     reached: Progress | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    told_by_next: bool = False
+    superseded: bool = False
 
     @property
-    def is_told_elsewhere(self) -> bool:
-        """By the job that goes on with it; or by the one it goes on with, before its own turn."""
-        before = self.before if self.progress.state == "waiting" else None
-        return self.told_by_next or (before is not None and not before.progress.ended)
+    def is_reported_by_another(self) -> bool:
+        """Whether the job that continues this one reports it; or, while this one waits, the job that it continues."""
+        previous = self.previous if self.progress.state == "waiting" else None
+        return self.superseded or (previous is not None and not previous.progress.ended)
 
-    def begin(self, *, goes_on: bool) -> None:
-        if goes_on and self.before is not None:
-            self.before.told_by_next = True
-        self.before = None
+    def begin(self, *, supersedes_previous: bool) -> None:
+        if supersedes_previous and self.previous is not None:
+            self.previous.superseded = True
+        self.previous = None
 
     def show(self, progress: Progress) -> None:
         self.progress = progress
@@ -96,256 +59,139 @@ class _Job:
         self.changed = asyncio.Event()
 
 
-class _Stopped(Exception):
-    """The server stops."""
+class JobQueue:
+    """Runs one enrollment job at a time, in a thread; the others wait. Use it in one event loop."""
 
-
-class Jobs:
-    """One job at a time, the others wait; what each took in is grouped at its end. To be used in one event loop."""
-
-    def __init__(self, threads: GalleryThreads, vision: Vision, roots: Roots, limits: Limits) -> None:
-        self._threads, self._vision, self._roots, self._limits = threads, vision, roots, limits
+    def __init__(
+        self, executor: GalleryExecutor, inference: BatchingInference, allowed_paths: AllowedPaths, limits: Limits
+    ) -> None:
+        self._executor, self._inference = executor, inference
+        self._allowed_paths, self._limits = allowed_paths, limits
         self._pool = ThreadPoolExecutor(1, "job")
         self._stopping = threading.Event()
-        self._jobs: dict[str, _Job] = {}
-        # Rising from one start to the next, so that a page left open takes no other job for its own.
+        self._jobs: dict[str, _QueuedJob] = {}
+        # Monotonic across restarts, so that a page left open does not take a new job for its own.
         self._numbers = itertools.count(int(time.time()))
 
     async def start(self) -> None:
-        """Takes up photos that were uploaded, but not looked at, when the server was last stopped or killed."""
-        if self._vision.has_model:
-            left = await self._threads.read(left_behind, self._roots.own)
-            if left:
-                self._begin(left)
+        """Enroll photos that were uploaded, but not processed, when the server was last stopped or killed."""
+        if self._inference.has_model:
+            unprocessed = await self._executor.read(find_unprocessed_uploads, self._allowed_paths.uploads)
+            if unprocessed:
+                self._begin(unprocessed)
 
     async def stop(self) -> None:
-        """After the batch under way. Those that wait are stopped too."""
+        """Stop after the current batch. Waiting jobs are stopped too."""
         self._stopping.set()
         await asyncio.to_thread(self._pool.shutdown)
-        await asyncio.sleep(0)  # what the thread told last is shown
+        await asyncio.sleep(0)  # shows the thread's last progress
 
-    def submit(self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None) -> Progress:
-        """Takes in files and the photos of folders, within the roots; `skipped` were sent along, and are no photos.
+    def submit(
+        self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
+    ) -> Progress:
+        """Enroll files and the photos of folders.
 
-        `continues`: the job of the part before, where one set comes in parts: what is told of this one then holds for
-        both, unless that one failed. Refused as by `require_room`.
+        Args:
+            paths: within the allowed folders.
+            skipped: files that were sent along and are no photos; they are reported with the job.
+            previous_job: the number of the job of the previous part, if one set is sent in parts: the new job then
+                reports both, unless the previous one failed.
+
+        Raises:
+            HttpProblem: as `require_room`.
         """
         self.require_room()
-        return self._begin(paths, skipped, continues)
+        return self._begin(paths, skipped, previous_job)
 
     def require_room(self) -> None:
-        """Refused with 503 where too many jobs wait, with 403 where the server is read-only, and with 409 where it has
-        no model."""
-        self._threads.require_writable()
-        self._vision.embedder  # noqa: B018 - refuses where there is none
+        """Check that a job can be submitted.
+
+        Raises:
+            HttpProblem: 403, the server is read-only; 409, it has no model; 503, too many jobs wait.
+        """
+        self._executor.require_writable()
+        self._inference.require_model()
         if self._stopping.is_set():
-            raise busy("the server is stopping")
-        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.jobs:
-            raise busy("too many photos wait to be taken in; try again when some are done")
+            raise unavailable("the server is stopping")
+        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.waiting_jobs:
+            raise unavailable("too many photos wait to be enrolled; try again when some are done")
 
     def progress(self, number: str) -> Progress:
-        """NotInGallery where there is no such job, or it is long over."""
+        """Return the progress of a job. NotInGallery if there is no such job, or it ended long ago."""
         return self._job(number).progress
 
     def all(self) -> list[Progress]:
-        """The last 50, newest first; of parts of one set the one that tells of all."""
-        return [job.progress for job in reversed(self._jobs.values()) if not job.is_told_elsewhere]
+        """List the last 50 jobs, newest first; of the parts of one set, the one that reports all of it."""
+        return [job.progress for job in reversed(self._jobs.values()) if not job.is_reported_by_another]
 
     async def watch(self, number: str) -> AsyncGenerator[Progress, None]:
-        """What it is now, then each change, at most ten a second, to the end. NotInGallery as in `progress`."""
+        """Yield a job's progress now and at each change until it ends, at most ten times a second.
+
+        Raises:
+            NotInGallery: as `progress`.
+        """
         job = self._job(number)
         while True:
             progress, changed = job.progress, job.changed
             yield progress
             if progress.ended:
                 return
-            await asyncio.sleep(SECONDS_APART)
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
             await changed.wait()
 
-    def _job(self, number: str) -> _Job:
+    def _job(self, number: str) -> _QueuedJob:
         if number not in self._jobs:
-            raise NotInGallery("there is no such job, or it was over long ago")
+            raise NotInGallery("there is no such job, or it ended long ago")
         return self._jobs[number]
 
-    def _begin(self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None) -> Progress:
-        told = Progress(str(next(self._numbers)), skipped=tuple(skipped[:SHOWN]), skipped_count=len(skipped))
-        job = _Job(paths, told, self._jobs.get(continues or ""))
+    def _begin(
+        self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
+    ) -> Progress:
+        progress = Progress(
+            str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped)
+        )
+        job = _QueuedJob(paths, progress, self._jobs.get(previous_job or ""))
         self._jobs[job.progress.number] = job
-        over = [number for number, old in self._jobs.items() if old.progress.ended]
-        for number in over[: max(0, len(self._jobs) - REMEMBERED)]:
-            del self._jobs[number]
+        self._forget_old_jobs()
         self._pool.submit(self._run, job, asyncio.get_running_loop())
         return job.progress
 
-    # --- in the thread ----------------------------------------------------------------------------------------------
+    def _forget_old_jobs(self) -> None:
+        ended = [number for number, job in self._jobs.items() if job.progress.ended]
+        for number in ended[: max(0, len(self._jobs) - MAX_REMEMBERED_JOBS)]:
+            del self._jobs[number]
 
-    def _run(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
-        """Never raises: the next job has its turn."""
-        progress = job.progress
-        before = None
-        if job.before:  # whose figures one job goes on with, if several would
-            before, job.before.reached = job.before.reached, None
-        if before and before.state != "done":  # what went wrong there is told there
-            before = None
-        loop.call_soon_threadsafe(partial(job.begin, goes_on=before is not None))
+    # --- in the worker thread ---------------------------------------------------------------------------------------
 
-        def show(now: Progress) -> None:
-            nonlocal progress
-            progress = now
-            job.reached = now if before is None else _together(before, now)
+    def _run(self, job: _QueuedJob, loop: asyncio.AbstractEventLoop) -> None:
+        """Run one job. Never raises, so that the next job has its turn."""
+        base = _take_reached(job.previous)
+        loop.call_soon_threadsafe(partial(job.begin, supersedes_previous=base is not None))
+
+        def report(progress: Progress) -> None:
+            job.reached = progress if base is None else merge_progress(base, progress)
             loop.call_soon_threadsafe(job.show, job.reached)
 
+        work = EnrollmentJob(
+            job.paths, job.progress, self._executor, self._inference, self._allowed_paths, self._stopping, report
+        )
         try:
-            self._take_in(job.paths, progress, show)
-            show(replace(progress, state="done"))
-        except _Stopped:
-            show(replace(progress, state="stopped"))
+            work.run()
+            report(replace(work.progress, state="done"))
+        except StopRequested:
+            report(replace(work.progress, state="stopped"))
         except FamiliarError as error:
-            show(replace(progress, state="failed", error=str(error)))
+            report(replace(work.progress, state="failed", error=str(error)))
         except Exception as error:
-            show(replace(progress, state="failed", error=str(mistake(error, "a job"))))
-
-    def _take_in(self, places: Sequence[Path], progress: Progress, show: Callable[[Progress], None]) -> None:
-        self._go_on()
-        show(progress := replace(progress, state="looking"))
-        paths, outside = self._found(places)
-        outside = [*progress.skipped, *outside]
-        left_out = progress.skipped_count - len(progress.skipped) + len(outside)
-        show(progress := replace(progress, found=len(paths) + left_out))
-        known = frozenset(map(str, paths))
-
-        def looked(done: int, so_far: EnrollResult) -> None:
-            nonlocal progress
-            skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:SHOWN])]
-            progress = replace(
-                progress,
-                looked=done + left_out,
-                photos=so_far.photos,
-                faces=so_far.faces,
-                without_face=so_far.without_face,
-                known=so_far.known + so_far.edited,
-                skipped=tuple(skipped[:SHOWN]),
-                skipped_count=left_out + len(so_far.skipped),
-            )
-            show(progress)
-            self._go_on()
-
-        with self._threads.beside() as gallery:
-            enrolled = self._enrolled(gallery, paths, looked)
-            looked(len(paths), enrolled)  # where no batch was
-            self._delete_broken(places, enrolled)
-            if enrolled.faces or enrolled.edited or _is_left_ungrouped(gallery):
-                show(progress := replace(progress, state="grouping"))
-                new = self._patiently(lambda: _grouped(gallery))
-                show(replace(progress, new_individuals=new))
-            if lacks_index(gallery) and find_spec("usearch"):
-                self._patiently(lambda: build_index(gallery))
-
-    def _enrolled(
-        self, gallery: Gallery, paths: Sequence[Path], looked: Callable[[int, EnrollResult], None]
-    ) -> EnrollResult:
-        """As `enroll`; where the gallery was busy it goes on from there."""
-        done, enrolled = 0, EnrollResult(0, 0, 0, 0, 0, 0, 0, ())
-
-        def go_on() -> EnrollResult:
-            begun, before = done, enrolled
-
-            def on_batch(count: int, of_these: EnrollResult) -> None:
-                nonlocal done, enrolled
-                done, enrolled = begun + count, _sum(before, of_these)
-                looked(done, enrolled)
-
-            embedder, detector = self._vision.embedder, self._vision.detector
-            return _sum(before, enroll(gallery, embedder, paths[begun:], detector, on_batch=on_batch))
-
-        return self._patiently(go_on)
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        """Again and again while others write, which has an end: nobody else would take these photos in."""
-        while True:
-            try:
-                return work()
-            except GalleryBusy:
-                self._stopping.wait(BUSY_SECONDS_APART)
-                self._go_on()
-
-    def _delete_broken(self, places: Sequence[Path], enrolled: EnrollResult) -> None:
-        """Uploads that are no photos after all, as is told: at the next start they would be looked at again."""
-        uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.own))
-        for error in filter(is_broken, enrolled.skipped):
-            path, _ = parted(error, uploads)
-            if path is not None:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
-    def _go_on(self) -> None:
-        if self._stopping.is_set():
-            raise _Stopped
-
-    def _found(self, places: Sequence[Path]) -> tuple[list[Path], list[Skipped]]:
-        """Photos, each once, by where they really are; and those that lie elsewhere, or no more."""
-        found: dict[Path, None] = {}
-        outside: list[Skipped] = []
-        for place in places:
-            try:
-                paths = find_photos([place])
-            except UnreadablePhoto as error:
-                if place.is_relative_to(self._roots.own):  # forgotten, or broken and sent twice
-                    outside.append(Skipped(self._shown(place), GONE))
-                    continue
-                raise UnreadablePhoto(f"{self._shown(place)}: no photo found") from error
-            for path in paths:
-                self._go_on()
-                try:
-                    found[self._roots.inside(path)] = None
-                except Refused:
-                    outside.append(Skipped(self._shown(path), OUTSIDE))
-        return list(found), outside
-
-    def _skipped(self, error: FamiliarError, known: Collection[str]) -> Skipped:
-        path, reason = parted(error, known)
-        return Skipped("a photo" if path is None else self._shown(path), reason)
-
-    def _shown(self, path: Path) -> str:
-        """As seen from its root, whose own name is told."""
-        if path.is_relative_to(self._roots.own):
-            return photo_name(path)
-        for root in self._roots.folders:
-            if path.is_relative_to(root):
-                return str(path.relative_to(root)) if path != root else root.name
-        return path.name
+            report(replace(work.progress, state="failed", error=str(internal_error(error, "a job"))))
 
 
-def _together(before: Progress, now: Progress) -> Progress:
-    """What is told of parts of one set."""
-    skipped = (*before.skipped, *now.skipped)[:SHOWN]
-    return replace(now, **_sums(before, now, COUNTS), skipped=skipped)
+def _take_reached(previous: _QueuedJob | None) -> Progress | None:
+    """Return the progress that a job continues from, and remove it: if several continue a job, the first does.
 
-
-def _sum(one: EnrollResult, other: EnrollResult) -> EnrollResult:
-    return EnrollResult(**_sums(one, other, [each.name for each in fields(EnrollResult)]))
-
-
-def _sums(one: object, other: object, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(one, name) + getattr(other, name) for name in names}
-
-
-def _is_left_ungrouped(gallery: Gallery) -> bool:
-    """Whether a job was stopped before its faces were grouped. Not where the user has undone that."""
-    with gallery.reading() as connection:
-        (left,) = connection.execute(
-            "SELECT judged_face < (SELECT coalesce(max(id), 0) FROM faces) AND (judged_face > 0 OR NOT EXISTS "
-            "(SELECT 1 FROM sqlite_sequence WHERE name = 'identities')) FROM gallery"
-        ).fetchone()
-    return bool(left)
-
-
-def _grouped(gallery: Gallery) -> int:
-    """How many identities that made."""
-    last = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
-    with gallery.reading() as connection:
-        (before,) = connection.execute(last).fetchone()
-    cluster(gallery)
-    with gallery.reading() as connection:
-        (made,) = connection.execute("SELECT count(*) FROM identities WHERE id > ?", (before,)).fetchone()
-    return made
+    None also if the previous job did not end well: it reports its failure itself.
+    """
+    if previous is None:
+        return None
+    reached, previous.reached = previous.reached, None
+    return reached if reached is not None and reached.state == "done" else None

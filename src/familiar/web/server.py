@@ -1,4 +1,4 @@
-"""The application, put together, and the process that serves it."""
+"""The application (pages, API and middleware) and the process that serves it."""
 
 import asyncio
 import contextlib
@@ -22,26 +22,34 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from familiar import __version__
 from familiar.core.errors import FamiliarError
 from familiar.web import api, pages
-from familiar.web.errors import MEDIA_TYPE, Refused, details, headers, kebab, mistake, refused
-from familiar.web.middleware import guarded
+from familiar.web.errors import (
+    MEDIA_TYPE,
+    HttpProblem,
+    internal_error,
+    kebab,
+    problem_details,
+    problem_headers,
+    to_problem,
+)
+from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import opens_page, wants_page
-from familiar.web.middleware.http_protocol import handshake
+from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.service import Service
 from familiar.web.settings import Settings
 
 STATIC = Path(__file__).parent / "static"
-MOST_SAID = 5  # things that are wrong with one request
+MAX_REPORTED_ERRORS = 5  # validation errors of one request
 log = logging.getLogger("familiar.serve")
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Pages, API and the guard before them. The service starts and stops with it."""
-    return guarded(_application(service), service.settings)
+    """Build the application: pages and API behind the middleware. The service starts and stops with it."""
+    return wrap_app(_application(service), service.settings)
 
 
 def _application(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
-    async def living(_: FastAPI) -> AsyncGenerator[None, None]:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         await service.start()
         yield
         await service.stop()
@@ -49,10 +57,10 @@ def _application(service: Service) -> FastAPI:
     app = FastAPI(
         title="familiar",
         version=__version__,
-        summary="Who is on which photo: one gallery, its photos, faces and individuals.",
-        lifespan=living,
+        summary="Search and edit one face gallery: its photos, faces and individuals.",
+        lifespan=lifespan,
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # its page asks another host for its scripts
+        docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -61,47 +69,51 @@ def _application(service: Service) -> FastAPI:
     api.document(app)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_api_route("/healthz", _healthy, include_in_schema=False)
-    app.add_exception_handler(FamiliarError, _answer(_of_ours))
-    app.add_exception_handler(RequestValidationError, _answer(_of_validation))
-    app.add_exception_handler(HTTPException, _answer(_of_http))
-    app.add_middleware(_Caught)
+    app.add_api_route("/healthz", _healthz, include_in_schema=False)
+    app.add_exception_handler(FamiliarError, _exception_handler(_problem_from_familiar_error))
+    app.add_exception_handler(RequestValidationError, _exception_handler(_problem_from_validation))
+    app.add_exception_handler(HTTPException, _exception_handler(_problem_from_http_exception))
+    app.add_middleware(_CatchAllMiddleware)
     return app
 
 
-def serve(settings: Settings, told: Callable[[str], None]) -> None:
-    """Serves until it is interrupted. `told` is given the address once photos can be taken in.
+def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
+    """Serve until interrupted.
 
-    FamiliarError where the gallery, the model, the certificate or the address cannot be had.
+    Args:
+        on_ready: called with the server's URL once it accepts connections.
+
+    Raises:
+        FamiliarError: the gallery, the model, the certificate or the address cannot be used.
     """
     tls = _tls(settings)
     service = Service(settings)
     config = uvicorn.Config(
         make_app(service),
-        http=handshake(settings.limits, tls),
+        http=make_protocol_factory(settings.limits, tls),
         ws="none",
         log_config=None,
         access_log=False,  # it would log names of photos
-        proxy_headers=False,  # anybody can send them
+        proxy_headers=False,  # any client can send these headers
         server_header=False,
         timeout_graceful_shutdown=int(settings.limits.stop_seconds),
     )
-    # It warns of each form that is not well made.
+    # It logs a warning for each malformed form.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     listening = _listen(settings)
     try:
-        told(_url(settings, listening.getsockname()[1]))
-        with contextlib.suppress(KeyboardInterrupt):  # which is how it is stopped
+        on_ready(_url(settings, listening.getsockname()[1]))
+        with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
             _Server(config, service).run([listening])
     finally:
         listening.close()
 
 
 class _Server(uvicorn.Server):
-    """Stops in the right order: jobs first, or those who watch their progress would keep their connections.
+    """A uvicorn server that stops the jobs first: clients that watch a job keep their connections until it ends.
 
-    The process is ended where they take longer than stop_seconds, or on a second Ctrl+C: what was acknowledged is
-    written, and the rest of a batch is as if it had never begun.
+    If the jobs take longer than `stop_seconds`, or on a second Ctrl+C, the process exits: acknowledged changes are
+    written, and an unfinished batch leaves no trace.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -115,29 +127,29 @@ class _Server(uvicorn.Server):
         while not stopping.done() and not self.force_exit and loop.time() < end:
             await asyncio.wait([stopping], timeout=0.1)
         if not stopping.done():
-            log.warning("stopped in the midst of a job; take in the same photos again for the rest")
-            os._exit(1)  # Python itself would wait for the job's thread
+            log.warning("stopped in the middle of a job; enroll the same photos again for the rest")
+            os._exit(1)  # a normal exit would wait for the job's thread
         await super().shutdown(sockets)
         if self.force_exit:
             os._exit(1)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
-    """None: plain HTTP."""
+    """Return the TLS context, None for plain HTTP."""
     certificate, key = settings.certificate, settings.certificate_key
     if certificate is None or key is None:
         return None
     for file in (certificate, key):
         try:
             file.read_bytes()
-        except OSError as error:  # that of ssl names no file
+        except OSError as error:  # the error of `ssl` names no file
             raise FamiliarError(f"{file}: {error.strerror}; give a PEM file that this user may read") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(certificate, key, password="")  # or OpenSSL would ask the terminal for one
+        context.load_cert_chain(certificate, key, password="")  # or OpenSSL would prompt for one on the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise FamiliarError(f"{key}: the key of another certificate than {certificate}; give its own") from error
+            raise FamiliarError(f"{key}: does not belong to {certificate}; give the key of this certificate") from error
         raise FamiliarError(
             f"{certificate} and {key} are not a certificate chain and its key, without a passphrase, as PEM files"
         ) from error
@@ -146,13 +158,13 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
 
 def _listen(settings: Settings) -> socket.socket:
     try:
-        found = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise FamiliarError(
-            f"{settings.address}: no address that is known here; give one of this machine, as --address 127.0.0.1"
+            f"{settings.address}: unknown address; give one of this machine, such as --address 127.0.0.1"
         ) from error
     try:
-        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=2048)
+        return socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=2048)
     except OSError as error:
         raise FamiliarError(
             f"cannot listen on {settings.address}, port {settings.port} ({error.strerror}); give another --port"
@@ -164,66 +176,66 @@ def _url(settings: Settings, port: int) -> str:
     return f"{'https' if settings.certificate else 'http'}://{host}:{port}/"
 
 
-async def _healthy() -> Response:
+async def _healthz() -> Response:
     return PlainTextResponse("ok")
 
 
-def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Exception], Response]:
-    def answer(request: Request, error: Exception) -> Response:
-        response = _respond(request, as_refused(error))
+def _exception_handler(to_http_problem: Callable[[Exception], HttpProblem]) -> Callable[[Request, Exception], Response]:
+    def handle(request: Request, error: Exception) -> Response:
+        response = _respond(request, to_http_problem(error))
         response.headers.update(getattr(error, "headers", None) or {})  # such as Allow of a 405
         return response
 
-    return answer
+    return handle
 
 
-def _respond(request: Request, said: Refused) -> Response:
+def _respond(request: Request, problem: HttpProblem) -> Response:
     if wants_page(request.scope):
-        said = pages.without_hints(request, said)
+        problem = pages.without_hints(request, problem)
     if opens_page(request.scope):
-        return pages.error_page(request, said)
-    return JSONResponse(details(said), said.status, headers(said), MEDIA_TYPE)
+        return pages.render_error_page(request, problem)
+    return JSONResponse(problem_details(problem), problem.status, problem_headers(problem), MEDIA_TYPE)
 
 
-def _of_ours(error: Exception) -> Refused:
+def _problem_from_familiar_error(error: Exception) -> HttpProblem:
     assert isinstance(error, FamiliarError)
-    return refused(error)
+    return to_problem(error)
 
 
-def _of_validation(error: Exception) -> Refused:
-    """Where it is wrong and why, never what was sent."""
+def _problem_from_validation(error: Exception) -> HttpProblem:
+    """Report where the request is wrong and why, without repeating its values."""
     assert isinstance(error, RequestValidationError)
-    wrong = [f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:MOST_SAID]]
-    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(wrong))
+    messages = [f"{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MAX_REPORTED_ERRORS]]
+    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(messages))
 
 
-def _of_http(error: Exception) -> Refused:
+def _problem_from_http_exception(error: Exception) -> HttpProblem:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    return Refused(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
+    return HttpProblem(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
 
 
-class _Caught:
-    """Whatever else goes wrong is told as a mistake of ours, and goes no further."""
+class _CatchAllMiddleware:
+    """Middleware that answers any other exception with a 500 problem and does not raise it further."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        response_started = False
 
-        async def note(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_and_note(message: Message) -> None:
+            nonlocal response_started
+            response_started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, note)
-        except ClientDisconnect:  # nobody is left to be told
+            await self._app(scope, receive, send_and_note)
+        except ClientDisconnect:  # no client is left to answer
             return
         except Exception as error:
-            if scope["type"] != "http":  # it cannot start
+            if scope["type"] != "http":  # the app cannot start
                 raise
-            said = mistake(error, "a request")
-            if not begun:
-                await _respond(Request(scope), said)(scope, receive, send)
+            problem = internal_error(error, "a request")
+            if not response_started:
+                await _respond(Request(scope), problem)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Everything a request may ask for, made once when the server starts and closed when it stops."""
+"""The shared parts that request handlers use: made once when the server starts, closed when it stops."""
 
 from collections.abc import Callable
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
@@ -9,82 +9,96 @@ from familiar.core.errors import BadGallery
 from familiar.detection.detectors import build_detector
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
-from familiar.web.allowed_paths import Roots
-from familiar.web.gallery_executor import GalleryThreads
-from familiar.web.inference import Vision
-from familiar.web.jobs import Jobs
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.gallery_executor import GalleryExecutor
+from familiar.web.inference import BatchingInference
+from familiar.web.jobs import JobQueue
 from familiar.web.settings import Settings
-from familiar.web.thumbnails import Pictures
+from familiar.web.thumbnails import Thumbnails
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Service:
-    """The gallery's `threads`, the model as `vision`, the `jobs` that take photos in, their `pictures`, and the `roots`
-    that none of them leaves."""
+    """The server's parts.
+
+    Attributes:
+        executor: runs functions on the gallery in threads.
+        inference: runs the detector and the model.
+        jobs: enrolls photos in the background.
+        thumbnails: makes JPEGs of photos and faces.
+        allowed_paths: the folders that none of them leaves.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         embedder = None if settings.model is None else Embedder(settings.model)
         detector = build_detector(settings.detector, settings.detector_model)
-        _make_where_missing(settings, embedder)
+        _create_gallery_if_missing(settings, embedder)
         limits = settings.limits
-        self.threads = GalleryThreads(settings.gallery, limits.waiting, read_only=settings.read_only)
-        with self.threads.beside() as gallery:
+        self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)
+        with self.executor.new_connection() as gallery:
             if embedder is not None:
                 gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
-            self.roots = Roots.of(gallery, settings.roots)
-        self.vision = Vision(embedder, detector, limits)
-        self.pictures = Pictures(limits)
-        self.jobs = Jobs(self.threads, self.vision, self.roots, limits)
+            self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
+        self.inference = BatchingInference(embedder, detector, limits)
+        self.thumbnails = Thumbnails(limits)
+        self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
-    async def compare(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`ask(gallery, ...)`, at a moment when what the model embeds compares with what the gallery holds.
+    async def read_in_model_space(
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call `function(gallery, ...)` while the gallery's embeddings are comparable with the model's.
 
-        SpaceMismatch where the gallery was taken over to another model since the server was started.
+        Raises:
+            SpaceMismatch: the gallery was migrated to another model since the server was started.
         """
-        space = Space.from_metadata(self.vision.embedder.metadata)
+        space = Space.from_metadata(self.inference.embedder.metadata)
 
-        def compare(gallery: Gallery) -> T:
+        def read(gallery: Gallery) -> T:
             with gallery.reading():
                 gallery.check_space(space.space_id, space.embedding_dim)
-                return ask(gallery, *args, **kwargs)
+                return function(gallery, *args, **kwargs)
 
-        return await self.threads.read(compare)
+        return await self.executor.read(read)
 
     async def start(self) -> None:
-        """In the event loop. Goes on with photos that were taken in, but not looked at, when it was last stopped."""
-        await self.vision.start()
+        """Start the threads; to be called in the event loop.
+
+        Photos that were uploaded, but not processed when the server was last stopped, are enrolled now.
+        """
+        await self.inference.start()
         if not self.settings.read_only:
             await self.jobs.start()
 
     async def stop(self) -> None:
-        """What was acknowledged is written; jobs stop after the batch they are at."""
+        """Stop the threads. Acknowledged changes are written; jobs stop after their current batch."""
         await self.jobs.stop()
-        await self.vision.stop()
-        self.pictures.close()
-        self.threads.close()
+        await self.inference.stop()
+        self.thumbnails.close()
+        self.executor.close()
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
+    """Return the service of the app that handles `request`."""
     return request.app.state.service
 
 
-async def _served(request: Request) -> Service:
-    """In the event loop: FastAPI asks a plain function in a thread."""
-    return service_of(request)
+async def _service_dependency(request: Request) -> Service:
+    """Return the service. Async, since FastAPI calls a plain function in a thread."""
+    return get_service(request)
 
 
-Served = Annotated[Service, Depends(_served)]
+ServiceDep = Annotated[Service, Depends(_service_dependency)]
 
 
-def _make_where_missing(settings: Settings, embedder: Embedder | None) -> None:
+def _create_gallery_if_missing(settings: Settings, embedder: Embedder | None) -> None:
     if (settings.gallery / DATABASE).exists():
         return
     if embedder is None or settings.read_only:
         raise BadGallery(
-            f"{settings.gallery}: holds no gallery; give --model to make one, or enroll photos with: "
+            f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
     Gallery.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()

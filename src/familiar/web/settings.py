@@ -1,4 +1,4 @@
-"""What `familiar serve` was told, checked once."""
+"""Settings of `familiar serve`, validated once."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -7,57 +7,64 @@ from pathlib import Path
 from familiar.core.errors import FamiliarError
 
 MB = 1_000_000
-SHORTEST_TOKEN = 16  # characters
+MIN_TOKEN_CHARACTERS = 16
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request or address, or all of them together, may ask for: `_bytes` and `_seconds` are what they
-    say, the others are counts."""
+    """Limits on one request, one address or all of them together: `_bytes`, `_seconds`, the others are counts."""
 
     upload_bytes: int = 512 * MB  # of one request
     photo_bytes: int = 64 * MB  # of one photo
     photo_pixels: int = 100_000_000  # of one photo
-    photos: int = 1_000  # of one request
-    held_bytes: int = 1_000 * MB  # of all bodies together, until they are answered; one more is told 503
-    json_bytes: int = 4 * MB  # of a request that brings no photos
-    waiting: int = 256  # requests that wait for the gallery or the network; one more is told 503
-    jobs: int = 16  # that wait; one more is told 503
-    connections: int = 512  # of all clients; one more is closed
-    header_seconds: float = 10.0  # until a connection has done TLS, and again until it has asked
+    photos_per_request: int = 1_000
+    total_body_bytes: int = 1_000 * MB  # of all bodies together until they are answered; the next request gets 503
+    json_bytes: int = 4 * MB  # of a request without photos
+    waiting_requests: int = 256  # requests that wait for the gallery or the network; the next one gets 503
+    waiting_jobs: int = 16  # jobs that wait; the next one gets 503
+    connections: int = 512  # of all clients; the next one is closed
+    header_seconds: float = 10.0  # for a connection's TLS handshake, and again for its request's head
     chunk_seconds: float = 20.0  # between two pieces of a body
-    request_seconds: float = 120.0  # from a body's end to the answer
-    stop_seconds: float = 20.0  # that a stop waits for the job under way, and then for requests
-    requests_a_minute: int = 3_000  # of one address that is not this machine
-    wrong_tokens_a_minute: int = 10  # of one address
+    request_seconds: float = 120.0  # from a body's end to the response
+    stop_seconds: float = 20.0  # that a stop waits for the current job, and then for requests
+    requests_per_minute: int = 3_000  # of one address other than this machine
+    wrong_tokens_per_minute: int = 10  # of one address
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`roots`: folders whose photos may be read, beside the gallery's own; empty: those of the photos it knows.
+    """Everything that `familiar serve` can be configured with.
 
-    `model` None: nothing can be embedded, all else works. `hosts`: names by which browsers may call this server.
-    FamiliarError where others can reach the server and no token protects it.
+    Attributes:
+        model: None: nothing can be embedded, all else works.
+        report: a folder that `familiar evaluate` wrote.
+        roots: folders whose photos may be read, in addition to the gallery's own; empty: the folders of the photos
+            that the gallery contains.
+        hosts: names by which browsers may call this server.
+        certificate, certificate_key: PEM files; with them the server speaks HTTPS.
+
+    Raises:
+        FamiliarError: the token is too short, or others can reach the server and no token protects it.
     """
 
     gallery: Path
     model: Path | None = None
     detector: str = "none"
     detector_model: Path | None = None
-    report: Path | None = None  # a folder that `familiar evaluate` wrote
+    report: Path | None = None
     roots: tuple[Path, ...] = ()
     address: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()
     token: str | None = None
-    certificate: Path | None = None  # PEM, with its key: then it is HTTPS
+    certificate: Path | None = None
     certificate_key: Path | None = None
     read_only: bool = False
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
-            raise FamiliarError(f"a token has {SHORTEST_TOKEN} ASCII characters or more")
+        if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
+            raise FamiliarError(f"a token must have at least {MIN_TOKEN_CHARACTERS} ASCII characters")
         if self.token is None and not self.loopback:
             raise FamiliarError(
                 f"{self.address} can be reached by others: set a token with FAMILIAR_TOKEN, or serve on 127.0.0.1"
@@ -65,7 +72,7 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Whether this machine alone reaches the server."""
+        """Whether only this machine can reach the server."""
         if self.address == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""Small JPEGs of photos and faces: made once, kept in memory while there is room. They hold pixels and nothing else."""
+"""Thumbnails of photos and faces: JPEGs without metadata, made once and cached in memory while there is room."""
 
 import asyncio
 import hashlib
@@ -18,13 +18,13 @@ from jaxtyping import UInt8
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.photos.decoding import decode_photo, read_header, read_photo_bytes
-from familiar.web.errors import busy
+from familiar.web.errors import unavailable
 from familiar.web.settings import MB, Limits
 
-SIDES_PX = (64, 128, 256, 512, 1024, 2048)  # few, so that few are made of each
-KEPT_BYTES = 64 * MB
-KEPT_SIZES = 10_000
-MARGIN = 0.25  # of a face's box, on each side
+SIDES_PX = (64, 128, 256, 512, 1024, 2048)  # few, so that few thumbnails are made of each photo
+MAX_CACHE_BYTES = 64 * MB
+MAX_CACHED_SIZES = 10_000
+MARGIN = 0.25  # around a face, on each side, as a share of its box
 QUALITY = 85
 THREADS = 2
 
@@ -32,143 +32,149 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A file as it is sent. `etag`, in quotes, changes with the content."""
+class Thumbnail:
+    """A JPEG file as it is sent. `etag`, in quotes, changes with the content."""
 
     content: bytes
     media_type: str
     etag: str
 
 
-class Pictures:
-    """More than `limits.waiting` pictures that are not made yet are refused with 503.
+class Thumbnails:
+    """Makes and caches thumbnails. Use it in the thread of one event loop.
 
-    `sha256` is the photo's when it was enrolled: another is not shown in its place. Sides are rounded up to one of
-    `SIDES_PX`; nothing is enlarged. To be used in one event loop's thread.
+    Sides are rounded up to one of `SIDES_PX`; nothing is enlarged. `sha256` is the photo's when it was enrolled: a file
+    with other content is not shown in its place. More than `limits.waiting_requests` thumbnails that wait to be made
+    are refused with 503.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(THREADS, "pictures")
-        self._made: OrderedDict[Hashable, Picture] = OrderedDict()  # the one longest unused first
-        self._bytes = 0
+        self._cache: OrderedDict[Hashable, Thumbnail] = OrderedDict()  # min_side_px recently used first
+        self._cache_bytes = 0
         self._sizes_px: dict[str, tuple[int, int]] = {}
         self._measuring = 0
-        self._making: dict[Hashable, asyncio.Future[Picture]] = {}
+        self._pending: dict[Hashable, asyncio.Future[Thumbnail]] = {}
 
-    async def photo(self, path: Path, sha256: str, side_px: int) -> Picture:
-        """The whole photo, its long side at most `side_px`. UnreadablePhoto, also where it has changed."""
-        side_px = _rounded(side_px)
+    async def photo(self, path: Path, sha256: str, side_px: int) -> Thumbnail:
+        """Return the whole photo, its long side at most `side_px`. UnreadablePhoto, also if it has changed."""
+        side_px = _round_up_side(side_px)
 
         def draw() -> UInt8[np.ndarray, "h w 3"]:
-            return whole(path, sha256, side_px, self._limits.photo_pixels)
+            return resize_photo(path, sha256, side_px, self._limits.photo_pixels)
 
-        return await self._picture((sha256, side_px), draw)
+        return await self._cached((sha256, side_px), draw)
 
     async def size_px(self, path: Path, sha256: str) -> tuple[int, int]:
-        """(width, height) of the whole photo, upright. UnreadablePhoto as in `photo`."""
+        """Return (width, height) of the whole upright photo. UnreadablePhoto as in `photo`."""
         if sha256 not in self._sizes_px:
-            if self._measuring >= self._limits.waiting:
-                raise busy("too many photos wait to be measured; try again in a moment")
+            if self._measuring >= self._limits.waiting_requests:
+                raise unavailable("too many photos wait to be measured; try again in a moment")
             self._measuring += 1
             try:
-                reduced = partial(_reduced, path, sha256, lambda *_: 0.0, self._limits.photo_pixels)
+                reduced = partial(_decode_reduced, path, sha256, lambda *_: 0.0, self._limits.photo_pixels)
                 photo = await asyncio.get_running_loop().run_in_executor(self._pool, reduced)
             finally:
                 self._measuring -= 1
-            if len(self._sizes_px) >= KEPT_SIZES:
+            if len(self._sizes_px) >= MAX_CACHED_SIZES:
                 self._sizes_px.clear()
             self._sizes_px[sha256] = photo.source_size_px
         return self._sizes_px[sha256]
 
-    async def face(self, path: Path, sha256: str, box_xyxy_px: Box, side_px: int) -> Picture:
-        """A square about the box, given in pixels of the whole upright photo. UnreadablePhoto."""
-        side_px = _rounded(side_px)
+    async def face(self, path: Path, sha256: str, box_xyxy_px: Box, side_px: int) -> Thumbnail:
+        """Return a square around a box, given in pixels of the whole upright photo. Raises UnreadablePhoto."""
+        side_px = _round_up_side(side_px)
 
         def draw() -> UInt8[np.ndarray, "h w 3"]:
-            return square(path, sha256, box_xyxy_px, side_px, self._limits.photo_pixels)
+            return crop_face(path, sha256, box_xyxy_px, side_px, self._limits.photo_pixels)
 
-        return await self._picture((sha256, side_px, box_xyxy_px), draw)
+        return await self._cached((sha256, side_px, box_xyxy_px), draw)
 
     def close(self) -> None:
-        """What is being made is finished."""
+        """Wait for the thumbnails that are being made."""
         self._pool.shutdown(cancel_futures=True)
 
-    async def _picture(self, what: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Picture:
-        if (made := self._made.get(what)) is not None:
-            self._made.move_to_end(what)
-            return made
-        if (making := self._making.get(what)) is None:
-            if len(self._making) >= self._limits.waiting:
-                raise busy("too many pictures wait to be made; try again in a moment")
-            making = asyncio.get_running_loop().run_in_executor(self._pool, _encoded, what, draw)
-            self._making[what] = making
-            making.add_done_callback(lambda done: self._keep(what, done))
-        await asyncio.wait([making])  # not awaited, which cancels: others may wait for the same picture
-        return making.result()
+    async def _cached(self, key: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Thumbnail:
+        if (cached := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            return cached
+        if (pending := self._pending.get(key)) is None:
+            if len(self._pending) >= self._limits.waiting_requests:
+                raise unavailable("too many thumbnails wait to be made; try again in a moment")
+            pending = asyncio.get_running_loop().run_in_executor(self._pool, _encode, key, draw)
+            self._pending[key] = pending
+            pending.add_done_callback(lambda done: self._store(key, done))
+        await asyncio.wait([pending])  # not awaited, which cancels: others may wait for the same thumbnail
+        return pending.result()
 
-    def _keep(self, what: Hashable, made: asyncio.Future[Picture]) -> None:
-        del self._making[what]
-        if made.cancelled() or made.exception() is not None:
+    def _store(self, key: Hashable, done: asyncio.Future[Thumbnail]) -> None:
+        del self._pending[key]
+        if done.cancelled() or done.exception() is not None:
             return
-        self._made[what] = made.result()
-        self._bytes += len(made.result().content)
-        while self._bytes > KEPT_BYTES:
-            _, oldest = self._made.popitem(last=False)
-            self._bytes -= len(oldest.content)
+        self._cache[key] = done.result()
+        self._cache_bytes += len(done.result().content)
+        while self._cache_bytes > MAX_CACHE_BYTES:
+            _, oldest = self._cache.popitem(last=False)
+            self._cache_bytes -= len(oldest.content)
 
 
-def whole(path: Path, sha256: str, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3"]:
-    """A photo, its long side at most `side_px`. A JPEG is decoded no larger than it takes. UnreadablePhoto."""
-    photo = _reduced(path, sha256, lambda width, height: side_px / max(width, height), max_pixels)
+def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3"]:
+    """Resize a photo to a long side of at most `side_px`. A JPEG is decoded no larger than needed.
+
+    Raises:
+        UnreadablePhoto: the file cannot be decoded, or is not the one with `sha256`.
+    """
+    photo = _decode_reduced(path, sha256, lambda width, height: side_px / max(width, height), max_pixels)
     height, width = photo.rgb_u8.shape[:2]
     scale = min(1.0, side_px / max(height, width))
-    return _resized(photo.rgb_u8, max(1, round(width * scale)), max(1, round(height * scale)))
+    return _resize(photo.rgb_u8, max(1, round(width * scale)), max(1, round(height * scale)))
 
 
-def square(path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "s s 3"]:
-    """A square about a box, `MARGIN` around it, at most `side_px` wide; moved and made smaller to lie on the photo.
+def crop_face(path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "s s 3"]:
+    """Crop a square around a box with `MARGIN`, at most `side_px` wide, shifted and shrunk to lie on the photo.
 
-    UnreadablePhoto.
+    Raises:
+        UnreadablePhoto: as `resize_photo`.
     """
     left, top, right, bottom = box_xyxy_px
-    wanted_px = max(right - left, bottom - top, 1.0) * (1 + 2 * MARGIN)
-    photo = _reduced(path, sha256, lambda *_: side_px / wanted_px, max_pixels)
+    target_px = max(right - left, bottom - top, 1.0) * (1 + 2 * MARGIN)
+    photo = _decode_reduced(path, sha256, lambda *_: side_px / target_px, max_pixels)
     width, height = photo.size_px
     x, y = (read / whole_px for read, whole_px in zip(photo.size_px, photo.source_size_px, strict=True))
-    side = max(1, min(round(wanted_px * max(x, y)), width, height))
-    columns = _within((left + right) / 2 * x, side, width)
-    rows = _within((top + bottom) / 2 * y, side, height)
-    return _resized(photo.rgb_u8[rows, columns], min(side, side_px), min(side, side_px))
+    side = max(1, min(round(target_px * max(x, y)), width, height))
+    columns = _slice_around((left + right) / 2 * x, side, width)
+    rows = _slice_around((top + bottom) / 2 * y, side, height)
+    return _resize(photo.rgb_u8[rows, columns], min(side, side_px), min(side, side_px))
 
 
-def _within(middle: float, side: int, length: int) -> slice:
-    """The rows or columns of a square about `middle`, or as near to that as lie on the photo."""
+def _slice_around(middle: float, side: int, length: int) -> slice:
+    """Return the rows or columns of a square centered on `middle`, shifted to lie on the photo."""
     first = min(max(0, math.floor(middle - side / 2 + 0.5)), length - side)
     return slice(first, first + side)
 
 
-def _reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
-    """A photo decoded as small as it may be where all of it is to be reduced by `scale(width, height)`."""
+def _decode_reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
+    """Decode a photo as small as is possible if it is to be reduced by `scale(width, height)`."""
     data = read_photo_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise UnreadablePhoto(f"{path}: is another photo than when it was taken in; take it in again")
+        raise UnreadablePhoto(f"{path}: the file has changed since it was enrolled; enroll it again")
     size_px = read_header(data, path).size_px
-    least = math.ceil(min(size_px) * min(1.0, scale(*size_px)))
-    return decode_photo(data, path, min_side_px=max(1, least), max_pixels=max_pixels)
+    min_side_px = math.ceil(min(size_px) * min(1.0, scale(*size_px)))
+    return decode_photo(data, path, min_side_px=max(1, min_side_px), max_pixels=max_pixels)
 
 
-def _resized(rgb_u8: UInt8[np.ndarray, "h w 3"], width: int, height: int) -> UInt8[np.ndarray, "h2 w2 3"]:
+def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], width: int, height: int) -> UInt8[np.ndarray, "h2 w2 3"]:
     if rgb_u8.shape[:2] == (height, width):
         return rgb_u8
     return cv2.resize(rgb_u8, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def _encoded(what: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Picture:
+def _encode(key: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Thumbnail:
     content = simplejpeg.encode_jpeg(np.ascontiguousarray(draw()), QUALITY, colorsubsampling="420")
-    etag = hashlib.sha256(repr((what, QUALITY, MARGIN)).encode()).hexdigest()[:32]
-    return Picture(content, "image/jpeg", f'"{etag}"')
+    etag = hashlib.sha256(repr((key, QUALITY, MARGIN)).encode()).hexdigest()[:32]
+    return Thumbnail(content, "image/jpeg", f'"{etag}"')
 
 
-def _rounded(side_px: int) -> int:
+def _round_up_side(side_px: int) -> int:
     return next((side for side in SIDES_PX if side >= side_px), SIDES_PX[-1])

@@ -1,7 +1,7 @@
-"""Photos that a client sent: judged by content before they are decoded or kept, gone when the request ends unless kept.
+"""Uploaded photos: validated by content before they are decoded or stored, deleted after the request unless stored.
 
-The form parser has streamed them into memory where they are small, and into temporary files without a name where they
-are not: a process that is killed leaves none behind.
+The form parser streams small ones into memory and large ones into temporary files without a name, so a process that is
+killed leaves none behind.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from familiar.core.files import fsync_directory, remove_unfinished_files, write_
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.decoding import detect_format, find_photos, read_header
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits
 
-LONGEST_WRITE_SECONDS = 3600  # of one photo
-KEPT_NAME_BYTES = 100
-NAME_LENGTH = 200  # characters of a client's name that are told back
+MAX_WRITE_SECONDS = 3600  # of one photo
+MAX_NAME_SUFFIX_BYTES = 100
+MAX_NAME_CHARACTERS = 200  # of a client's name for a photo, as shown to it
 SUFFIX = {
     "JPEG": ".jpg",
     "PNG": ".png",
@@ -39,100 +39,118 @@ SUFFIX = {
 }
 
 
-class BadUpload(Refused):
-    """What was sent is no photo by its content (415), or is too large (413)."""
+class BadUpload(HttpProblem):
+    """An upload that is no photo by its content (415), or too large (413)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A photo of a request. `name` is the client's, only ever to tell it back."""
+    """A photo of a request. `name` is the client's, used only to show it to that client."""
 
     file: UploadFile
     name: str
     size_bytes: int
-    _one_reader: threading.Lock = field(default_factory=threading.Lock)
+    _read_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self) -> bytes:
-        """All of it, in a thread that may wait for the disk."""
-        with self._one_reader:
+        """Read the whole content; to be called in a thread, since it may wait for the disk."""
+        with self._read_lock:
             self.file.file.seek(0)
             return self.file.file.read()
 
-    def judge(self, content: bytes, limits: Limits) -> None:
-        """BadUpload where what was `read` is no photo, or one of more pixels than are allowed."""
+    def validate(self, content: bytes, limits: Limits) -> None:
+        """Check the content that `read` returned. BadUpload if it is no photo, or has too many pixels."""
         try:
             width, height = read_header(content, self.name).size_px
         except UnreadablePhoto as error:
             raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
-            raise _too_large(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
+            raise _too_large_error(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A photo that was not taken, by its name or its path within its folder, and why."""
+class SkippedPhoto:
+    """A photo that was not enrolled: its name or its path within its folder, and the reason."""
 
     name: str
     reason: str
 
 
 @contextlib.asynccontextmanager
-async def received(
-    files: Sequence[UploadFile], limits: Limits, *, skipped: list[Skipped] | None = None
+async def receive(
+    files: Sequence[UploadFile], limits: Limits, *, skipped: list[SkippedPhoto] | None = None
 ) -> AsyncIterator[list[Upload]]:
-    """The photos of a request, which are gone afterwards; their content is for `Upload.judge`.
+    """Provide the photos of a request, and delete them afterwards. Their content is yet to be validated.
 
-    Refused with 413 where there are too many, or one is too large in bytes. Where `skipped` is given, such a photo is
-    put there instead, and the others are received.
+    Args:
+        skipped: if given, a photo with too many bytes is appended here instead of refusing the request.
+
+    Raises:
+        HttpProblem: 413, there are too many photos, or one has too many bytes.
     """
     try:
-        if len(files) > limits.photos:
-            raise Refused(
+        if len(files) > limits.photos_per_request:
+            raise HttpProblem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "too-many",
-                f"{len(files):,} photos in one request are more than {limits.photos:,}; send them in several",
+                f"{len(files):,} photos in one request are more than {limits.photos_per_request:,}; "
+                "send them in several requests",
             )
-        yield _of_size([Upload(file, shown(file.filename), file.size or 0) for file in files], limits, skipped)
+        yield _within_size_limit(
+            [Upload(file, printable_name(file.filename), file.size or 0) for file in files], limits, skipped
+        )
     finally:
         for file in files:
             await file.close()
 
 
-async def keep(
-    uploads: Sequence[Upload], folder: Path, limits: Limits, *, skipped: list[Skipped] | None = None
+async def store(
+    uploads: Sequence[Upload], folder: Path, limits: Limits, *, skipped: list[SkippedPhoto] | None = None
 ) -> list[Path]:
-    """Their places in `folder`, where they are on the disk from now on. One content is one file.
+    """Validate photos and write them to `folder`, one file for each content; return the files.
 
-    A BadUpload refuses all of them; where `skipped` is given, it is put there instead. CannotWrite.
+    The files are flushed to the disk.
+
+    Args:
+        skipped: if given, an invalid photo is appended here instead of refusing all of them.
+
+    Raises:
+        BadUpload: a file is no photo, or has too many pixels; nothing was written.
+        CannotWrite: the disk is full or not writable.
     """
-    return await run_in_threadpool(_keep, uploads, folder, limits, skipped)
+    return await run_in_threadpool(_store, uploads, folder, limits, skipped)
 
 
-def left_behind(gallery: Gallery, own: Path) -> list[Path]:
-    """Photos kept in `own`, which are named by their content, that the gallery does not know.
+def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
+    """List the photos in the folder of uploads, which are named by their content, that are not in the gallery.
 
-    Half ones are cleared away, but for those that another server may be writing.
+    Unfinished files are deleted, except those that another server may still be writing.
     """
-    for folder in own.glob("*"):
-        remove_unfinished_files(folder, older_than_seconds=LONGEST_WRITE_SECONDS)
+    for subfolder in folder.glob("*"):
+        remove_unfinished_files(subfolder, older_than_seconds=MAX_WRITE_SECONDS)
     try:
-        uploaded = find_photos([own])
+        uploaded = find_photos([folder])
     except UnreadablePhoto:  # there is none
         return []
+    paths = _read_paths_by_sha256(gallery)
+    return [path for path in uploaded if not os.path.exists(paths.get(path.name[:64].upper(), ""))]  # noqa: PTH110
+
+
+def _read_paths_by_sha256(gallery: Gallery) -> dict[str, str]:
+    """Return the path of each photo by its SHA-256 in upper-case hex."""
     with gallery.reading() as connection:
-        known = dict(connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
-    return [path for path in uploaded if not os.path.exists(known.get(path.name[:64].upper(), ""))]  # noqa: PTH110
+        return dict(connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
 
 
-def is_broken(error: FamiliarError) -> bool:
-    """Whether a photo could not be read for what it holds, and never will be: the disk and the memory did well."""
+def is_corrupt(error: FamiliarError) -> bool:
+    """Tell whether a photo's content cannot be decoded, and never can be; not if disk or memory failed."""
     cause = error.__cause__
-    of_the_system = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
-    return isinstance(error, UnreadablePhoto) and not of_the_system
+    is_system_error = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
+    return isinstance(error, UnreadablePhoto) and not is_system_error
 
 
-def parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
-    """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
+def split_error_path(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
+    """Split the message `PATH: reason` of an error. The path must be `known`; it may contain colons itself."""
     parts = str(error).split(": ")
     for count in range(1, len(parts)):
         path = ": ".join(parts[:count])
@@ -141,13 +159,13 @@ def parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, s
     return None, "cannot be read"
 
 
-def shown(name: str | None) -> str:
-    """A client's name for a photo, as it can be told back."""
-    return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
+def printable_name(name: str | None) -> str:
+    """Return a client's name for a photo, shortened and printable."""
+    return printable((name or "photo")[:MAX_NAME_CHARACTERS])[:MAX_NAME_CHARACTERS]
 
 
 def photo_name(path: Path | str) -> str:
-    """A photo's file name; of an uploaded one, the name that its sender gave it.
+    """Return a photo's file name; for an uploaded photo, the name that its sender gave it.
 
     >>> photo_name("/album/photos/aa/" + 64 * "a" + "-tom.jpg"), photo_name("/home/tom.jpg")
     ('tom.jpg', 'tom.jpg')
@@ -156,65 +174,65 @@ def photo_name(path: Path | str) -> str:
     return re.sub("^[0-9a-f]{64}-(?=.)", "", name)
 
 
-def _kept_name(name: str) -> str:
-    """What of a client's name may stand in a file's."""
+def _name_suffix(name: str) -> str:
+    """Return the part of a client's name that is safe in a file name, after a hyphen; "" if none is left."""
     stem = re.sub(r"[^\w -]+", "_", name.replace("\\", "/").rpartition("/")[2].rpartition(".")[0]).strip(" _")
-    while len(stem.encode()) > KEPT_NAME_BYTES:
+    while len(stem.encode()) > MAX_NAME_SUFFIX_BYTES:
         stem = stem[:-1]
     return f"-{stem}" if stem else ""
 
 
-def _of_size(uploads: Sequence[Upload], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
-    fit: list[Upload] = []
+def _within_size_limit(uploads: Sequence[Upload], limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Upload]:
+    accepted: list[Upload] = []
     for upload in uploads:
-        with _left_out(upload, skipped):
+        with _collect_skipped(upload, skipped):
             if upload.size_bytes > limits.photo_bytes:
-                size, most = (f"{count / MB:,.0f} MB" for count in (upload.size_bytes, limits.photo_bytes))
-                raise _too_large(upload.name, size, most)
-            fit.append(upload)
-    return fit
+                size, limit = (f"{count / MB:,.0f} MB" for count in (upload.size_bytes, limits.photo_bytes))
+                raise _too_large_error(upload.name, size, limit)
+            accepted.append(upload)
+    return accepted
 
 
 @contextlib.contextmanager
-def _left_out(upload: Upload, skipped: list[Skipped] | None) -> Iterator[None]:
-    """A bad upload is told in `skipped`, where that is given."""
+def _collect_skipped(upload: Upload, skipped: list[SkippedPhoto] | None) -> Iterator[None]:
+    """Append a bad upload to `skipped`, if that is given, instead of raising."""
     try:
         yield
     except BadUpload as error:
         if skipped is None:
             raise
-        skipped.append(Skipped(upload.name, str(error).removeprefix(f"{upload.name}: ")))
+        skipped.append(SkippedPhoto(upload.name, str(error).removeprefix(f"{upload.name}: ")))
 
 
-def _too_large(name: str, size: str, most: str) -> BadUpload:
+def _too_large_error(name: str, size: str, limit: str) -> BadUpload:
     return BadUpload(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {most}; scale it down"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {limit}; scale it down"
     )
 
 
-def _keep(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[Skipped] | None) -> list[Path]:
+def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Path]:
     photos: list[Upload] = []
-    for upload in uploads:  # all of them before one is kept
-        with _left_out(upload, skipped):
-            upload.judge(upload.read(), limits)
+    for upload in uploads:  # all of them, before one is written
+        with _collect_skipped(upload, skipped):
+            upload.validate(upload.read(), limits)
             photos.append(upload)
     if not photos:
         return []
-    kept: list[Path] = []
+    stored: list[Path] = []
     for upload in photos:
         content = upload.read()
         name = hashlib.sha256(content).hexdigest()
-        place = folder / name[:2]
+        subfolder = folder / name[:2]
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            subfolder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(f"{place}: cannot be made ({error.strerror})") from error
-        new = place / f"{name}{_kept_name(upload.name)}{SUFFIX[str(detect_format(content))]}"
-        path = next(place.glob(f"{name}*"), new)
+            raise CannotWrite(f"{subfolder}: cannot be created ({error.strerror})") from error
+        new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
+        path = next(subfolder.glob(f"{name}*"), new)
         if not (path.is_file() and path.stat().st_size == len(content)):
             write_atomically(path, content)
-        kept.append(path)
-    # Even where a file was there: whoever put it there may not have come so far.
-    for place in {folder.parent, folder, *(path.parent for path in kept)}:
-        fsync_directory(place)
-    return kept
+        stored.append(path)
+    # Even if a file existed before: its writer may not have flushed it yet.
+    for subfolder in {folder.parent, folder, *(path.parent for path in stored)}:
+        fsync_directory(subfolder)
+    return stored

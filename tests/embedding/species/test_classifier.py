@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
-from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier, check_names
+from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier, check_species_names
 from support.tiny_router import color_classifier
 
 
@@ -21,7 +21,7 @@ def poles(slope: float, temperature: float = 1.0) -> SpeciesClassifier:
         bias=np.zeros(2),
         temperature=temperature,
         space_id="s",
-        fitted_on={},
+        training_counts={},
         held_out=HeldOutAccuracy(1.0, ((1, 0, 0), (0, 1, 0))),
     )
 
@@ -101,10 +101,10 @@ def test_rejects_invalid_classifier(changed: dict):
 
 
 def test_check_names_accepts_valid_and_rejects_invalid():
-    check_names(("cat", "long-haired_cat", "кошка"))
+    check_species_names(("cat", "long-haired_cat", "кошка"))
     for wrong in ((), ("cat",), ("cat", "cat"), ("cat", ""), ("cat", "a b"), ("cat", "a/b")):
         with pytest.raises(ValueError, match="species"):
-            check_names(wrong)
+            check_species_names(wrong)
 
 
 @given(
@@ -121,7 +121,7 @@ def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: floa
         bias=table[:, 3],
         temperature=temperature,
         space_id="s",
-        fitted_on={"a": {"identities": 2, "photos": 5}},
+        training_counts={"a": {"identities": 2, "photos": 5}},
         held_out=HeldOutAccuracy(0.5, ((0,) * (len(rows) + 1),) * len(rows)),
         min_probability=0.75,
     )
@@ -134,5 +134,5 @@ def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: floa
 
 def test_held_out_shares_weight_species_equally():
     held_out = HeldOutAccuracy(0.0, ((6, 2, 2), (0, 50, 50)))  # cats: .2 wrong, .2 unsure; dogs: 0, .5
-    assert held_out.misrouted == pytest.approx(0.1)
-    assert held_out.unsure == pytest.approx(0.35)
+    assert held_out.misrouted_rate == pytest.approx(0.1)
+    assert held_out.unsure_rate == pytest.approx(0.35)

@@ -21,7 +21,7 @@ from familiar.loading.augment.settings import (
     CIRCLE_AUGMENTATION,
     MAX_BLUR_KERNEL_PX,
     MAX_HOLES,
-    NOTHING,
+    NO_AUGMENTATION,
     RANGES,
     Augmentation,
 )
@@ -70,7 +70,7 @@ def draws(settings: Augmentation, count: int) -> list[Change]:
 def test_empty_change_returns_the_same_crop() -> None:
     picture = noise()
     assert apply_change(picture, Change()) is picture
-    assert augment(picture, NOTHING, photo_generator(0, 0, 0)) is picture
+    assert augment(picture, NO_AUGMENTATION, photo_generator(0, 0, 0)) is picture
 
 
 def test_each_field_applies_its_operation() -> None:
@@ -157,7 +157,7 @@ def test_operations_occur_independently_at_their_probability(published: Augmenta
 def test_one_operation_does_not_change_draws_for_another() -> None:
     combined_draws = draws(ALL, 20)
     for name in PROBABILITIES:
-        single_draws = draws(replace(NOTHING, **{name: 1.0}), 20)
+        single_draws = draws(replace(NO_AUGMENTATION, **{name: 1.0}), 20)
         field = next(
             field.name
             for field in fields(Change)
@@ -242,7 +242,7 @@ def test_boxes_stay_inside_with_area_and_ratio_in_range(
     area: float, other_area: float, ratio: float, other_ratio: float, photo: int
 ) -> None:
     settings = replace(
-        NOTHING,
+        NO_AUGMENTATION,
         erase_p=1.0,
         erase_area_min=min(area, other_area),
         erase_area_max=max(area, other_area),
@@ -272,7 +272,9 @@ def test_shadows_enter_from_every_edge_and_keep_light() -> None:
 
 
 def test_circle_augmentation_matches_coursework() -> None:
-    changed = {name: value for name, value in asdict(CIRCLE_AUGMENTATION).items() if value != getattr(NOTHING, name)}
+    changed = {
+        name: value for name, value in asdict(CIRCLE_AUGMENTATION).items() if value != getattr(NO_AUGMENTATION, name)
+    }
     assert changed == {
         "crop_p": 1.0, "flip_p": 0.3, "jitter_p": 1.0, "brightness": 0.2, "contrast": 0.2, "saturation": 0.1,
         "hue": 0.05, "gray_p": 0.1, "blur_p": 1.0, "blur_kernel_max": 3, "blur_sigma_min": 0.1,
@@ -321,7 +323,7 @@ def test_every_setting_has_a_range_check() -> None:
         *((name, value) for name in PROBABILITIES for value in (-0.1, 1.1, float("nan"))),
         *((name, low - 1) for name, (low, _) in RANGES.items()),
         *((name, high + 1) for name, (_, high) in RANGES.items()),
-        *((name, float("nan")) for name in RANGES if isinstance(getattr(NOTHING, name), float)),
+        *((name, float("nan")) for name in RANGES if isinstance(getattr(NO_AUGMENTATION, name), float)),
         ("translate", 1.0),
         ("hue", 0.51),
         ("blur_kernel_min", 4),
@@ -353,7 +355,8 @@ def extreme(side: int) -> Augmentation:
     """Everything at once, at the lower (0) or the upper (1) end of every range."""
     ends = {name: ends[side] for name, ends in RANGES.items()}
     whole = {
-        name: int(value) if isinstance(getattr(NOTHING, name), int) else float(value) for name, value in ends.items()
+        name: int(value) if isinstance(getattr(NO_AUGMENTATION, name), int) else float(value)
+        for name, value in ends.items()
     }
     return replace(ALL, **whole)
 

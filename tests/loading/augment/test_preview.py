@@ -22,7 +22,7 @@ from familiar.loading.augment.preview import (
     augmentation_sheet,
     operation_rows,
 )
-from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NOTHING, Augmentation
+from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION, Augmentation
 
 
 def photo(side: int = 64, seed: int = 0) -> np.ndarray:
@@ -37,8 +37,8 @@ def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.nd
 
 
 def test_rows_list_enabled_operations() -> None:
-    assert operation_rows(NOTHING) == []
-    assert [row.name for row in operation_rows(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
+    assert operation_rows(NO_AUGMENTATION) == []
+    assert [row.name for row in operation_rows(replace(NO_AUGMENTATION, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
     pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
     assert [row.name for row in operation_rows(Augmentation())] == pets
@@ -71,7 +71,7 @@ def test_row_strength_increases_from_left_to_right() -> None:
 
 @pytest.mark.parametrize("photos", [1, 2])
 def test_sheet_contains_every_tile_caption_and_variant(photos: int) -> None:
-    settings = replace(NOTHING, flip_p=0.5, rotate_p=0.5)
+    settings = replace(NO_AUGMENTATION, flip_p=0.5, rotate_p=0.5)
     pictures = [photo(TILE_PX, seed) for seed in range(photos)]
     sheet = augmentation_sheet(pictures, settings)
     rows = 3 + VARIANT_ROWS

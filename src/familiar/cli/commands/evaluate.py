@@ -32,8 +32,8 @@ SAMPLED = ("balanced", "natural")
     default="all",
     show_default=True,
     metavar="FILE|all|balanced[:N]|natural[:N]",
-    help="Pairs for verification: those of an LFW pairs file, all, or N sampled (default 50,000), balanced or in their "
-    "natural ratio.",
+    help="Pairs for verification: those of an LFW pairs file, all, or N sampled (default 50,000), balanced or in the "
+    "data's ratio of same to different.",
 )
 @click.option(
     "--leaks",
@@ -143,12 +143,12 @@ def _options(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple
 
 
 def _compare(files: tuple[Path, Path], as_json: bool) -> None:
-    from familiar.evaluation.comparison import compare, summary
+    from familiar.evaluation.comparison import compare, summarize
     from familiar.evaluation.results import read_results
 
     first, second = (read_results(file) for file in files)
     differences = compare(first, second)
-    conclusion = summary(differences, (f"A ({files[0]})", f"B ({files[1]})"))
+    conclusion = summarize(differences, (f"A ({files[0]})", f"B ({files[1]})"))
     if as_json:
         rows = [vars(difference) | {"better": difference.better} for difference in differences]
         print_json({"first": files[0], "second": files[1], "differences": rows, "summary": conclusion})
@@ -203,7 +203,7 @@ def _warn(results: dict[str, Any]) -> None:
     list_skipped(data["skipped"])
     if seen := data["identities_seen_in_training"]:
         note(f"warning: {seen} of these identities were trained on; the metrics are too optimistic")
-    if chosen_by := data["identities_validated_on"]:
+    if chosen_by := data["identities_seen_in_validation"]:
         note(f"warning: the epoch and the thresholds were chosen on {chosen_by} of these identities")
     if leaks and (across := len(leaks["across_splits"])):
         note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")

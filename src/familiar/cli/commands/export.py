@@ -75,8 +75,8 @@ def export(
     """Export a training run as one bundle file.
 
     The file is self-contained ONNX. It is compared with the trained network on validation photos, and is not
-    written if it loses too much.
-    float16 takes half the bytes of float32, int8-weights a quarter; mixed and int8 compute in 8 bits too.
+    written if it loses too much accuracy (--max-auc-drop, --max-recall-drop). float16 takes half the bytes of float32,
+    int8-weights a quarter; mixed and int8 also compute in 8 bits.
 
     \b
     Example:

@@ -12,8 +12,8 @@ from familiar.core.cpu import available_cores
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.datasets.duplicates import Alike
-    from familiar.datasets.inspection import Inspection, Spread
+    from familiar.datasets.duplicates import DuplicateGroup
+    from familiar.datasets.inspection import Inspection, MinMedianMax
 
 BAR = 40  # characters
 IDENTITIES_SHOWN = 3  # with the most photos, and with the fewest
@@ -78,7 +78,8 @@ def _lines(inspection: "Inspection") -> Iterable[str]:
     from familiar.datasets.inspection import photo_name
 
     table = inspection.table
-    yield (f"{len(table)} photos of {len(table.names)} identities, {inspection.single} of them with one photo only")
+    single = inspection.single_photo_identities
+    yield f"{len(table)} photos of {len(table.names)} identities, {single} of them with one photo only"
     yield from _photos_per_identity(inspection)
     yield ""
     yield f"{'':26}{'smallest':>10}{'median':>10}{'largest':>10}"
@@ -90,7 +91,7 @@ def _lines(inspection: "Inspection") -> Iterable[str]:
     yield ""
     yield f"stored as: {_counted(inspection.stored_as)}"
     yield f"sizes, px: {_counted(dict(list(inspection.common_sizes.items())[:4]))}"
-    yield f"gray pixels only: {inspection.colorless:,}"
+    yield f"gray pixels only: {inspection.grayscale:,}"
     yield ""
     yield from _duplicates(inspection)
     yield ""
@@ -111,13 +112,13 @@ def _photos_per_identity(inspection: "Inspection") -> Iterable[str]:
         photos = f"{each.low}" if each.low == each.high else f"{each.low} to {each.high}"
         bar = "#" * -(-BAR * each.identities // most)  # rounded up, so that no bin is without a bar
         yield f"{photos:>14} {each.identities:>7,} {bar}".rstrip()
-    rows = inspection.largest_first
+    rows = inspection.identities_by_size
     for title, extreme in (("most", rows[:IDENTITIES_SHOWN]), ("fewest", rows[: -IDENTITIES_SHOWN - 1 : -1])):
         for name, count in extreme:
             yield f"{title:>14} {count:>7,} {printable(name)}"
 
 
-def _spread(name: str, values: "Spread") -> str:
+def _spread(name: str, values: "MinMedianMax") -> str:
     low, median, high = values
     return f"{name:26}{low:>10,}{median:>10,g}{high:>10,}"
 
@@ -127,13 +128,13 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def _duplicates(inspection: "Inspection") -> Iterable[str]:
-    from familiar.datasets.inspection import KINDS
+    from familiar.datasets.inspection import DUPLICATE_KINDS
 
-    groups_by_kind = {kind: inspection.groups(kind) for kind in KINDS}
+    groups_by_kind = {kind: inspection.duplicates_of_kind(kind) for kind in DUPLICATE_KINDS}
     yield f"{'duplicates':38}{'groups':>10}{'photos':>10}"
     for kind, groups in groups_by_kind.items():
         photos = sum(len(duplicates.rows) for duplicates in groups)
-        yield f"  {KINDS[kind]:36}{len(groups):>10,}{photos:>10,}"
+        yield f"  {DUPLICATE_KINDS[kind]:36}{len(groups):>10,}{photos:>10,}"
     across = [duplicates for kind, groups in groups_by_kind.items() if kind.across for duplicates in groups]
     if across:
         yield "probably labeled wrongly:"
@@ -143,7 +144,7 @@ def _duplicates(inspection: "Inspection") -> Iterable[str]:
             yield f"  ... and {len(across) - GROUPS_SHOWN:,} more: see --output or --json"
 
 
-def _duplicate_group(inspection: "Inspection", duplicates: "Alike") -> Iterable[str]:
+def _duplicate_group(inspection: "Inspection", duplicates: "DuplicateGroup") -> Iterable[str]:
     from familiar.datasets.inspection import photo_name
 
     first, *others = duplicates.rows[:PHOTOS_SHOWN]

@@ -125,7 +125,7 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
 
     cats = [source.photos(cat) for cat in range(min(ALBUM_CATS, source.identities))]
     (output / "album").mkdir()
-    shuffled = [cat[index] for index in range(source.photos_each - 1) for cat in cats]
+    shuffled = [cat[index] for index in range(source.photos_per_identity - 1) for cat in cats]
     paths = [
         save_photo(photo.draw(), output / "album" / f"{number:02}.png") for number, photo in enumerate(shuffled, 1)
     ]

@@ -28,14 +28,20 @@ from familiar.core.errors import FamiliarError
     help="A folder from which photos may be shown and enrolled; may be repeated (default: the folders of the enrolled "
     "photos).",
 )
-@click.option("--report", type=FILE, help="Output folder of `familiar evaluate` to show.")
+@click.option("--report", type=FILE, help="Output folder of `familiar evaluate`, shown on the model page.")
 @click.option(
     "--address", default="127.0.0.1", show_default=True, help="Bind address; a non-loopback address requires a token."
 )
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port; 0 picks a free one."
 )
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Additional allowed Host header; may be repeated.")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another host name that browsers may use (allowed Host header); may be repeated.",
+)
 @click.option(
     "--token-file",
     type=FILE,
@@ -61,9 +67,9 @@ def serve(
 ) -> None:
     """Serve a gallery as web pages and an HTTP API.
 
-    The pages add photos, name, merge and split identities, ask review questions, search and compare; the API is under
-    /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after everything
-    that was acknowledged is written.
+    On the pages you add photos, name, merge and split identities, answer review questions, search and compare; the API
+    is under /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after
+    all accepted changes are saved.
 
     \b
     Example:

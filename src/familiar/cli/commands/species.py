@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     "bundles",
     multiple=True,
     metavar="SPECIES=MODEL",
-    help="The bundle that embeds a species; photos of a species without one are skipped.",
+    help="Bundle for photos of a species; may be repeated. Photos of a species without a bundle are skipped.",
 )
 @click.option("--output", "-o", required=True, type=FILE, help="The router to write, a .json file.")
 @click.option(
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     type=click.FloatRange(0, 1),
     default=0.9,
     show_default=True,
-    help="Skip photos whose most probable species is less probable than this.",
+    help="Skip a photo if its species is less certain than this.",
 )
 @click.option("--max-identities", type=click.IntRange(min=2), help="Maximum number of identities per species.")
 @click.option("--max-photos", type=click.IntRange(min=1), help="Maximum number of photos per identity.")
@@ -48,9 +48,9 @@ def species(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Train a router by species.
+    """Train a router that picks the bundle by species.
 
-    A router sends each photo to the bundle of its species. Fits a small species classifier on the embeddings of
+    This command trains a small species classifier on the embeddings of
     --model (any bundle), and writes it to a file together with
     the paths of the bundles. `embed` and `verify` take that file as their --model.
 
@@ -112,14 +112,14 @@ def species(
 
 def _sources(data: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Collect the data of each species, which may be given several times."""
-    from familiar.embedding.species.classifier import check_names
+    from familiar.embedding.species.classifier import check_species_names
 
     sources: dict[str, tuple[str, ...]] = {}
     for text in data:
         name, source = _assignment(text, "DATA")
         sources[name] = (*sources.get(name, ()), source)
     try:
-        check_names(tuple(sources))
+        check_species_names(tuple(sources))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="DATA") from error
     return sources
@@ -146,14 +146,14 @@ def _assignment(text: str, hint: str) -> tuple[str, str]:
 def _summary(classifier: "SpeciesClassifier") -> dict[str, Any]:
     held_out = classifier.held_out
     return {
-        "fitted_on": classifier.fitted_on,
+        "fitted_on": classifier.training_counts,
         "space_id": classifier.space_id,
         "temperature": classifier.temperature,
         "min_probability": classifier.min_probability,
         "held_out": {
             "accuracy": held_out.accuracy,
-            "misrouted": held_out.misrouted,
-            "unsure": held_out.unsure,
+            "misrouted": held_out.misrouted_rate,
+            "unsure": held_out.unsure_rate,
             "confusion": {
                 name: dict(zip((*classifier.names, "unsure"), row, strict=True))
                 for name, row in zip(classifier.names, held_out.confusion, strict=True)
@@ -164,13 +164,13 @@ def _summary(classifier: "SpeciesClassifier") -> dict[str, Any]:
 
 def _lines(classifier: "SpeciesClassifier") -> Iterable[str]:
     held_out = classifier.held_out
-    for name, counts in classifier.fitted_on.items():
+    for name, counts in classifier.training_counts.items():
         yield f"{name}: {counts['photos']:,} photos of {counts['identities']:,} identities"
     yield ""
     yield "on held-out identities, all species weighted equally:"
     yield f"  most probable species right           {held_out.accuracy:8.2%}"
-    yield f"  sent to a wrong bundle              {held_out.misrouted:8.2%}"
-    yield f"  unsure (none reaches {classifier.min_probability:g})".ljust(38) + f"{held_out.unsure:8.2%}"
+    yield f"  sent to a wrong bundle              {held_out.misrouted_rate:8.2%}"
+    yield f"  unsure (none reaches {classifier.min_probability:g})".ljust(38) + f"{held_out.unsure_rate:8.2%}"
     yield ""
     columns = (*classifier.names, "unsure")
     width = max(map(len, (*columns, "photos of"))) + 2

@@ -34,7 +34,9 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 @limit_options
 @click.option("--resume", is_flag=True, help="Resume the interrupted run in the run folder.")
 @click.option(
-    "--workers", type=click.IntRange(0), help="Number of processes that load photos (default on a CPU: none)."
+    "--workers",
+    type=click.IntRange(0),
+    help="Number of processes that load photos (default: 0 on a CPU, up to 8 on a GPU).",
 )
 @click.option(
     "--cache",
@@ -71,7 +73,7 @@ def train(
 ) -> None:
     """Train an embedding model and export it.
 
-    Trains a network by a recipe, then exports it as one bundle file.
+    Trains a network by a recipe, and exports it to model.onnx in the run folder.
 
     \b
     Example:

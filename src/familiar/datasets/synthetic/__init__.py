@@ -78,17 +78,19 @@ class SyntheticPhoto:
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """A set of drawn photos: `identities` pets of one species, `photos_each` photos of each."""
+    """A set of drawn photos: `identities` pets of one species, `photos_per_identity` photos of each."""
 
     species: Species
     identities: int
-    photos_each: int
+    photos_per_identity: int
     seed: int = 0
     difficulty: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.identities < 1 or self.photos_each < 1:
-            raise ValueError(f"needs at least one identity and one photo, got {self.identities}x{self.photos_each}")
+        if self.identities < 1 or self.photos_per_identity < 1:
+            raise ValueError(
+                f"needs at least one identity and one photo, got {self.identities}x{self.photos_per_identity}"
+            )
         SyntheticPhoto(self.species, 0, 0, self.seed, self.difficulty)
 
     @staticmethod
@@ -99,7 +101,7 @@ class SyntheticSource:
             BadDataset: the text has another form, or a value is out of its range.
 
         >>> SyntheticSource.parse("synthetic:dogs:500x4:difficulty=0.7")
-        SyntheticSource(species='dogs', identities=500, photos_each=4, seed=0, difficulty=0.7)
+        SyntheticSource(species='dogs', identities=500, photos_per_identity=4, seed=0, difficulty=0.7)
         """
         species, _, rest = text.removeprefix(PREFIX).partition(":")
         counts, *options = rest.split(":")
@@ -117,7 +119,9 @@ class SyntheticSource:
 
     def __str__(self) -> str:
         """Format the source as `parse` reads it."""
-        return f"{PREFIX}{self.species}:{self.identities}x{self.photos_each}{_options(self.seed, self.difficulty)}"
+        return (
+            f"{PREFIX}{self.species}:{self.identities}x{self.photos_per_identity}{_options(self.seed, self.difficulty)}"
+        )
 
     def photos(self, identity: int) -> tuple[SyntheticPhoto, ...]:
         """List the photos of one identity.
@@ -129,7 +133,7 @@ class SyntheticSource:
             raise IndexError(f"{self} has no identity {identity}")
         return tuple(
             SyntheticPhoto(self.species, identity, index, self.seed, self.difficulty)
-            for index in range(self.photos_each)
+            for index in range(self.photos_per_identity)
         )
 
 

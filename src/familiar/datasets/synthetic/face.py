@@ -62,7 +62,7 @@ def render_face(seed: int, species: Species, identity: int, difficulty: float, s
 
 
 def _fur_texture(pet: Traits, canvas: Canvas) -> Plane:
-    """Blend two of the shared fur textures, picked by the identity's numbers."""
+    """Blend two of the shared fur textures, selected by the pet's traits."""
     first, second = pet.patch_field[0, :2]
     textures = canvas.fur_textures
     first_index = int(abs(float(first)) * 1000) % len(textures)

@@ -55,7 +55,7 @@ class Shot:
 
 
 def random_shot(rng: np.random.Generator, difficulty: float) -> Shot:
-    """Draw pose, expression, light and camera of one photo; all vary more with `difficulty`."""
+    """Draw a random pose, expression, light and camera for one photo; higher `difficulty` gives more variation."""
     strength = 0.25 + 0.75 * difficulty
     light_angle, light_strength = rng.uniform(0, 2 * math.pi), rng.uniform(0.2, 1.0) * strength
     roll, yaw, pitch, shift_x, shift_y, exposure, contrast, warmth = rng.uniform(-1, 1, 8)

@@ -28,15 +28,15 @@ class HeldOutAccuracy:
     confusion: tuple[tuple[int, ...], ...]
 
     @property
-    def unsure(self) -> float:
+    def unsure_rate(self) -> float:
         """Share of unsure photos, in [0, 1]; all species have equal weight."""
         return float(np.mean([counts[-1] / sum(counts) for counts in self.confusion]))
 
     @property
-    def misrouted(self) -> float:
+    def misrouted_rate(self) -> float:
         """Share of photos classified as another species, in [0, 1]; all species have equal weight."""
         correct = np.mean([counts[species] / sum(counts) for species, counts in enumerate(self.confusion)])
-        return float(1 - correct - self.unsure)
+        return float(1 - correct - self.unsure_rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,12 @@ class SpeciesClassifier:
     bias: Float64[np.ndarray, " k"]
     temperature: float
     space_id: str
-    fitted_on: Mapping[str, Mapping[str, int]]
+    training_counts: Mapping[str, Mapping[str, int]]
     held_out: HeldOutAccuracy
     min_probability: float = MIN_PROBABILITY
 
     def __post_init__(self) -> None:
-        check_names(self.names)
+        check_species_names(self.names)
         count = len(self.names)
         if self.weights.ndim != 2 or 0 in self.weights.shape or len(self.weights) != count:
             raise ValueError(f"weights for {count} species must have the shape ({count}, d), got {self.weights.shape}")
@@ -121,7 +121,7 @@ class SpeciesClassifier:
             "bias": self.bias.tolist(),
             "temperature": self.temperature,
             "space_id": self.space_id,
-            "training_counts": {name: dict(counts) for name, counts in self.fitted_on.items()},
+            "training_counts": {name: dict(counts) for name, counts in self.training_counts.items()},
             "held_out": asdict(self.held_out),
             "min_probability": self.min_probability,
         }
@@ -139,13 +139,13 @@ class SpeciesClassifier:
             names=tuple(fields.pop("names")),
             weights=np.array(fields.pop("weights"), np.float64),
             bias=np.array(fields.pop("bias"), np.float64),
-            fitted_on=fields.pop("training_counts"),
+            training_counts=fields.pop("training_counts"),
             held_out=HeldOutAccuracy(held_out["accuracy"], tuple(map(tuple, held_out["confusion"]))),
             **fields,
         )
 
 
-def check_names(names: tuple[str, ...]) -> None:
+def check_species_names(names: tuple[str, ...]) -> None:
     """Raise ValueError unless these are two or more distinct names of letters, digits, `-` and `_`."""
     if len(names) < 2:
         raise ValueError(f"at least two species are needed, got {len(names)}")

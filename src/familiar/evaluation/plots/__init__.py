@@ -1,1 +1,1 @@
-"""Pictures of an evaluation: charts for a light and a dark page, and photos side by side."""
+"""Charts and contact sheets of the report."""

@@ -1,4 +1,4 @@
-"""Bars: what degradations cost, how each slice fares, how many photos the identities have."""
+"""Bar charts: metrics lost to corruptions, metrics by slice, photos per identity; and the sweeps of corruptions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,32 +17,40 @@ _ROW_IN, _AXIS_IN, _LETTER_IN = 0.34, 0.8, 0.085
 
 
 def share_bars(rows: Sequence[tuple[str, float, Interval]], label: str, reference: float | None = None) -> Chart:
-    """A bar a row, the first on top, with its interval; `reference` is a line across them."""
+    """Draw one horizontal bar per row, the first on top.
+
+    Args:
+        rows: name, value as a share, and its interval if there is one.
+        label: of the value axis.
+        reference: value of a vertical line across the bars.
+    """
     values = [value for _, value, _ in rows]
 
     def draw(axes: Axes, theme: Theme) -> None:
-        at = np.arange(len(rows))
-        axes.barh(at, values, color=theme.accent, height=0.62)
-        for place, (_, _, interval) in zip(at.tolist(), rows, strict=True):
+        positions = np.arange(len(rows))
+        axes.barh(positions, values, color=theme.accent, height=0.62)
+        for position, (_, _, interval) in zip(positions.tolist(), rows, strict=True):
             if interval is not None:
-                axes.plot(list(interval), [place, place], color=theme.ink, linewidth=1.6, marker="|", markersize=7)
+                axes.plot(
+                    list(interval), [position, position], color=theme.ink, linewidth=1.6, marker="|", markersize=7
+                )
         if reference is not None:
             axes.axvline(reference, color=theme.muted, linewidth=1.3, linestyle="--")
         if min([*values, 0.0]) < 0:
             axes.axvline(0, color=theme.muted, linewidth=0.8)
-        axes.set_yticks(at, [shortened(name) for name, _, _ in rows])
+        axes.set_yticks(positions, [chart_label(name) for name, _, _ in rows])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 
-    letters = max((len(shortened(name)) for name, _, _ in rows), default=0)
+    letters = max((len(chart_label(name)) for name, _, _ in rows), default=0)
     return chart(draw, height_in=_AXIS_IN + _ROW_IN * max(2, len(rows)), left_in=0.3 + _LETTER_IN * letters)
 
 
 def sweep_chart(sweeps: Mapping[str, Sequence[Mapping[str, float]]], units: Mapping[str, str], clean: float) -> Chart:
-    """A panel for each degradation: recall@1 over its severity, and a line at that of the `clean` photos."""
+    """Draw a panel for each corruption: recall@1 over its severity, and a line at that of the `clean` photos."""
 
     def panel(name: str, points: Sequence[Mapping[str, float]]) -> Draw:
         def draw(axes: Axes, theme: Theme) -> None:
@@ -55,7 +63,7 @@ def sweep_chart(sweeps: Mapping[str, Sequence[Mapping[str, float]]], units: Mapp
                 markersize=4,
                 linewidth=2,
             )
-            axes.set_title(shortened(name.replace("_", " ")), pad=4)
+            axes.set_title(chart_label(name.replace("_", " ")), pad=4)
             axes.set_ylim(-0.02, 1.04)
             axes.set_xlabel(units.get(name, "").partition(",")[0] or "severity")
             axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -69,36 +77,36 @@ def sweep_chart(sweeps: Mapping[str, Sequence[Mapping[str, float]]], units: Mapp
 
 
 def sizes_chart(photos_per_identity: Int[np.ndarray, " identities"]) -> Chart:
-    """How many identities have how many photos: a bar a range, each with its number."""
+    """Draw a histogram of the photos per identity: a bar for each range, labeled with its count."""
     bins = histogram(photos_per_identity)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        at = np.arange(len(bins))
-        axes.barh(at, [one.identities for one in bins], color=theme.accent, height=0.62)
-        for place, one in zip(at.tolist(), bins, strict=True):
+        positions = np.arange(len(bins))
+        axes.barh(positions, [bin_.identities for bin_ in bins], color=theme.accent, height=0.62)
+        for position, bin_ in zip(positions.tolist(), bins, strict=True):
             axes.annotate(
-                f"{one.identities:,}",
-                (one.identities, place),
+                f"{bin_.identities:,}",
+                (bin_.identities, position),
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",
                 color=theme.ink,
                 fontsize=TEXT_PT - 1,
             )
-        ranges = [f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}" for one in bins]
-        axes.set_yticks(at, ranges)
+        ranges = [f"{bin_.low}" if bin_.low == bin_.high else f"{bin_.low} to {bin_.high}" for bin_ in bins]
+        axes.set_yticks(positions, ranges)
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.grid(visible=False)
         axes.set_xticks([])
         axes.set_xlabel("identities")
-        axes.set_ylabel("photos of an identity")
+        axes.set_ylabel("photos per identity")
 
     return chart(draw, height_in=0.7 + 0.29 * max(4, len(bins)), left_in=1.25, bottom_in=0.35)
 
 
-def shortened(name: str) -> str:
-    """A name as a chart can hold it: short, and without what its font lacks or would take for mathematics."""
-    shown = printable(name).replace("$", r"\$")
-    shown = "".join(letter if ord(letter) < 0x250 else "?" for letter in shown)
-    return shown if len(shown) <= _NAME_LETTERS else f"{shown[: _NAME_LETTERS - 1]}…"
+def chart_label(name: str) -> str:
+    """Shorten a name for a chart, and replace what its font lacks or would typeset as mathematics."""
+    text = printable(name).replace("$", r"\$")
+    text = "".join(letter if ord(letter) < 0x250 else "?" for letter in text)
+    return text if len(text) <= _NAME_LETTERS else f"{text[: _NAME_LETTERS - 1]}…"

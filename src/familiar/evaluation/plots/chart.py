@@ -1,4 +1,4 @@
-"""A chart in two dresses, for a light and a dark page. Drawn without pyplot: no window, no global state."""
+"""Draw a chart in two themes, light and dark. Without pyplot: no window, no global state."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ _DPI = 180
 
 @dataclass(frozen=True)
 class Theme:
-    """Colors of one dress. `series` tells lines or identities apart."""
+    """Colors of a theme. `series`: the colors of lines or identities."""
 
     paper: str
     ink: str
@@ -28,7 +28,7 @@ class Theme:
     series: tuple[str, ...]
 
 
-# The series are Okabe and Ito's colors ("Color Universal Design", 2008), which the color-blind tell apart.
+# The series are Okabe and Ito's colors ("Color Universal Design", 2008), which color-blind readers can distinguish.
 _SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = Theme("#ffffff", "#1d232c", "#5a6573", "#dde1e7", "#0b7d5b", "#c23a2b", "#2563a8", _SERIES)
 DARK = Theme("#1b1f26", "#e8ebf0", "#a3adba", "#363d48", "#45c79a", "#ff8577", "#7db7f0", _SERIES)
@@ -38,7 +38,7 @@ Draw = Callable[[Axes, Theme], None]
 
 @dataclass(frozen=True)
 class Chart:
-    """PNG bytes of both dresses, and the size in pixels that they share."""
+    """The PNG bytes of a chart in both themes, and their size in pixels (width, height)."""
 
     light: bytes
     dark: bytes
@@ -54,34 +54,46 @@ def chart(
     top_in: float = 0.16,
     gap_in: tuple[float, float] = (0.0, 0.0),
 ) -> Chart:
-    """One panel for each of `draw`, row by row, in a picture of this height.
+    """Draw a chart of one or more panels in both themes.
 
-    Margins are given, not found by trial: charts side by side line up, and drawing takes half the time. `gap_in`:
-    between columns, between rows.
+    Margins are fixed rather than fitted to the labels: charts side by side line up, and drawing takes half the time.
+
+    Args:
+        draw: one function per panel, row by row.
+        columns: number of panels in a row.
+        height_in: of the whole chart; the width is `WIDTH_IN`.
+        left_in, bottom_in, top_in: margins.
+        gap_in: between columns, between rows.
     """
     rows = -(-len(draw) // columns)
-    wide = (WIDTH_IN - left_in - RIGHT_IN - (columns - 1) * gap_in[0]) / columns
-    high = (height_in - bottom_in - top_in - (rows - 1) * gap_in[1]) / rows
+    panel_width_in = (WIDTH_IN - left_in - RIGHT_IN - (columns - 1) * gap_in[0]) / columns
+    panel_height_in = (height_in - bottom_in - top_in - (rows - 1) * gap_in[1]) / rows
 
     def png_in(theme: Theme) -> bytes:
         figure = Figure(figsize=(WIDTH_IN, height_in), facecolor=theme.paper)
-        for place, panel in enumerate(draw):
-            row, column = divmod(place, columns)
-            left = left_in + column * (wide + gap_in[0])
-            bottom = bottom_in + (rows - 1 - row) * (high + gap_in[1])
-            shares = (left / WIDTH_IN, bottom / height_in, wide / WIDTH_IN, high / height_in)
-            axes = figure.add_axes(shares)
-            _dress(axes, theme)
+        for index, panel in enumerate(draw):
+            row, column = divmod(index, columns)
+            panel_left_in = left_in + column * (panel_width_in + gap_in[0])
+            panel_bottom_in = bottom_in + (rows - 1 - row) * (panel_height_in + gap_in[1])
+            axes = figure.add_axes(
+                (
+                    panel_left_in / WIDTH_IN,
+                    panel_bottom_in / height_in,
+                    panel_width_in / WIDTH_IN,
+                    panel_height_in / height_in,
+                )
+            )
+            _apply_theme(axes, theme)
             panel(axes, theme)
         return png(figure)
 
     light, dark = png_in(LIGHT), png_in(DARK)
-    width_px, height_px = struct.unpack(">II", light[16:24])  # as the PNG's header has them
+    width_px, height_px = struct.unpack(">II", light[16:24])  # from the PNG header
     return Chart(light, dark, (width_px, height_px))
 
 
-def key_below(axes: Axes, theme: Theme, columns: int = 2) -> None:
-    """The key at the foot of the picture, where it hides nothing; the chart's `bottom_in` has room for it."""
+def legend_below(axes: Axes, theme: Theme, columns: int = 2) -> None:
+    """Draw the legend below the axes, where it hides nothing; the chart's `bottom_in` must leave room for it."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.legend(
@@ -97,7 +109,7 @@ def key_below(axes: Axes, theme: Theme, columns: int = 2) -> None:
     )
 
 
-def _dress(axes: Axes, theme: Theme) -> None:
+def _apply_theme(axes: Axes, theme: Theme) -> None:
     axes.set_facecolor(theme.paper)
     axes.tick_params(colors=theme.muted, labelsize=TEXT_PT - 1, which="both", length=3)
     axes.xaxis.label.set(color=theme.ink, fontsize=TEXT_PT)
@@ -110,7 +122,7 @@ def _dress(axes: Axes, theme: Theme) -> None:
 
 
 def png(figure: Figure, dpi: int = _DPI) -> bytes:
-    """The figure as the bytes of a PNG file."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=dpi)
-    return picture.getvalue()
+    """Render a figure as the bytes of a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()

@@ -1,4 +1,4 @@
-"""Embeddings laid out on a plane, so that the eye sees which identities lie apart."""
+"""Map of the embeddings: a 2-D projection that shows which identities are separated."""
 
 from collections.abc import Sequence
 
@@ -10,32 +10,35 @@ from sklearn.manifold import TSNE
 
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart
 
-MOST_PHOTOS = 1000  # some seconds of t-SNE
-MOST_OF_ONE = 30  # or one of hundreds of photos would fill the map
-MOST_NAMED = 18  # identities told apart: six colors, three marks
-FEWEST_FOR_TSNE = 50
-_MARKS = "o^s"
+MAX_PHOTOS = 1000  # t-SNE takes some seconds
+MAX_PHOTOS_PER_IDENTITY = 30  # an identity of hundreds of photos would fill the map
+MAX_LABELED_IDENTITIES = 18  # six colors times three markers
+MIN_PHOTOS_FOR_TSNE = 50
+_MARKERS = "o^s"
 
 
-def mapped_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
-    """Rows of whole identities, of each at most `MOST_OF_ONE`: those with the most photos, up to `MOST_PHOTOS`."""
+def sample_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
+    """Select rows of the identities with the most photos, up to `MAX_PHOTOS`.
+
+    Of each identity at most `MAX_PHOTOS_PER_IDENTITY` photos are drawn by `seed`.
+    """
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     photos = np.bincount(labels)
-    place = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)
-    kept = order[place < MOST_OF_ONE]
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)  # within the identity
+    limited = order[rank < MAX_PHOTOS_PER_IDENTITY]
     largest = np.argsort(-photos, kind="stable")
-    shown = np.cumsum(np.minimum(photos[largest], MOST_OF_ONE)) <= MOST_PHOTOS
-    return np.sort(kept[np.isin(labels[kept], largest[shown])])
+    shown = np.cumsum(np.minimum(photos[largest], MAX_PHOTOS_PER_IDENTITY)) <= MAX_PHOTOS
+    return np.sort(limited[np.isin(labels[limited], largest[shown])])
 
 
 def layout(embeddings: Float32[np.ndarray, "n d"], seed: int) -> Float64[np.ndarray, "n 2"]:
-    """Places of unit rows: t-SNE (van der Maaten and Hinton 2008), or for few photos their principal components.
+    """Project unit rows to the plane by t-SNE (van der Maaten and Hinton 2008), few photos by PCA.
 
-    t-SNE keeps neighbors together, which is what identities are about; distances between far groups mean nothing.
-    The same rows and seed give the same places.
+    t-SNE keeps neighbors together, which matters for identities; distances between far clusters mean nothing. The
+    same rows and seed give the same positions.
     """
-    few = len(embeddings) < FEWEST_FOR_TSNE or embeddings.shape[1] < 2
+    few = len(embeddings) < MIN_PHOTOS_FOR_TSNE or embeddings.shape[1] < 2
     if few or np.ptp(embeddings, axis=0).max() == 0:
         return principal_components(embeddings)
     perplexity = min(30.0, (len(embeddings) - 1) / 4)
@@ -44,37 +47,39 @@ def layout(embeddings: Float32[np.ndarray, "n d"], seed: int) -> Float64[np.ndar
 
 
 def principal_components(embeddings: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
-    """The two directions of the greatest spread; zeros where there are fewer."""
+    """Project rows to their first two principal components; zeros for components that do not exist."""
     centered = embeddings.astype(np.float64) - embeddings.astype(np.float64).mean(axis=0)
-    left, spread, _ = np.linalg.svd(centered, full_matrices=False)
-    found = np.zeros((len(embeddings), 2))
-    kept = min(2, len(spread))
-    found[:, :kept] = left[:, :kept] * spread[:kept]
-    return found
+    u, singular_values, _ = np.linalg.svd(centered, full_matrices=False)
+    positions = np.zeros((len(embeddings), 2))
+    components = min(2, len(singular_values))
+    positions[:, :components] = u[:, :components] * singular_values[:components]
+    return positions
 
 
-def named_identities(labels: Int[np.ndarray, " n"]) -> Int64[np.ndarray, " k"]:
-    """The identities with the most photos, those that the map tells apart."""
+def labeled_identities(labels: Int[np.ndarray, " n"]) -> Int64[np.ndarray, " k"]:
+    """Select the identities with the most photos, which the map shows in colors of their own."""
     present, photos = np.unique(labels, return_counts=True)
-    return present[np.argsort(-photos, kind="stable")[:MOST_NAMED]].astype(np.int64)
+    return present[np.argsort(-photos, kind="stable")[:MAX_LABELED_IDENTITIES]].astype(np.int64)
 
 
-def map_chart(places: Float64[np.ndarray, "n 2"], labels: Int[np.ndarray, " n"], named: Sequence[int]) -> Chart:
-    """A mark per photo; each of the `named` identities in its own color and mark, its number, from 1, in the midst."""
+def map_chart(positions: Float64[np.ndarray, "n 2"], labels: Int[np.ndarray, " n"], labeled: Sequence[int]) -> Chart:
+    """Draw a marker per photo.
+
+    Each of the `labeled` identities has its own color and marker, and its number, from 1, at its median position.
+    """
 
     def draw(axes: Axes, theme: Theme) -> None:
-        others = ~np.isin(labels, list(named))
-        axes.scatter(*places[others].T, s=10, color=theme.muted, alpha=0.45, linewidths=0)
-        for place, label in enumerate(named):
-            own = places[labels == label]
-            color = theme.series[place % len(theme.series)]
-            mark = _MARKS[place // len(theme.series) % len(_MARKS)]
-            axes.scatter(*own.T, s=26, color=color, marker=mark, alpha=0.85, linewidths=0)
-        for place, label in enumerate(named):
-            middle = np.median(places[labels == label], axis=0)
+        others = ~np.isin(labels, list(labeled))
+        axes.scatter(*positions[others].T, s=10, color=theme.muted, alpha=0.45, linewidths=0)
+        for index, label in enumerate(labeled):
+            color = theme.series[index % len(theme.series)]
+            marker = _MARKERS[index // len(theme.series) % len(_MARKERS)]
+            axes.scatter(*positions[labels == label].T, s=26, color=color, marker=marker, alpha=0.85, linewidths=0)
+        for index, label in enumerate(labeled):
+            center = np.median(positions[labels == label], axis=0)
             axes.annotate(
-                str(place + 1),
-                (float(middle[0]), float(middle[1])),
+                str(index + 1),
+                (float(center[0]), float(center[1])),
                 ha="center",
                 va="center",
                 color=theme.ink,

@@ -1,43 +1,51 @@
-"""The report of an evaluation: one page that needs no other file, and its pictures as PNG beside it."""
+"""The report of an evaluation: one self-contained HTML page, and its pictures as PNG files."""
 
 from pathlib import Path
 from typing import Any
 
 from familiar.core.files import write_atomically
 from familiar.evaluation.context import EvaluationContext
-from familiar.evaluation.plots.photos import sheet
+from familiar.evaluation.plots.photos import contact_sheet
 from familiar.evaluation.report.charts import draw_charts
-from familiar.evaluation.report.examples import Evidence, gather
+from familiar.evaluation.report.examples import Examples, collect_examples
 from familiar.evaluation.report.page import render
-from familiar.evaluation.report.photos import mistake_sheet, neighbor_sheet
+from familiar.evaluation.report.photos import mistake_tiles, neighbor_tiles
 from familiar.evaluation.verification_pairs import ScoredPairs
 
 
 def write_report(
-    folder: Path, results: dict[str, Any], measured: EvaluationContext, judged: ScoredPairs | None
+    folder: Path, results: dict[str, Any], context: EvaluationContext, scored_pairs: ScoredPairs | None
 ) -> Path:
-    """Write page and pictures into `folder` (made if missing); the path of the page.
+    """Write `report.html` and its pictures.
 
-    `results` is the whole of `eval_results.json`; `judged` None where there were no pairs of both kinds.
+    Args:
+        folder: where to write; created if missing.
+        results: the whole of `eval_results.json`.
+        context: the embedded photos.
+        scored_pairs: None if there are no same pairs or no different ones.
+
+    Returns:
+        The path of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    evidence = gather(measured, results)
-    drawn = draw_charts(results, measured, judged)
-    pictures = {key: one.chart.light for key, one in drawn.items()} | _sheets(evidence)
+    examples = collect_examples(context, results)
+    charts = draw_charts(results, context, scored_pairs)
+    pictures = {key: captioned.chart.light for key, captioned in charts.items()} | _contact_sheets(examples)
     for key, picture in pictures.items():
         write_atomically(folder / f"{key}.png", picture)
-    # A file's name may hold bytes that are no UTF-8; whatever slipped through unescaped must not stop the page.
-    page = render(results, evidence, drawn).encode("utf-8", "backslashreplace")
+    # The name of a file may hold bytes that are not UTF-8; one that was not escaped must not stop the page.
+    page = render(results, examples, charts).encode("utf-8", "backslashreplace")
     write_atomically(folder / "report.html", page)
     return folder / "report.html"
 
 
-def _sheets(evidence: Evidence) -> dict[str, bytes]:
+def _contact_sheets(examples: Examples) -> dict[str, bytes]:
     sheets: dict[str, bytes] = {}
-    if evidence.neighbors is not None:
-        sheets["neighbors"] = sheet(neighbor_sheet(evidence))
-    if evidence.mistakes is not None:
-        for key in ("strangers", "selves"):
-            if len(pairs := getattr(evidence.mistakes, key)):
-                sheets[key] = sheet(mistake_sheet(evidence, pairs))
+    if examples.neighbors is not None:
+        sheets["neighbors"] = contact_sheet(neighbor_tiles(examples))
+    if examples.mistakes is not None:
+        pairs_by_file = {"strangers": examples.mistakes.negatives, "selves": examples.mistakes.positives}
+        for key, pairs in pairs_by_file.items():
+            if len(pairs):
+                sheets[key] = contact_sheet(mistake_tiles(examples, pairs))
     return sheets

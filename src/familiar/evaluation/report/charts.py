@@ -1,4 +1,4 @@
-"""Which charts a report draws, each with its caption."""
+"""The charts of a report and their captions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,146 +16,161 @@ from familiar.evaluation.plots.curves import (
     roc_chart,
     similarity_chart,
 )
-from familiar.evaluation.plots.map import MOST_OF_ONE, layout, map_chart, mapped_rows, named_identities
+from familiar.evaluation.plots.map import (
+    MAX_PHOTOS_PER_IDENTITY,
+    labeled_identities,
+    layout,
+    map_chart,
+    sample_rows,
+)
 from familiar.evaluation.report.examples import identity_name
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 
-SLICES_DRAWN = 16
+MAX_SLICES = 16  # in one chart
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A chart, `alt` for who does not see it, and `caption` for who does. `key`: names by number, of the map."""
+class CaptionedChart:
+    """A chart, its alternative text, its caption, and its legend: the identities of the map by number, from 1."""
 
     chart: Chart
     alt: str
     caption: str
-    key: tuple[str, ...] = ()
+    legend: tuple[str, ...] = ()
 
 
 def draw_charts(
-    results: Mapping[str, Any], measured: EvaluationContext, judged: ScoredPairs | None
-) -> dict[str, Drawn]:
-    """By name; those of suites that were not run, or could not be computed, are not there."""
-    drawn = _verification(results, judged) if judged is not None and results.get("verification") else {}
-    drawn |= _robustness(results.get("robustness") or {})
-    for place, (column, rows) in enumerate(((results.get("slices") or {}).get("columns") or {}).items(), start=1):
-        drawn |= _slices(f"slices_{place}", column, rows, results)
-    drawn["map"] = _map(measured)
-    drawn["sizes"] = Drawn(
-        sizes_chart(measured.table.photos_per_identity),
-        "Bars: how many identities have how many photos",
-        "How many identities have how many photos.",
+    results: Mapping[str, Any], context: EvaluationContext, scored_pairs: ScoredPairs | None
+) -> dict[str, CaptionedChart]:
+    """Draw the charts, by name. Those of suites that were not run, or could not be computed, are left out."""
+    charts = _verification(results, scored_pairs) if scored_pairs is not None and results.get("verification") else {}
+    charts |= _robustness(results.get("robustness") or {})
+    columns = (results.get("slices") or {}).get("columns") or {}
+    for number, (column, rows) in enumerate(columns.items(), start=1):
+        charts |= _slices(f"slices_{number}", column, rows, results)
+    charts["map"] = _map(context)
+    charts["sizes"] = CaptionedChart(
+        sizes_chart(context.table.photos_per_identity),
+        "Histogram: number of identities by number of photos",
+        "Number of identities by their number of photos.",
     )
-    return drawn
+    return charts
 
 
 def side_by_side(markup: Mapping[str, str], *keys: str) -> str:
-    """The charts of these names that were drawn, where there is room beside one another."""
-    shown = "".join(markup[key] for key in keys if key in markup)
-    return f'<div class="charts">{shown}</div>' if shown else ""
+    """Arrange those of the named charts that were drawn, side by side if there is room."""
+    charts = "".join(markup[key] for key in keys if key in markup)
+    return f'<div class="charts">{charts}</div>' if charts else ""
 
 
-def _verification(results: Mapping[str, Any], judged: ScoredPairs) -> dict[str, Drawn]:
-    found, counts = results["verification"], judged.counts
-    thresholds = {name.replace("_", " "): found["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS}
-    drawn = {
-        "similarity": Drawn(
+def _verification(results: Mapping[str, Any], scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
+    metrics, counts = results["verification"], scored_pairs.counts
+    thresholds = {name.replace("_", " "): metrics["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS}
+    charts = {
+        "similarity": CaptionedChart(
             similarity_chart(counts, thresholds),
             "Histogram of the similarities of same and of different pairs, with the thresholds",
-            "How similar pairs of one individual and pairs of strangers (hatched) are: the further the hills stand "
-            "apart, the better. Lines are the bundle's thresholds.",
+            "Similarities of pairs of the same individual and of different individuals (hatched): the less the two "
+            "histograms overlap, the better. Vertical lines are the bundle's thresholds.",
         ),
-        "roc": Drawn(
+        "roc": CaptionedChart(
             roc_chart(counts),
-            f"ROC curve; the area beneath it is {found['auc']:.4f}",
-            "ROC: how many pairs of one individual are accepted, for a given share of strangers accepted. "
+            f"ROC curve; the area under the curve is {metrics['auc']:.4f}",
+            "ROC curve: the share of same pairs accepted (TAR) at each share of different pairs accepted (FAR). "
             "The higher on the left, the better.",
         ),
-        "det": Drawn(
+        "det": CaptionedChart(
             det_chart(counts),
-            f"DET curve; both errors are equal at {100 * found['eer']:.2f} %",
-            "DET: the two kinds of error against each other, on axes that make normal hills a straight line. "
-            "The further down and left, the better.",
+            f"DET curve; the equal error rate is {100 * metrics['eer']:.2f} %",
+            "DET curve: the two error rates against each other, on axes that make normal distributions a straight "
+            "line. The closer to the lower left, the better.",
         ),
-        "accuracy": Drawn(
+        "accuracy": CaptionedChart(
             accuracy_chart(counts, thresholds),
             "Accuracy over the threshold, its best, and the bundle's thresholds",
-            "Pairs judged rightly, both kinds weighed alike, for every threshold one could set.",
+            "Share of correct decisions at each threshold, same and different pairs with the same total weight.",
         ),
     }
-    if found.get("probability"):
-        drawn["reliability"] = Drawn(
-            reliability_chart(found["probability"]["bins"]),
-            "Reliability diagram: share of same pairs over the probability said",
-            "Where the bundle says 80 %, 80 % should be of one individual. Points above the dotted line: it says "
-            "too little; below: too much. Larger points hold more pairs.",
+    if metrics.get("probability"):
+        charts["reliability"] = CaptionedChart(
+            reliability_chart(metrics["probability"]["bins"]),
+            "Reliability diagram: observed share of same pairs over the predicted probability",
+            "Reliability diagram: where the bundle predicts 80 %, 80 % of the pairs should be the same individual. "
+            "Above the dotted line the prediction is too low, below it too high. Larger points have more pairs.",
         )
-    return drawn
+    return charts
 
 
-def _robustness(found: Mapping[str, Any]) -> dict[str, Drawn]:
-    drawn: dict[str, Drawn] = {}
+def _robustness(metrics: Mapping[str, Any]) -> dict[str, CaptionedChart]:
+    charts: dict[str, CaptionedChart] = {}
+    corruptions = metrics.get("corruptions") or {}
     rows = [
-        (name, part["recall_at_1_drop"], (part.get("interval") or {}).get("recall_at_1_drop"))
-        for name, part in (found.get("degradations") or {}).items()
-        if part.get("recall_at_1_drop") is not None
+        (name, corruption["recall_at_1_drop"], (corruption.get("interval") or {}).get("recall_at_1_drop"))
+        for name, corruption in corruptions.items()
+        if corruption.get("recall_at_1_drop") is not None
     ]
     if rows:
-        drawn["robustness"] = Drawn(
+        charts["robustness"] = CaptionedChart(
             share_bars(sorted(rows, key=lambda row: -row[1]), "recall@1 lost"),
-            "Bars: recall@1 lost by each degradation, with intervals",
-            "What each degradation costs, the worst first; thin lines are 95 % intervals.",
+            "Bars: recall@1 lost to each corruption, with intervals",
+            "Recall@1 lost to each corruption, the worst first; thin lines are 95 % intervals.",
         )
     sweeps = {
         name: [point for point in points if point.get("recall_at_1") is not None]
-        for name, points in (found.get("sweeps") or {}).items()
+        for name, points in (metrics.get("sweeps") or {}).items()
     }
     sweeps = {name: points for name, points in sweeps.items() if points}
     if sweeps:
-        units = {name: part.get("unit") or "" for name, part in found["degradations"].items()}
-        drawn["sweeps"] = Drawn(
-            sweep_chart(sweeps, units, found["clean"]["recall_at_1"]),
-            "Recall@1 over the severity of each degradation",
-            "Recall@1 as each degradation grows. The dotted line is that of the clean photos.",
+        units = {name: corruption.get("unit") or "" for name, corruption in corruptions.items()}
+        charts["sweeps"] = CaptionedChart(
+            sweep_chart(sweeps, units, metrics["clean"]["recall_at_1"]),
+            "Recall@1 over the severity of each corruption",
+            "Recall@1 over the severity of each corruption. The dotted line is that of the clean photos.",
         )
-    return drawn
+    return charts
 
 
-def _slices(key: str, column: str, slices: list[dict[str, Any]], results: Mapping[str, Any]) -> dict[str, Drawn]:
+def _slices(
+    key: str, column: str, slices: list[dict[str, Any]], results: Mapping[str, Any]
+) -> dict[str, CaptionedChart]:
     choices = [("retrieval", "recall_at_1", "recall@1"), ("verification", "auc", "ROC AUC")]
-    found = [choice for choice in choices if any(part.get(choice[0]) for part in slices)]
-    if not found:
+    available = [choice for choice in choices if any(row.get(choice[0]) for row in slices)]
+    if not available:
         return {}
-    suite, figure, label = found[0]
-    measured = [part for part in slices if part.get(suite)]
+    suite, metric, label = available[0]
+    measured_slices = [row for row in slices if row.get(suite)]
     rows = [
-        (str(part["value"]), part[suite][figure], (part[suite].get("interval") or {}).get(figure))
-        for part in measured[:SLICES_DRAWN]
+        (str(row["value"]), row[suite][metric], (row[suite].get("interval") or {}).get(metric))
+        for row in measured_slices[:MAX_SLICES]
     ]
-    overall = (results.get(suite) or {}).get(figure)
-    left = f" The {len(measured) - SLICES_DRAWN} best are left out." if len(measured) > SLICES_DRAWN else ""
-    chart = share_bars(rows, label, overall)
-    caption = f"{label}, the worst first; thin lines are 95 % intervals, the dashed line is that of all photos.{left}"
-    return {key: Drawn(chart, f"Bars: {label} by {column}", caption)}
+    overall = (results.get(suite) or {}).get(metric)
+    omitted = len(measured_slices) - MAX_SLICES
+    omitted_note = f" The {omitted} best are left out." if omitted > 0 else ""
+    caption = (
+        f"{label}, the worst first; thin lines are 95 % intervals, the dashed line is that of all photos.{omitted_note}"
+    )
+    return {key: CaptionedChart(share_bars(rows, label, overall), f"Bars: {label} by {column}", caption)}
 
 
-def _map(measured: EvaluationContext) -> Drawn:
-    rows = mapped_rows(measured.labels, SEED)
-    labels = measured.labels[rows]
-    named = named_identities(labels)
-    shown = len(np.unique(labels))
+def _map(context: EvaluationContext) -> CaptionedChart:
+    rows = sample_rows(context.labels, SEED)
+    labels = context.labels[rows]
+    labeled = labeled_identities(labels)
+    identities = len(np.unique(labels))
     notes = [
-        "Each mark is a photo; photos that the network holds to be alike lie together. A number stands in the midst of "
-        "an identity; distances between far groups say nothing."
+        "Each marker is a photo; photos with similar embeddings lie together. The number of an identity is at its "
+        "center; distances between far clusters mean nothing."
     ]
-    if shown > len(named):
-        notes.append(f"The other {shown - len(named):,} identities are gray.")
-    if len(rows) < len(measured.table):
-        notes.append(f"These are the {shown:,} identities with the most photos, of each {MOST_OF_ONE} photos at most.")
-    return Drawn(
-        map_chart(layout(measured.embeddings[rows], SEED), labels, named.tolist()),
-        "Map of the embeddings, a mark for each photo",
+    if identities > len(labeled):
+        notes.append(f"The other {identities - len(labeled):,} identities are gray.")
+    if len(rows) < len(context.table):
+        notes.append(
+            f"Shown are the {identities:,} identities with the most photos, at most {MAX_PHOTOS_PER_IDENTITY} photos "
+            "of each."
+        )
+    return CaptionedChart(
+        map_chart(layout(context.embeddings[rows], SEED), labels, labeled.tolist()),
+        "Map of the embeddings with a marker for each photo",
         " ".join(notes),
-        tuple(identity_name(measured.table, label) for label in named.tolist()),
+        tuple(identity_name(context.table, label) for label in labeled.tolist()),
     )

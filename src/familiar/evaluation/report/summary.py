@@ -1,193 +1,212 @@
-"""Three sentences: how good is it, on whom does it fail, which threshold to set."""
+"""The summary in three sentences: how accurate, where it fails, which threshold to set; and the caveats."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from familiar.evaluation.report.examples import Evidence, identity_name
-from familiar.evaluation.report.labels import counted, percent
-from familiar.evaluation.report.tables import between, name
+from familiar.evaluation.report.examples import Examples, identity_name
+from familiar.evaluation.report.labels import format_percent, pluralize
+from familiar.evaluation.report.tables import format_interval, name
 
 FEW_IDENTITIES = 50
-NO_INTERVAL = 10  # below so many identities nothing is resampled
-MOVED = 2.0  # a false accept rate that is this many times the promised one, or a fraction, did not travel
-LOST_TAR = 0.05
-TELLING = 10  # pairs accepted wrongly: fewer say little about a rate
+MIN_INTERVAL_IDENTITIES = 10  # fewer are not resampled
+FAR_RATIO_WARNING = 2.0  # a FAR by this factor above or below that on validation: the threshold does not transfer
+TAR_DROP_WARNING = 0.05
+MIN_FALSE_ACCEPTS = 10  # fewer say little about a rate
 
 
-def verdict(results: Mapping[str, Any], evidence: Evidence) -> list[str]:
-    """Markup of the three sentences."""
-    return [how_good(results), on_whom(results, evidence), which_threshold(results)]
+def summary_sentences(results: Mapping[str, Any], examples: Examples) -> list[str]:
+    """Return the markup of the three sentences."""
+    return [accuracy_sentence(results), failure_sentence(results, examples), threshold_sentence(results)]
 
 
-def how_good(results: Mapping[str, Any]) -> str:
-    """Recall@1 and ROC AUC in words, and the one thing that most limits what they say."""
+def accuracy_sentence(results: Mapping[str, Any]) -> str:
+    """State recall@1 and ROC AUC, and the most serious caveat."""
     retrieval, verification = results.get("retrieval"), results.get("verification")
-    parts: list[str] = []
+    clauses: list[str] = []
     if retrieval and retrieval["recall_at_1"] is not None:
         recall = retrieval["recall_at_1"]
-        parts.append(
-            f"<strong>{percent(recall)}</strong> of the photos find another of the same individual first"
-            f"{_interval(retrieval, 'recall_at_1')}"
+        clauses.append(
+            f"for <strong>{format_percent(recall)}</strong> of the photos the nearest other photo shows the same "
+            f"individual{_interval(retrieval, 'recall_at_1')}"
         )
     if verification:
-        parts.append(
-            f"a pair of one individual is more similar than a pair of strangers "
-            f"<strong>{percent(verification['auc'])}</strong> of the time{_interval(verification, 'auc')}"
+        clauses.append(
+            "a pair of the same individual is more similar than a pair of different individuals "
+            f"<strong>{format_percent(verification['auc'])}</strong> of the time{_interval(verification, 'auc')}"
         )
-    caveat = next((clause for clause, _ in _caveats(results)), "") if parts else ""
-    said = ", and ".join(parts) or "Neither retrieval nor verification was measured"
-    return f"{said[0].upper()}{said[1:]}{caveat}."
+    caveat = next((clause for clause, _ in _data_caveats(results)), "") if clauses else ""
+    text = ", and ".join(clauses) or "Neither retrieval nor verification was measured"
+    return f"{text[0].upper()}{text[1:]}{caveat}."
 
 
-def on_whom(results: Mapping[str, Any], evidence: Evidence) -> str:
-    """The worst slice where slices were asked for, else the individuals that miss most, else the closest strangers."""
-    return _worst_slice(results) or _failing(evidence) or _closest(evidence)
+def failure_sentence(results: Mapping[str, Any], examples: Examples) -> str:
+    """Name the worst slice, else the identities that fail most, else the most similar pair of two identities."""
+    return _worst_slice(results) or _failing_identities(examples) or _most_similar_negatives(examples)
 
 
-def which_threshold(results: Mapping[str, Any]) -> str:
-    """The balanced threshold, what it does here beside what it promised, and the strict one."""
-    found = results.get("verification")
-    if not found:
-        return "Which threshold to set cannot be said, since no pairs were judged."
-    balanced, strict = (found["at_bundle_thresholds"][one] for one in ("balanced", "high_precision"))
-    here = f"accepts {percent(balanced['tar'])} of the same and {percent(balanced['far'])} of the strangers here"
-    if not found["thresholds_fitted"]:
+def threshold_sentence(results: Mapping[str, Any]) -> str:
+    """Recommend the balanced and the strict threshold, with their rates here and on the validation pairs."""
+    metrics = results.get("verification")
+    if not metrics:
+        return "No threshold can be recommended, since verification was not measured."
+    balanced, strict = (metrics["at_bundle_thresholds"][key] for key in ("balanced", "high_precision"))
+    rates = (
+        f"accepts {format_percent(balanced['tar'])} of same pairs and {format_percent(balanced['far'])} of different "
+        "pairs here"
+    )
+    if not metrics["thresholds_fitted"]:
         return (
             "No threshold was ever fitted for this model: the fixed "
-            f"<strong>{balanced['similarity']:.3f}</strong> {here}, where errors are equal at "
-            f"{found['eer_threshold']:.3f}; export the model with validation identities, or fit one on photos of "
-            "your own."
+            f"<strong>{balanced['similarity']:.3f}</strong> {rates}, and the equal error rate is at "
+            f"{metrics['eer_threshold']:.3f}; export the model with validation identities, or fit a threshold on "
+            "photos of your own."
         )
-    if moved := has_moved(balanced, found["different_pairs"]):
+    if shift := threshold_shift(balanced, metrics["different_pairs"]):
         return (
-            f"The bundle's thresholds do not travel to these photos: its balanced {balanced['similarity']:.3f} "
-            f"{here}, {moved}; errors are equal at <strong>{found['eer_threshold']:.3f}</strong>, but fit your own on "
-            "other photos of this kind before you rely on it."
+            "The bundle's thresholds do not transfer to these photos: its balanced threshold "
+            f"{balanced['similarity']:.3f} {rates}, {shift}; the equal error rate is at "
+            f"<strong>{metrics['eer_threshold']:.3f}</strong>, but fit your own threshold on other photos of this "
+            "kind before you rely on it."
         )
     return (
-        f"Set <strong>{balanced['similarity']:.3f}</strong> (balanced), which {here}, or "
-        f"<strong>{strict['similarity']:.3f}</strong> (high precision) where taking strangers for one costs more: it "
-        f"accepts {percent(strict['tar'])} and {percent(strict['far'])}."
+        f"Set the threshold to <strong>{balanced['similarity']:.3f}</strong> (balanced), which {rates}, or to "
+        f"<strong>{strict['similarity']:.3f}</strong> (high precision) if false accepts cost more: it "
+        f"accepts {format_percent(strict['tar'])} and {format_percent(strict['far'])}."
     )
 
 
-def has_moved(at: Mapping[str, Any], different_pairs: int) -> str:
-    """How a threshold fares otherwise than promised; empty where it does as it said, or too little is known."""
-    far, tar = at["promised"]["far"], at["promised"]["tar"]
+def threshold_shift(at_threshold: Mapping[str, Any], different_pairs: int) -> str:
+    """Describe how the rates at a threshold differ from those on the bundle's validation pairs.
+
+    Args:
+        at_threshold: `far` and `tar` here, and `on_validation`.
+        different_pairs: number of different pairs here.
+
+    Returns:
+        A clause; empty if the rates agree, or too little is known.
+    """
+    far, tar = at_threshold["on_validation"]["far"], at_threshold["on_validation"]["tar"]
     if far is None or tar is None:
         return ""
-    accepted, expected = at["far"] * different_pairs, far * different_pairs
-    if accepted >= TELLING and at["far"] > MOVED * far:
-        return f"{at['far'] / far:.1f} times the strangers it promised" if far else "where it promised none of them"
-    if tar - at["tar"] > LOST_TAR:
-        return f"where it promised {percent(tar)} of the same"
-    if expected >= TELLING and at["far"] < far / MOVED:
-        return f"where it promised {percent(far)} of the strangers, so it is stricter than need be"
+    false_accepts, expected = at_threshold["far"] * different_pairs, far * different_pairs
+    if false_accepts >= MIN_FALSE_ACCEPTS and at_threshold["far"] > FAR_RATIO_WARNING * far:
+        if not far:
+            return "while it accepted no different pairs on its validation photos"
+        return f"{at_threshold['far'] / far:.1f} times as many false accepts as on its validation photos"
+    if tar - at_threshold["tar"] > TAR_DROP_WARNING:
+        return f"while it accepted {format_percent(tar)} of same pairs on its validation photos"
+    if expected >= MIN_FALSE_ACCEPTS and at_threshold["far"] < far / FAR_RATIO_WARNING:
+        return (
+            f"while it accepted {format_percent(far)} of different pairs on its validation photos, so it is stricter "
+            "than necessary"
+        )
     return ""
 
 
-def doubts(results: Mapping[str, Any]) -> list[str]:
-    """Whatever else makes the figures worth less than they look; markup."""
-    notes = [note for _, note in _caveats(results)[1:]]
+def caveats(results: Mapping[str, Any]) -> list[str]:
+    """Return the markup of all caveats but the one in the first sentence."""
+    notes = [note for _, note in _data_caveats(results)[1:]]
     if results.get("leaks") is None:
-        notes.append("Whether photos give the answer away was not checked.")
+        notes.append("The photos were not checked for train/test leakage.")
     if skipped := len(results["data"]["skipped"]):
-        notes.append(f'{counted(skipped, "photo")} could <a href="#left-out">not be judged</a>.')
+        notes.append(f'{pluralize(skipped, "photo")} could <a href="#left-out">not be evaluated</a>.')
     for suite, reason in results["reasons"].items():
-        why = name(reason.removeprefix(f"{suite}: "))
-        notes.append(f"{name(suite)} could not be computed: {why}.")
+        notes.append(f"{name(suite)} could not be computed: {name(reason.removeprefix(f'{suite}: '))}.")
     return notes
 
 
-def _caveats(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What limits the figures, the gravest first: as a clause of the verdict, and as a sentence."""
+def _data_caveats(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List what limits the metrics, the most serious first: as a clause of the first sentence, and as a sentence."""
     data, leaks = results["data"], results.get("leaks") or {}
-    identities = counted(data["identities"], "identity")
-    found: list[tuple[str, str]] = []
-    if seen := data["identities_seen_in_training"]:
-        found.append(
+    identities = pluralize(data["identities"], "identity")
+    notes: list[tuple[str, str]] = []
+    if trained := data["identities_seen_in_training"]:
+        notes.append(
             (
-                f", but {seen:,} of the {identities} were trained on, which flatters",
-                f"{seen:,} of the {identities} were trained on: the figures flatter the model.",
+                f", but {trained:,} of the {identities} were trained on, which makes the result too good",
+                f"{trained:,} of the {identities} were trained on: the metrics are too good.",
             )
         )
-    if chosen_by := data.get("identities_validated_on"):
-        found.append(
+    if validated := data.get("identities_seen_in_validation"):
+        notes.append(
             (
-                f", but by {chosen_by:,} of the {identities} it was chosen, which flatters",
-                f"Epoch and thresholds were chosen by {chosen_by:,} of the {identities}: that flatters, too.",
+                f", but {validated:,} of the {identities} were used to select the model, which makes the result too "
+                "good",
+                f"Epoch and thresholds were chosen by {validated:,} of the {identities}: that makes the metrics too "
+                "good, too.",
             )
         )
     leaking = len(leaks.get("across_splits") or ()) + len(leaks.get("across_identities") or ())
     if leaking and not leaks.get("excluded"):
-        link = f'<a href="#leaks">{counted(leaking, "picture")}</a>'
-        found.append((f", but {link} may give the answer away", f"{link} may give the answer away, and still count."))
-    if data["identities"] < NO_INTERVAL:
-        found.append(
+        link = f'<a href="#leaks">{pluralize(leaking, "picture")}</a>'
+        notes.append((f", but {link} may be leaked", f"{link} may be leaked, and are still included."))
+    if data["identities"] < MIN_INTERVAL_IDENTITIES:
+        notes.append(
             (
                 f"; with {identities} that says nothing about others",
                 f"{identities} are too few to say anything about others, so there are no intervals.",
             )
         )
     elif data["identities"] < FEW_IDENTITIES:
-        found.append(
+        notes.append(
             (
-                f"; with only {identities} take that as a rough figure",
-                f"These are {identities} only; others may fare quite differently.",
+                f"; with only {identities} take that as a rough estimate",
+                f"These are {identities} only; the results for others may be quite different.",
             )
         )
-    return found
+    return notes
 
 
 def _worst_slice(results: Mapping[str, Any]) -> str:
     columns = (results.get("slices") or {}).get("columns") or {}
-    suite, figure, said = "retrieval", "recall_at_1", "recall@1"
-    worst = [
-        (rows[0][suite][figure], column, rows[0])
+    suite, metric, label = "retrieval", "recall_at_1", "recall@1"
+    candidates = [
+        (rows[0][suite][metric], column, rows[0])
         for column, rows in columns.items()
-        if rows and (rows[0].get(suite) or {}).get(figure) is not None
+        if rows and (rows[0].get(suite) or {}).get(metric) is not None
     ]
-    if not worst:
+    if not candidates:
         return ""
-    value, column, row = min(worst, key=lambda one: one[0])
-    overall = (results.get(suite) or {}).get(figure)
-    against = f", against {percent(overall)} of all" if overall is not None else ""
+    value, column, row = min(candidates, key=lambda candidate: candidate[0])
+    overall = (results.get(suite) or {}).get(metric)
+    comparison = f", against {format_percent(overall)} overall" if overall is not None else ""
     return (
-        f"It fails most where {name(column)} is <strong>{name(str(row['value']))}</strong>: {said} {percent(value)}"
-        f"{_interval(row[suite], figure)} over {counted(row['photos'], 'photo')} of "
-        f"{counted(row['identities'], 'identity')}{against}."
+        f"It fails most where {name(column)} is <strong>{name(str(row['value']))}</strong>: {label} "
+        f"{format_percent(value)}{_interval(row[suite], metric)} over {pluralize(row['photos'], 'photo')} of "
+        f"{pluralize(row['identities'], 'identity')}{comparison}."
     )
 
 
-def _failing(evidence: Evidence) -> str:
-    if not evidence.searched:
+def _failing_identities(examples: Examples) -> str:
+    if not examples.searched_identities:
         return ""
-    if not evidence.failing:
-        return f"It fails on nobody here: all photos of {counted(evidence.searched, 'identity')} find their own first."
+    searched = pluralize(examples.searched_identities, "identity")
+    if not examples.failing:
+        return f"It fails for no identity here: every photo of {searched} is nearest to one of its own identity."
     worst = [
-        f"<strong>{name(one.identity)}</strong> ({one.missed} of {counted(one.photos, 'photo')} find a stranger "
-        f"first, most often {name(one.taken_for)})"
-        for one in evidence.failing[:2]
+        f"<strong>{name(failing.identity)}</strong> ({failing.missed} of {pluralize(failing.photos, 'photo')} are "
+        f"nearest to another identity, most often {name(failing.confused_with)})"
+        for failing in examples.failing[:2]
     ]
     return (
-        f"It fails most on {' and '.join(worst)}; {evidence.faultless:,} of {counted(evidence.searched, 'identity')} "
-        "are never mistaken."
+        f"It fails most for {' and '.join(worst)}; {examples.identities_without_miss:,} of {searched} "
+        "are never confused."
     )
 
 
-def _closest(evidence: Evidence) -> str:
-    if evidence.mistakes is None or not len(evidence.mistakes.strangers):
-        return "On whom it fails cannot be said from what was measured."
-    pairs, table = evidence.mistakes.strangers, evidence.table
+def _most_similar_negatives(examples: Examples) -> str:
+    if examples.mistakes is None or not len(examples.mistakes.negatives):
+        return "Where it fails is unknown, since neither retrieval nor verification was measured."
+    pairs, table = examples.mistakes.negatives, examples.table
     left, right = (identity_name(table, int(table.labels[side[0]])) for side in (pairs.left, pairs.right))
     return (
-        f"The two strangers it holds to be most alike are <strong>{name(left)}</strong> and "
-        f"<strong>{name(right)}</strong>, at a similarity of {pairs.similarity[0]:.3f}."
+        f"The most similar pair of different identities is <strong>{name(left)}</strong> and "
+        f"<strong>{name(right)}</strong>, with a similarity of {pairs.similarity[0]:.3f}."
     )
 
 
-def _interval(found: Mapping[str, Any], path: str) -> str:
-    interval = (found.get("interval") or {}).get(path)
+def _interval(metrics: Mapping[str, Any], path: str) -> str:
+    interval = (metrics.get("interval") or {}).get(path)
     if not interval:
         return ""
-    return f" (95 % interval {between('share', interval)})"
+    return f" (95 % interval {format_interval('share', interval)})"

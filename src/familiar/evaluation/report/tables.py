@@ -1,4 +1,4 @@
-"""Tables of the page. What is null is shown as the reason why, never as a blank."""
+"""HTML tables of metrics. A null value is shown as the reason for it, never as a blank."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -6,34 +6,35 @@ from typing import Any
 
 from familiar.core.terminal_text import printable
 from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.report.labels import PERCENT, POINTS, figure, written
+from familiar.evaluation.report.labels import PERCENT, POINTS, describe_metric, format_metric
 
 NO_REASON = "does not exist for these photos"
+NOT_SHOWN = ("interval", "seed", "interval_pairs")
 
 
 def name(text: str) -> str:
-    """A name from outside: escaped, and kept from turning the text round it where it runs right to left."""
+    """Escape a name from outside, and isolate it so that right-to-left text does not reverse what is around it."""
     return f"<bdi>{escape(printable(text))}</bdi>"
 
 
-def absent(reason: str) -> str:
-    """In place of what could not be computed."""
-    return f'<span class="absent">{escape(printable(reason))}</span>'
+def missing(reason: str) -> str:
+    """Show the reason in place of a value that could not be computed."""
+    return f'<span class="missing">{escape(printable(reason))}</span>'
 
 
 def cell(path: str, value: Any, interval: Sequence[float] | None = None) -> str:
-    """A figure, its interval beneath it."""
+    """Format a value for a table cell, with its interval below."""
     if value is None:
-        return absent(missing_reason(path) or NO_REASON)
+        return missing(missing_reason(path) or NO_REASON)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return name(str(value))
-    beneath = f"<small>{escape(between(path, interval))}</small>" if interval else ""
-    return f"{escape(written(path, value))}{beneath}"
+    interval_note = f"<small>{escape(format_interval(path, interval))}</small>" if interval else ""
+    return f"{escape(format_metric(path, value))}{interval_note}"
 
 
-def between(path: str, interval: Sequence[float]) -> str:
-    """An interval, its unit said once."""
-    low, high = (written(path, end) for end in interval)
+def format_interval(path: str, interval: Sequence[float]) -> str:
+    """Format an interval, with its unit written once."""
+    low, high = (format_metric(path, end) for end in interval)
     for unit in (PERCENT, POINTS):
         if high.endswith(unit):
             low = low.removesuffix(unit)
@@ -41,50 +42,68 @@ def between(path: str, interval: Sequence[float]) -> str:
 
 
 def grid(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are markup; the first of each row names it. Scrolls within its own box where it is too wide."""
+    """Build a table that scrolls within its own box if it is too wide.
+
+    Args:
+        title: read out by screen readers.
+        headings: markup of the column headings; "" for none.
+        rows: markup of the cells, the first of each row being its heading.
+    """
     head = "".join(f'<th scope="col">{heading}</th>' if heading else "<td></td>" for heading in headings)
     body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{one}</td>" for one in rest)}</tr>' for first, *rest in rows
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{value}</td>" for value in rest)}</tr>'
+        for first, *rest in rows
     )
-    few = ' class="few"' if len(headings) < 3 else ""
+    narrow = ' class="narrow"' if len(headings) < 3 else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
-        f"<table{few}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<table{narrow}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def figures(title: str, found: Mapping[str, Any], paths: Sequence[str]) -> str:
-    """A row a figure: what it is, what was measured, its interval where there is one. Missing ones are passed over."""
-    flat, interval = dict(flattened(found)), found.get("interval") or {}
-    rows = [[label(path), cell(path, flat[path], interval.get(path))] for path in paths if path in flat]
+def metric_table(title: str, metrics: Mapping[str, Any], paths: Sequence[str]) -> str:
+    """Build a table with a row for each metric: label, value, and interval if there is one.
+
+    Args:
+        title: read out by screen readers.
+        metrics: of a suite.
+        paths: dotted paths of the metrics to show; those that do not exist are left out.
+    """
+    values, interval = dict(flatten(metrics)), metrics.get("interval") or {}
+    rows = [[label(path), cell(path, values[path], interval.get(path))] for path in paths if path in values]
     if not rows:
         return ""
-    measured = "measured<small>95&nbsp;% interval</small>" if any(path in interval for path in paths) else "measured"
-    return grid(title, ["", measured], rows)
+    heading = "value<small>95&nbsp;% interval</small>" if any(path in interval for path in paths) else "value"
+    return grid(title, ["", heading], rows)
 
 
-def others(found: Mapping[str, Any], *known: str) -> str:
-    """Whatever else `found` holds, each figure under its own name; `known` paths, and all below them, are not."""
+def other_metrics(metrics: Mapping[str, Any], *shown: str) -> str:
+    """Build a table of all metrics but those at the paths `shown`, or below them, each by its own name."""
     rows = [
         path
-        for path, _ in flattened(found)
-        if not any(path == one or path.startswith(f"{one}.") for one in (*known, "interval", "seed", "pairs_resampled"))
+        for path, _ in flatten(metrics)
+        if not any(path == parent or path.startswith(f"{parent}.") for parent in (*shown, *NOT_SHOWN))
     ]
-    return figures("Other figures", {key: value for key, value in found.items() if key != "interval"}, rows)
+    return metric_table("Other metrics", {key: value for key, value in metrics.items() if key != "interval"}, rows)
 
 
 def label(path: str) -> str:
-    """A figure's name, and beneath it what it says."""
-    title, note, _ = figure(path)
-    beneath = f"<small>{escape(note)}</small>" if note else ""
-    return f"{escape(printable(title))}{beneath}"
+    """Return a metric's name with its description below."""
+    title, description, _ = describe_metric(path)
+    description_note = f"<small>{escape(description)}</small>" if description else ""
+    return f"{escape(printable(title))}{description_note}"
 
 
-def flattened(found: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
-    """Figures by their dotted path; lists are tables of their own and passed over."""
-    for key, value in found.items():
-        path = f"{before}{key}"
+def heading(path: str) -> str:
+    """Return a metric's name for a column heading."""
+    return escape(printable(describe_metric(path)[0]))
+
+
+def flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the values with their dotted paths; lists, which are tables of their own, are skipped."""
+    for key, value in metrics.items():
+        path = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from flattened(value, f"{path}.")
+            yield from flatten(value, f"{path}.")
         elif not isinstance(value, list | tuple):
             yield path, value

@@ -1,1 +1,1 @@
-"""One suite a file: from embedded photos to one part of `eval_results.json`."""
+"""Suites of metrics, one per file: from embedded photos to one part of `eval_results.json`."""

@@ -1,4 +1,4 @@
-"""Do the groups found match the identities? With their number told (k-means), and without (`neighbors.group`)."""
+"""Clustering metrics against the true identities: of k-means with the true k, and of clustering without it."""
 
 from typing import Any
 
@@ -6,66 +6,67 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
 from familiar.neighbors.clustering import cluster
 from familiar.neighbors.whitening import domain_shift, whiten_to_domain
 
-FEW_TO_ADAPT = 8  # individuals: what the photos of fewer share is not what all of their kind share
-LOWERED = 0.4  # by so much of itself in a wholly foreign collection, where adapted similarities are lower
-MAX_KMEANS_PHOTOS = 20_000  # with thousands of groups its time grows with the square of the photos
+MIN_WHITENING_IDENTITIES = 8  # what photos of fewer identities have in common is not what their whole domain has
+MAX_THRESHOLD_REDUCTION = 0.4  # share of the threshold, in a wholly foreign domain, where whitening lowers similarities
+MAX_KMEANS_PHOTOS = 20_000  # with thousands of clusters its time grows with the square of the photos
 
 
-def clustering(measured: EvaluationContext) -> Outcome:
-    """`kmeans` is told the true number of groups; `groups` is told nothing but a similarity of the bundle.
+def clustering(context: EvaluationContext) -> SuiteResult:
+    """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
-    That is lowered for photos unlike those the bundle was made for, whose embeddings are adapted first.
+    The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
+    whitened and the threshold is lowered.
     """
-    if len(measured.table.names) < 2:
+    if len(context.table.names) < 2:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
-    threshold, source = _threshold(measured)
-    foreign = domain_shift(measured.embeddings)
-    embeddings = measured.embeddings
-    if len(measured.table.names) >= FEW_TO_ADAPT:
-        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - LOWERED * foreign)
-        source += ", lowered as far as these photos are foreign to it" if foreign else ""
-    found = cluster(embeddings, threshold)
-    table = contingency(measured.labels, found)
-    replicates = resampled(measured.labels, lambda: _replicates(table))
-    figures: dict[str, Any] = {
-        "kmeans": _kmeans(measured),
+    threshold, source = _threshold(context)
+    shift = domain_shift(context.embeddings)
+    embeddings = context.embeddings
+    if len(context.table.names) >= MIN_WHITENING_IDENTITIES:
+        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - MAX_THRESHOLD_REDUCTION * shift)
+        source += ", lowered by the domain shift of these photos" if shift else ""
+    assignments = cluster(embeddings, threshold)
+    table = contingency(context.labels, assignments)
+    replicates = resampled(context.labels, lambda: _replicates(table))
+    metrics: dict[str, Any] = {
+        "kmeans": _kmeans(context),
         "groups": {
             "threshold": threshold,
-            "threshold_from": source,
-            "foreignness": foreign,
+            "threshold_source": source,
+            "domain_shift": shift,
             "groups": len(table.group_sizes),
-            "identities": len(measured.table.names),
-            **_against_identities(measured.labels, found),
+            "identities": len(context.table.names),
+            **_agreement(context.labels, assignments),
             "pairwise": _pairwise(table),
             "bcubed": vars(table.bcubed()) if (table.identity_sizes > 1).any() else None,
         },
         "interval": intervals(replicates),
     }
-    return Outcome(figures, replicates)
+    return SuiteResult(metrics, replicates)
 
 
-def _threshold(measured: EvaluationContext) -> tuple[float, str]:
-    """The bundle's high precision: a wrong pair in a group draws whole groups together."""
-    calibration = measured.embedder.metadata.calibration
-    fitted = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one: nothing is known"
-    return calibration.high_precision.similarity, fitted
+def _threshold(context: EvaluationContext) -> tuple[float, str]:
+    """Return the bundle's high-precision threshold, since one wrong pair merges whole clusters, and its source."""
+    calibration = context.embedder.metadata.calibration
+    source = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one, without calibration"
+    return calibration.high_precision.similarity, source
 
 
-def _kmeans(measured: EvaluationContext) -> dict[str, Any]:
-    rows = measured.sample_of(MAX_KMEANS_PHOTOS)
-    labels = measured.labels[rows]
+def _kmeans(context: EvaluationContext) -> dict[str, Any]:
+    rows = context.sample_rows(MAX_KMEANS_PHOTOS)
+    labels = context.labels[rows]
     k = len(np.unique(labels))
-    found = kmeans_groups(measured.embeddings[rows], k, SEED)
-    return {"k": k, "photos": len(rows), "seed": SEED, **_against_identities(labels, found)}
+    assignments = kmeans_groups(context.embeddings[rows], k, SEED)
+    return {"k": k, "photos": len(rows), "seed": SEED, **_agreement(labels, assignments)}
 
 
-def _against_identities(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"]) -> dict[str, float]:
+def _agreement(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"]) -> dict[str, float]:
     return {
         "nmi": nmi(labels, groups),
         "ami": ami(labels, groups),
@@ -75,7 +76,7 @@ def _against_identities(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarra
 
 
 def _pairwise(table: Contingency) -> dict[str, float | None] | None:
-    """None where no identity has two photos: there is no pair to find."""
+    """Return pairwise precision, recall and F; None if no identity has two photos."""
     try:
         return vars(table.pairwise())
     except NothingToMeasure:
@@ -83,12 +84,12 @@ def _pairwise(table: Contingency) -> dict[str, float | None] | None:
 
 
 def _replicates(table: Contingency) -> Replicates:
-    """Identities drawn anew; the groups stay as they were found."""
-    drawn: list[tuple[float, float]] = []
+    """Resample the identities; the clusters stay as they are."""
+    rows: list[tuple[float, float]] = []
     for weights in identity_weights(len(table.identity_sizes), REPLICATES, SEED):
         try:
-            drawn.append((table.pairwise(weights).f, table.bcubed(weights).f))
-        except NothingToMeasure:  # none of those drawn has two photos
+            rows.append((table.pairwise(weights).f, table.bcubed(weights).f))
+        except NothingToMeasure:  # none of the identities drawn has two photos
             continue
-    columns = np.array(drawn).reshape(len(drawn), 2)
-    return {"groups.pairwise.f": columns[:, 0], "groups.bcubed.f": columns[:, 1]} if drawn else {}
+    columns = np.array(rows).reshape(len(rows), 2)
+    return {"groups.pairwise.f": columns[:, 0], "groups.bcubed.f": columns[:, 1]} if rows else {}

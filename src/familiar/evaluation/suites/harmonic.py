@@ -1,4 +1,4 @@
-"""What the first components alone are worth: every headline for each prefix a bundle is valid at, and what it saves."""
+"""Headline metrics of each prefix (first components) that a bundle is valid at, and the bytes that it saves."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,56 +6,59 @@ from typing import Any
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
-from familiar.evaluation.context import EvaluationContext, Outcome
+from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 
 FLOAT_BYTES = 4
-HEADLINES = {
+HEADLINE_SUITES = {
     "retrieval": retrieval,
     "verification": verification,
     "triplets": triplets,
     "identification": identification,
 }
-OF_FULL_LENGTH = ("at_bundle_thresholds", "probability", "thresholds_fitted")
+FULL_LENGTH_KEYS = ("at_bundle_thresholds", "probability", "thresholds_fitted")
 
 
-def has_prefixes(measured: EvaluationContext) -> bool:
-    return len(_prefixes(measured)) > 1
+def has_prefixes(context: EvaluationContext) -> bool:
+    """Tell whether the bundle is valid at a shorter length than its full one."""
+    return len(_prefix_lengths(context)) > 1
 
 
-def harmonic(measured: EvaluationContext) -> Outcome:
-    """Every headline of each prefix, scaled to unit length, and the bytes of an embedding.
+def harmonic(context: EvaluationContext) -> SuiteResult:
+    """Measure the headline suites with each prefix, scaled to unit length, and the bytes of an embedding.
 
-    Not how the bundle's thresholds fare: those are for the full length.
+    The metrics at the bundle's thresholds are left out: those are for the full length.
     """
-    if not has_prefixes(measured):
+    if not has_prefixes(context):
         raise NothingToMeasure("harmonic: the bundle is valid at its full length only")
-    whole = measured.embedder.metadata.embedding_dim
+    full_length = context.embedder.metadata.embedding_dim
     rows: list[dict[str, Any]] = []
-    for components in _prefixes(measured):
-        shortened = dataclasses.replace(measured, embeddings=prefix(measured.embeddings, components))
+    for components in _prefix_lengths(context):
+        shortened = dataclasses.replace(context, embeddings=prefix(context.embeddings, components))
         rows.append(
             {
                 "components": components,
                 "bytes": FLOAT_BYTES * components,
-                "saved": 1 - components / whole,
-                **{name: _figures(suite, shortened) for name, suite in HEADLINES.items()},
+                "saved_fraction": 1 - components / full_length,
+                **{name: _suite_metrics(suite, shortened) for name, suite in HEADLINE_SUITES.items()},
             }
         )
-    return Outcome({"prefixes": rows})
+    return SuiteResult({"prefixes": rows})
 
 
-def _figures(suite: Callable[[EvaluationContext], Outcome], shortened: EvaluationContext) -> dict[str, Any] | None:
+def _suite_metrics(
+    suite: Callable[[EvaluationContext], SuiteResult], shortened: EvaluationContext
+) -> dict[str, Any] | None:
     try:
-        figures = suite(shortened).figures
+        metrics = suite(shortened).figures
     except NothingToMeasure:
         return None
-    return {name: value for name, value in figures.items() if name not in OF_FULL_LENGTH}
+    return {name: value for name, value in metrics.items() if name not in FULL_LENGTH_KEYS}
 
 
-def _prefixes(measured: EvaluationContext) -> list[int]:
-    metadata = measured.embedder.metadata
+def _prefix_lengths(context: EvaluationContext) -> list[int]:
+    metadata = context.embedder.metadata
     return sorted({*metadata.prefixes, metadata.embedding_dim})

@@ -1,76 +1,79 @@
-"""Does the model know the identities it learned from better than others? Recall@1 of both, at equal gallery size."""
+"""Recall@1 of the identities that the model was trained on against that of others, with equal gallery sizes."""
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome, build_context
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult, build_context
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.metrics.retrieval import rank_queries
 
 MAX_IDENTITIES = 500
-MAX_PHOTOS = 6  # of each, from which two are drawn at a time
-PHOTOS_EACH = 2  # the most that sets with few photos have
+MAX_PHOTOS = 6  # per identity, from which two are drawn at a time
+PHOTOS_PER_IDENTITY = 2  # more than that, data sets of few photos do not have
 DRAWS = 20
 
 
-def knows_training_photos(measured: EvaluationContext) -> bool:
-    return measured.trained_on is not None and len(measured.trained_on) > 0
+def knows_training_photos(context: EvaluationContext) -> bool:
+    """Tell whether the data holds photos that the model was trained on."""
+    return context.trained_on is not None and len(context.trained_on) > 0
 
 
-def overfitting(measured: EvaluationContext) -> Outcome:
-    """Galleries of the same size: as many identities of either side, two photos each, drawn anew twenty times."""
-    if measured.trained_on is None or not knows_training_photos(measured):
+def overfitting(context: EvaluationContext) -> SuiteResult:
+    """Measure recall@1 in galleries of equal size: as many identities of either side, two photos of each, 20 draws."""
+    if context.trained_on is None or not knows_training_photos(context):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
-    unseen = measured.of_identities(set(measured.table.names) - measured.known - set(measured.trained_on.names))
-    known_names = measured.trained_on.with_at_least(PHOTOS_EACH).names
-    unseen_names = unseen.table.with_at_least(PHOTOS_EACH).names
-    identities = min(len(known_names), len(unseen_names), MAX_IDENTITIES)
+    unseen = context.select_identities(
+        set(context.table.names) - context.seen_identities - set(context.trained_on.names)
+    )
+    trained_names = context.trained_on.with_min_photos(PHOTOS_PER_IDENTITY).names
+    unseen_names = unseen.table.with_min_photos(PHOTOS_PER_IDENTITY).names
+    identities = min(len(trained_names), len(unseen_names), MAX_IDENTITIES)
     if identities < 2:
         raise NothingToMeasure("overfitting: needs two identities trained on and two others, with two photos each")
-    chosen = measured.trained_on.of_identities(_drawn(known_names, identities)).at_most(MAX_PHOTOS)
-    known = build_context(measured.embedder, chosen, detector=measured.detector, flip=measured.flip)
-    unseen = unseen.of_identities(_drawn(unseen_names, identities))
-    trained, tested = (_recall_of_identities(side.embeddings, side.labels) for side in (known, unseen))
-    return Outcome(
+    trained_table = context.trained_on.select_identities(_sample(trained_names, identities)).with_max_photos(MAX_PHOTOS)
+    trained = build_context(context.embedder, trained_table, detector=context.detector, flip=context.flip)
+    unseen = unseen.select_identities(_sample(unseen_names, identities))
+    train_recall, test_recall = (_recall_by_identity(side.embeddings, side.labels) for side in (trained, unseen))
+    return SuiteResult(
         {
-            "train_recall_at_1": float(trained.mean()),
-            "test_recall_at_1": float(tested.mean()),
-            "gap": float(trained.mean() - tested.mean()),
+            "train_recall_at_1": float(train_recall.mean()),
+            "test_recall_at_1": float(test_recall.mean()),
+            "gap": float(train_recall.mean() - test_recall.mean()),
             "identities": identities,
-            "photos_each": PHOTOS_EACH,
+            "photos_per_identity": PHOTOS_PER_IDENTITY,
             "draws": DRAWS,
             "seed": SEED,
-            "interval": intervals(_replicates(trained, tested)) if identities >= MIN_IDENTITIES else {},
+            "interval": intervals(_replicates(train_recall, test_recall)) if identities >= MIN_IDENTITIES else {},
         }
     )
 
 
-def _drawn(names: tuple[str, ...], count: int) -> set[str]:
+def _sample(names: tuple[str, ...], count: int) -> set[str]:
     return set(np.random.default_rng(SEED).permutation(names)[:count].tolist())
 
 
-def _recall_of_identities(
+def _recall_by_identity(
     embeddings: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]
 ) -> Float64[np.ndarray, " identities"]:
-    """Recall@1 of each identity's two photos, over all draws; an identity left with one photo has none to find."""
+    """Compute recall@1 of two photos of each identity over all draws; identities with one photo are left out."""
     generator = np.random.default_rng(SEED)
-    identities = np.flatnonzero(np.bincount(labels) >= PHOTOS_EACH)
+    identities = np.flatnonzero(np.bincount(labels) >= PHOTOS_PER_IDENTITY)
     hits = np.zeros(len(identities))
     for _ in range(DRAWS):
         shuffled = generator.permutation(np.flatnonzero(np.isin(labels, identities)))
         order = shuffled[np.argsort(labels[shuffled], kind="stable")]
         first = np.searchsorted(labels[order], identities)
-        rows = order[(first[:, None] + np.arange(PHOTOS_EACH)).ravel()]
+        rows = order[(first[:, None] + np.arange(PHOTOS_PER_IDENTITY)).ravel()]
         ranked = rank_queries(embeddings[rows], labels[rows])
         hits += np.bincount(np.searchsorted(identities, ranked.identity), ranked.first_match_rank == 1)
-    return hits / (DRAWS * PHOTOS_EACH)
+    return hits / (DRAWS * PHOTOS_PER_IDENTITY)
 
 
-def _replicates(trained: Float64[np.ndarray, " k"], tested: Float64[np.ndarray, " l"]) -> Replicates:
-    """Other people on either side, so each side is drawn by itself."""
-    known, unseen = (
-        mean_replicates({"recall": side}, np.arange(len(side)), replicates=REPLICATES, seed=SEED + place)["recall"]
-        for place, side in enumerate((trained, tested))
+def _replicates(train_recall: Float64[np.ndarray, " k"], test_recall: Float64[np.ndarray, " l"]) -> Replicates:
+    """Resample each side by itself, since their identities are different."""
+    train, test = (
+        mean_replicates({"recall": recall}, np.arange(len(recall)), replicates=REPLICATES, seed=SEED + index)["recall"]
+        for index, recall in enumerate((train_recall, test_recall))
     )
-    return {"train_recall_at_1": known, "test_recall_at_1": unseen, "gap": known - unseen}
+    return {"train_recall_at_1": train, "test_recall_at_1": test, "gap": train - test}

@@ -1,52 +1,59 @@
-"""Who is nearest? Each photo searched for among the others, and among the half of them that was put in a gallery."""
+"""Retrieval: each photo searched for among all others, and half of the photos among the other half."""
 
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
-NEAREST = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # as many are looked at
+DEPTHS = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # nearest photos that a metric looks at
 
 
-def retrieval(measured: EvaluationContext) -> Outcome:
-    """Leave-one-out, and half of each identity's photos against the other half; intervals over identities."""
-    found = outcome_of(measured.ranked, len(measured.table) - 1)
-    return Outcome(found.figures | {"query_gallery": _query_gallery(measured)}, found.replicates)
+def retrieval(context: EvaluationContext) -> SuiteResult:
+    """Measure leave-one-out retrieval, and half of each identity's photos against the other half."""
+    leave_one_out = retrieval_result(context.ranked_queries, len(context.table) - 1)
+    return SuiteResult(leave_one_out.figures | {"query_gallery": _query_gallery(context)}, leave_one_out.replicates)
 
 
 def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
-    """Half of each identity's photos (the larger half, so all of one), drawn by `seed`."""
+    """Draw half of each identity's photos for the gallery: the larger half, so the only photo of an identity."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     photos = np.bincount(labels)
-    place = np.empty(len(labels), np.int64)
-    place[order] = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)
-    return place < (photos[labels] + 1) // 2
+    rank = np.empty(len(labels), np.int64)  # among the photos of the identity
+    rank[order] = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)
+    return rank < (photos[labels] + 1) // 2
 
 
-def _query_gallery(measured: EvaluationContext) -> dict[str, Any]:
-    enrolled = gallery_half(measured.labels, SEED)
-    gallery = measured.embeddings[enrolled], measured.labels[enrolled]
-    ranked = rank_queries(measured.embeddings[~enrolled], measured.labels[~enrolled], gallery)
-    return outcome_of(ranked, int(enrolled.sum())).figures | {"gallery": int(enrolled.sum()), "seed": SEED}
+def _query_gallery(context: EvaluationContext) -> dict[str, Any]:
+    enrolled = gallery_half(context.labels, SEED)
+    gallery = context.embeddings[enrolled], context.labels[enrolled]
+    ranked = rank_queries(context.embeddings[~enrolled], context.labels[~enrolled], gallery)
+    return retrieval_result(ranked, int(enrolled.sum())).figures | {"gallery": int(enrolled.sum()), "seed": SEED}
 
 
-def outcome_of(ranked: RankedQueries, searched: int) -> Outcome:
-    """Figures of queries that were searched for among so many photos; of k nearest among no more than k, none."""
-    every = ranked.figures()
-    of_queries = {name: values for name, values in every.items() if searched > NEAREST.get(name, 0)}
+def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
+    """Compute the metrics of ranked queries, with 95 % intervals over identities.
+
+    Args:
+        ranked: the queries.
+        searched: number of photos that were searched; a metric of the k nearest is None unless there are more than k.
+    """
+    all_values = ranked.figures()
+    query_values = {name: values for name, values in all_values.items() if searched > DEPTHS.get(name, 0)}
     replicates = resampled(
         ranked.identity,
-        lambda: mean_replicates(of_queries, ranked.identity, replicates=REPLICATES, seed=SEED),
+        lambda: mean_replicates(query_values, ranked.identity, replicates=REPLICATES, seed=SEED),
     )
-    figures: dict[str, Any] = dict.fromkeys(every) | {name: float(values.mean()) for name, values in of_queries.items()}
-    figures |= {
+    metrics: dict[str, Any] = dict.fromkeys(all_values) | {
+        name: float(values.mean()) for name, values in query_values.items()
+    }
+    metrics |= {
         "queries": len(ranked.query),
         "queries_without_match": ranked.without_match,
         "interval": intervals(replicates),
     }
-    return Outcome(figures, replicates)
+    return SuiteResult(metrics, replicates)

@@ -1,4 +1,4 @@
-"""What bad photos cost: each degradation done to photos that are then searched for among the clean ones."""
+"""Robustness: corrupted photos searched for among the clean ones."""
 
 from typing import Any
 
@@ -7,49 +7,49 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
 from familiar.core.types import Crop
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import CORRUPTIONS
-from familiar.evaluation.perturbation import PerturbationResult, answer, map_photos, metric_deltas, probe
+from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.photos.preprocessing import to_tensor
 
-PROBED_PHOTOS = 500  # each of them 36 times through the network
+MAX_PHOTOS = 500  # each of them goes through the network 36 times
 
 Variant = tuple[str, float | None]
-"""A degradation's name and a severity."""
+"""A corruption's name and a severity."""
 
 
-def robustness(measured: EvaluationContext) -> Outcome:
-    """Each degradation at its severity, with intervals over identities, and a sweep of severities.
+def robustness(context: EvaluationContext) -> SuiteResult:
+    """Measure each corruption at its default severity, with intervals over identities, and a sweep of severities.
 
-    `similarity_drop`: mean of 1 - cosine between a photo and its degraded self. `recall_at_1_drop`: how much less
-    often the nearest of all other clean photos is of the same identity. `auc_drop`: of the ROC, over pairs whose one
-    photo is degraded. Recall and AUC are None where no identity has two photos, AUC also where there is but one.
-    Photos are drawn where there are more than 500.
+    `similarity_drop`: mean of 1 - cosine between a photo and its corrupted self. `recall_at_1_drop`: how much less
+    often the nearest of all other clean photos is of the same identity. `auc_drop`: of the ROC, over pairs of one
+    corrupted and one clean photo. Recall and AUC are None if no identity has two photos, AUC also if there is only one
+    identity. If there are more than 500 photos, they are sampled.
     """
-    rows = measured.sample_of(PROBED_PHOTOS)
-    asked = probe(measured.labels, rows)
-    originals = measured.embeddings[rows]
-    clean = answer(asked, originals, measured.embeddings)
+    rows = context.sample_rows(MAX_PHOTOS)
+    setup = make_setup(context.labels, rows)
+    originals = context.embeddings[rows]
+    clean = run_setup(setup, originals, context.embeddings)
 
-    parts: dict[str, Any] = {}
+    by_corruption: dict[str, Any] = {}
     sweeps: dict[str, list[dict[str, Any]]] = {}
-    degraded = _embed_degraded(measured, rows)
-    for name, degradation in CORRUPTIONS.items():
+    corrupted = _embed_corrupted(context, rows)
+    for name, corruption in CORRUPTIONS.items():
         steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
             severity: (
                 _similarity_drop(originals, embeddings),
-                answer(asked, embeddings, measured.embeddings),
+                run_setup(setup, embeddings, context.embeddings),
             )
-            for (of, severity), embeddings in degraded.items()
-            if of == name
+            for (variant_name, severity), embeddings in corrupted.items()
+            if variant_name == name
         }
-        figures, drawn = _drops(clean, *steps[degradation.severity])
-        parts[name] = {
-            "severity": degradation.severity,
-            "unit": degradation.unit,
-            **figures,
-            "interval": intervals(drawn),
+        drops, replicates = _drops(clean, *steps[corruption.severity])
+        by_corruption[name] = {
+            "severity": corruption.severity,
+            "unit": corruption.unit,
+            **drops,
+            "interval": intervals(replicates),
         }
         sweeps[name] = [
             {
@@ -58,60 +58,60 @@ def robustness(measured: EvaluationContext) -> Outcome:
                 "recall_at_1": steps[severity][1].recall_at_1,
                 "auc": steps[severity][1].auc,
             }
-            for severity in degradation.sweep
+            for severity in corruption.sweep
         ]
 
-    return Outcome(
+    return SuiteResult(
         {
             "photos": len(rows),
-            "identities": len(np.unique(measured.labels[rows])),
+            "identities": len(np.unique(context.labels[rows])),
             "seed": SEED,
             "clean": {"recall_at_1": clean.recall_at_1, "auc": clean.auc},
-            "degradations": parts,
+            "corruptions": by_corruption,
             "sweeps": {name: steps for name, steps in sweeps.items() if steps},
         }
     )
 
 
-def _embed_degraded(
-    measured: EvaluationContext, rows: Int64[np.ndarray, " k"]
+def _embed_corrupted(
+    context: EvaluationContext, rows: Int64[np.ndarray, " k"]
 ) -> dict[Variant, Float32[np.ndarray, "k d"]]:
-    """Each photo read once, and degraded in every way."""
-    embedder, preprocessing = measured.embedder, measured.embedder.metadata.preprocessing
+    """Read each photo once, corrupt it in every way and embed it."""
+    embedder, preprocessing = context.embedder, context.embedder.metadata.preprocessing
     variants: list[Variant] = [
         (name, severity)
-        for name, degradation in CORRUPTIONS.items()
-        for severity in dict.fromkeys([degradation.severity, *degradation.sweep])
+        for name, corruption in CORRUPTIONS.items()
+        for severity in dict.fromkeys([corruption.severity, *corruption.sweep])
     ]
 
     def embed_batch(batch: Int64[np.ndarray, " b"]) -> list[Float32[np.ndarray, "b d"]]:
-        crops = [measured.crop(row) for row in batch.tolist()]
-        found: list[Float32[np.ndarray, "b d"]] = []
+        crops = [context.crop(row) for row in batch.tolist()]
+        embeddings: list[Float32[np.ndarray, "b d"]] = []
         for name, severity in variants:
             apply = CORRUPTIONS[name].apply
-            spoilt = [Crop(apply(crop.rgb_u8, severity), crop.source) for crop in crops]
-            found.append(embedder.run(to_tensor(spoilt, preprocessing), flip=measured.flip))
-        return found
+            corrupted = [Crop(apply(crop.rgb_u8, severity), crop.source) for crop in crops]
+            embeddings.append(embedder.run(to_tensor(corrupted, preprocessing), flip=context.flip))
+        return embeddings
 
-    batches = map_photos(measured, rows, embed_batch)
+    batches = map_photos(context, rows, embed_batch)
     return dict(zip(variants, (np.concatenate(parts) for parts in zip(*batches, strict=True)), strict=True))
 
 
 def _similarity_drop(
-    clean: Float32[np.ndarray, "k d"], degraded: Float32[np.ndarray, "k d"]
+    clean: Float32[np.ndarray, "k d"], corrupted: Float32[np.ndarray, "k d"]
 ) -> Float64[np.ndarray, " k"]:
-    cosine = np.einsum("kd,kd->k", unit_rows(clean), unit_rows(degraded))
+    cosine = np.einsum("kd,kd->k", unit_rows(clean), unit_rows(corrupted))
     return 1 - np.clip(cosine, -1.0, 1.0)
 
 
 def _drops(
-    clean: PerturbationResult, similarity_drop: Float64[np.ndarray, " k"], degraded: PerturbationResult
+    clean: PerturbationResult, similarity_drop: Float64[np.ndarray, " k"], corrupted: PerturbationResult
 ) -> tuple[dict[str, float | None], Replicates]:
-    lost, replicates = metric_deltas(clean, degraded)
-    figures: dict[str, float | None] = {"similarity_drop": float(similarity_drop.mean())}
-    figures |= {f"{name}_drop": value for name, value in lost.items()}
-    drawn: Replicates = {}
-    identity = clean.probe.identity
+    deltas, delta_replicates = metric_deltas(clean, corrupted)
+    drops: dict[str, float | None] = {"similarity_drop": float(similarity_drop.mean())}
+    drops |= {f"{name}_drop": value for name, value in deltas.items()}
+    replicates: Replicates = {}
+    identity = clean.setup.identity
     if len(np.unique(identity)) >= MIN_IDENTITIES:
-        drawn = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
-    return figures, drawn | {f"{name}_drop": values for name, values in replicates.items()}
+        replicates = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
+    return drops, replicates | {f"{name}_drop": values for name, values in delta_replicates.items()}

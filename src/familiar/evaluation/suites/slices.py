@@ -1,4 +1,4 @@
-"""On whom does it fail? The figures of each value of a column, the worst first."""
+"""Slices: the metrics of each value of an attribute, the worst first."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -9,72 +9,79 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.context import EvaluationContext, Outcome
+from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
-from familiar.evaluation.suites.retrieval import outcome_of
+from familiar.evaluation.suites.retrieval import retrieval_result
 from familiar.evaluation.suites.separation import separation
 from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.retrieval import RankedQueries
 
-SLICED: dict[str, Callable[[EvaluationContext], Outcome]] = {
+SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult]] = {
     "verification": verification,
     "triplets": triplets,
     "clustering": clustering,
     "separation": separation,
     "identification": identification,
 }
-SLICED_UNASKED = ("retrieval", "verification", "triplets")
+DEFAULT_SUITES = ("retrieval", "verification", "triplets")
 
 
-def has_slices(measured: EvaluationContext) -> bool:
-    return measured.asked.slices is not None
+def has_slices(context: EvaluationContext) -> bool:
+    """Tell whether a CSV of attributes is given."""
+    return context.options.slices is not None
 
 
-def slices(measured: EvaluationContext) -> Outcome:
-    """Retrieval finds a slice's photos among all photos; every other figure is of the slice's photos alone.
+def slices(context: EvaluationContext) -> SuiteResult:
+    """Measure each slice. Retrieval searches all photos; every other suite uses the slice's photos only.
 
-    So strangers are of the same slice too, which is harder than any stranger. Worst first: by recall@1, or by AUC.
+    So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
+    best by recall@1, or by AUC.
     """
-    if measured.asked.slices is None:
+    if context.options.slices is None:
         raise NothingToMeasure("slices: no CSV was given; name one with --slices")
-    attributes = read_attributes(measured.asked.slices, measured.table, measured.asked.by)
-    figures: dict[str, Any] = {}
+    attributes = read_attributes(context.options.slices, context.table, context.options.by)
+    columns: dict[str, Any] = {}
     for attribute in attributes:
-        rows = [_figures(measured, value, rows) for value, rows in attribute.rows_by_value().items()]
-        figures[attribute.name] = sorted(rows, key=_badness)
-    return Outcome({"columns": figures})
+        slice_rows = attribute.rows_by_value()
+        columns[attribute.name] = sorted(
+            (_slice_metrics(context, value, rows) for value, rows in slice_rows.items()), key=_sort_key
+        )
+    return SuiteResult({"columns": columns})
 
 
-def _figures(measured: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
-    part = measured.of_rows(rows)
-    found: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
+def _slice_metrics(context: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
+    part = context.select_rows(rows)
+    metrics: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
     reasons: dict[str, str] = {}
-    asked = [name for name in measured.asked.suites if name in ("retrieval", *SLICED)] or SLICED_UNASKED
-    for name in asked:
+    names = [name for name in context.options.suites if name in ("retrieval", *SLICED_SUITES)] or DEFAULT_SUITES
+    for name in names:
         try:
             if name == "retrieval":
-                found[name] = outcome_of(_queries_in(measured.ranked, rows), len(measured.table) - 1).figures
+                ranked = _queries_in(context.ranked_queries, rows)
+                metrics[name] = retrieval_result(ranked, len(context.table) - 1).figures
             else:
-                found[name] = SLICED[name](part).figures
+                metrics[name] = SLICED_SUITES[name](part).figures
         except NothingToMeasure as error:
-            found[name] = None
+            metrics[name] = None
             reasons[name] = str(error)
-    return found | {"reasons": reasons}
+    return metrics | {"reasons": reasons}
 
 
 def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQueries:
-    asked = np.isin(ranked.query, rows)
-    if not asked.any():
-        raise NothingToMeasure("retrieval: none of these photos has another of its identity")
-    kept = {field.name: getattr(ranked, field.name)[asked] for field in fields(ranked) if field.name != "without_match"}
-    return RankedQueries(**kept, without_match=len(rows) - int(asked.sum()))
+    mask = np.isin(ranked.query, rows)
+    if not mask.any():
+        raise NothingToMeasure("retrieval: none of these photos has another one of its identity")
+    selected = {
+        field.name: getattr(ranked, field.name)[mask] for field in fields(ranked) if field.name != "without_match"
+    }
+    return RankedQueries(**selected, without_match=len(rows) - int(mask.sum()))
 
 
-def _badness(row: dict[str, Any]) -> tuple[bool, float]:
-    """Slices that cannot be measured come last."""
-    for suite, figure in (("retrieval", "recall_at_1"), ("verification", "auc")):
+def _sort_key(row: dict[str, Any]) -> tuple[bool, float]:
+    """Sort by the first metric that exists; slices that cannot be measured come last."""
+    for suite, metric in (("retrieval", "recall_at_1"), ("verification", "auc")):
         if row.get(suite):
-            return False, row[suite][figure] or 0.0
+            return False, row[suite][metric] or 0.0
     return True, 0.0

@@ -1,4 +1,4 @@
-"""Same or different? Over the pairs of a file, every pair there is, or a sample of them."""
+"""Verification: same or different, over the pairs of a file, all pairs, or a sample of them."""
 
 import dataclasses
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from familiar.core.calibration import Threshold
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
-from familiar.metrics.verification import verification as verification_figures
+from familiar.metrics.verification import verification as verification_metrics
 
-PATHS = {  # where the bootstrap's figures stand below
+RESULT_PATHS = {  # of the metrics that are resampled
     "auc": "auc",
     "average_precision": "average_precision",
     "eer": "eer",
@@ -24,77 +24,77 @@ PATHS = {  # where the bootstrap's figures stand below
 }
 
 
-def verification(measured: EvaluationContext) -> Outcome:
-    """Same or different, over pairs, with 95 % intervals over identities; and how the bundle's thresholds fare.
+def verification(context: EvaluationContext) -> SuiteResult:
+    """Measure verification over pairs, with 95 % intervals over identities, and the bundle's thresholds.
 
-    `best_accuracy` and the accuracies at thresholds weigh both kinds alike; `best_accuracy_as_listed` weighs the
-    pairs as they come, as LFW's tables do.
+    `best_accuracy` and the accuracies at thresholds give same and different pairs the same total weight;
+    `best_accuracy_unweighted` counts each pair once, as LFW's tables do.
     """
-    judged = measured.judged
-    counts, labels, pairs = judged.counts, measured.labels, judged.pairs
-    found = verification_figures(counts)
-    calibration = measured.embedder.metadata.calibration
+    scored_pairs = context.scored_pairs
+    counts, labels, pairs = scored_pairs.counts, context.labels, scored_pairs.pairs
+    headline = verification_metrics(counts)
+    calibration = context.embedder.metadata.calibration
     replicates = resampled(
         np.concatenate([labels[pairs.left], labels[pairs.right]]),
         lambda: verification_replicates(
-            judged.scores,
+            scored_pairs.scores,
             labels[pairs.left],
             labels[pairs.right],
             threshold=calibration.balanced.similarity,
-            weights=judged.weights,
+            weights=scored_pairs.weights,
             replicates=REPLICATES,
             seed=SEED,
         ),
     )
-    replicates = {PATHS[name]: values for name, values in replicates.items() if name in PATHS}
-    figures = {
-        "pairs": judged.which,
+    replicates = {RESULT_PATHS[name]: values for name, values in replicates.items() if name in RESULT_PATHS}
+    metrics = {
+        "pairs": scored_pairs.sampling,
         "seed": SEED,
-        "pairs_resampled": len(judged.scores),
-        "same_pairs": found.same_pairs,
-        "different_pairs": found.different_pairs,
-        "auc": found.auc,
-        "average_precision": found.average_precision,
-        "eer": found.eer,
-        "eer_threshold": found.eer_threshold,
-        "spearman": found.spearman,
-        "best_accuracy": found.best_balanced_accuracy,
-        "best_accuracy_threshold": found.best_balanced_accuracy_threshold,
-        "best_accuracy_as_listed": found.best_accuracy,
-        "tar_at_far": found.tar_at_far,
+        "interval_pairs": len(scored_pairs.scores),
+        "same_pairs": headline.same_pairs,
+        "different_pairs": headline.different_pairs,
+        "auc": headline.auc,
+        "average_precision": headline.average_precision,
+        "eer": headline.eer,
+        "eer_threshold": headline.eer_threshold,
+        "spearman": headline.spearman,
+        "best_accuracy": headline.best_balanced_accuracy,
+        "best_accuracy_threshold": headline.best_balanced_accuracy_threshold,
+        "best_accuracy_unweighted": headline.best_accuracy,
+        "tar_at_far": headline.tar_at_far,
         "thresholds_fitted": calibration.fitted,
         "at_bundle_thresholds": {name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
-        "probability": _reliability(measured, judged),
+        "probability": _reliability(context, scored_pairs),
         "interval": intervals(replicates),
     }
-    return Outcome(figures, replicates)
+    return SuiteResult(metrics, replicates)
 
 
 def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
-    """How a threshold of the bundle fares here, beside what it promised."""
+    """Measure the rates at a threshold of the bundle, here and on its own validation pairs."""
     point = rates_at(counts, threshold.similarity)
     return {
         "similarity": threshold.similarity,
         "accuracy": accuracy_at(counts, threshold.similarity, balanced=True),
         "far": point.far,
         "tar": point.tar,
-        "promised": dataclasses.asdict(threshold),
+        "on_validation": dataclasses.asdict(threshold),
     }
 
 
-def _reliability(measured: EvaluationContext, judged: ScoredPairs) -> dict[str, Any] | None:
-    """How often pairs are of one individual where the bundle's curve says so with some probability."""
-    calibration = measured.embedder.metadata.calibration
+def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> dict[str, Any] | None:
+    """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
+    calibration = context.embedder.metadata.calibration
     if calibration.slope is None or calibration.intercept is None:
         return None
-    said = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(judged.scores)
-    bins = reliability(said, judged.pairs.same)
+    probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
+    bins = reliability(probabilities, scored_pairs.pairs.same)
     return {
-        "calibration_error": calibration_error(said, judged.pairs.same),
-        "promised_error": calibration.calibration_error,
+        "calibration_error": calibration_error(probabilities, scored_pairs.pairs.same),
+        "validation_error": calibration.calibration_error,
         "bins": [
-            {"said": said, "observed": observed, "weight": weight}
-            for said, observed, weight in zip(
+            {"predicted": predicted, "observed": observed, "weight": weight}
+            for predicted, observed, weight in zip(
                 bins.probability.tolist(), bins.observed.tolist(), bins.weight.tolist(), strict=True
             )
         ],

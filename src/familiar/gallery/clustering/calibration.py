@@ -78,7 +78,7 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
         raise NothingToMeasure(
             f"{gallery.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
-            "gallery name --confirm, or answer the questions of familiar gallery suggest"
+            "gallery name --confirm, or answer the questions of familiar gallery review"
         )
     embeddings = assignments.faces.unit_rows(rows)
 

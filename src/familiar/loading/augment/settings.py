@@ -122,7 +122,7 @@ class Augmentation:
             raise ValueError(f"where must be 'loader' or 'device', got {self.where!r}")
 
 
-NOTHING = Augmentation(
+NO_AUGMENTATION = Augmentation(
     crop_p=0.0,
     rotate_p=0.0,
     flip_p=0.0,
@@ -141,7 +141,7 @@ NOTHING = Augmentation(
 # The circle-loss coursework's list for faces at 112 px (`recipes.circle`). Its random crop is taken from a photo
 # resized to 128 px, which corresponds to the whole crop here.
 CIRCLE_AUGMENTATION = replace(
-    NOTHING,
+    NO_AUGMENTATION,
     crop_p=1.0,
     flip_p=0.3,
     jitter_p=1.0,
@@ -157,4 +157,4 @@ CIRCLE_AUGMENTATION = replace(
     erase_p=0.2,
 )
 
-AUGMENTATIONS = {"pet": Augmentation(), "circle": CIRCLE_AUGMENTATION, "none": NOTHING}
+AUGMENTATIONS = {"pet": Augmentation(), "circle": CIRCLE_AUGMENTATION, "none": NO_AUGMENTATION}

@@ -1,4 +1,4 @@
-"""The HTTP API: JSON under /api/v1, for programs. `router` is all of it; `document` completes its OpenAPI document."""
+"""HTTP API: JSON under /api/v1, for programs. `router` has all routes; `document` completes the OpenAPI document."""
 
 from collections import defaultdict
 from http import HTTPStatus
@@ -8,13 +8,13 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from familiar.web.api import faces, gallery, identities, inference, photos
-from familiar.web.api.openapi import ANYWHERE, document, problems
+from familiar.web.api.openapi import COMMON_STATUSES, document, problems
 
 __all__ = ["document", "router"]
 
 
-class _Refuses:
-    """An ASGI app: unlike a function it is asked by every method."""
+class _MethodNotAllowed:
+    """An ASGI app, since a route to an app matches every method, unlike one to a function."""
 
     def __init__(self, allowed: str) -> None:
         self._allowed = allowed
@@ -23,21 +23,21 @@ class _Refuses:
         raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": self._allowed})
 
 
-def _closed(part: APIRouter) -> APIRouter:
-    """Its paths refuse every other method, before /faces/{face} takes the word of /faces/confirm for a number."""
+def _with_method_errors(part: APIRouter) -> APIRouter:
+    """Answer 405 to the other methods of each path, before /faces/{face} reads "confirm" as a number."""
     paths: defaultdict[str, list[APIRoute]] = defaultdict(list)
     for route in part.routes:
         assert isinstance(route, APIRoute)
         paths[route.path].append(route)
     routes: list[BaseRoute] = []
-    for path, own in paths.items():
-        allowed = sorted(method for route in own for method in route.methods or ())
-        routes += [*own, Route(path, _Refuses(", ".join(allowed)), include_in_schema=False)]
+    for path, path_routes in paths.items():
+        allowed = sorted(method for route in path_routes for method in route.methods or ())
+        routes += [*path_routes, Route(path, _MethodNotAllowed(", ".join(allowed)), include_in_schema=False)]
     part.routes[:] = routes
     return part
 
 
-router = APIRouter(prefix="/api/v1", responses=problems(*ANYWHERE))
-# Paths are tried in turn: what is asked most comes first.
-for _part in (inference, gallery, photos, faces, identities):
-    router.include_router(_closed(_part.router))
+router = APIRouter(prefix="/api/v1", responses=problems(*COMMON_STATUSES))
+# Routes are matched in turn: the most frequent ones come first.
+for _module in (inference, gallery, photos, faces, identities):
+    router.include_router(_with_method_errors(_module.router))

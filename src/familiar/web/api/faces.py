@@ -1,4 +1,4 @@
-"""Faces: whom they show, and where they are."""
+"""Routes of faces: listing, corrections and boxes."""
 
 from pathlib import Path
 from typing import Any
@@ -11,23 +11,25 @@ from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace, KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import CHANGE, problems
-from familiar.web.service import Served
+from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
 
 @router.get(
     "/faces/unassigned",
-    operation_id="list_unknown_faces",
+    operation_id="list_unassigned_faces",
     tags=["faces"],
     response_model=responses.Page[responses.Face],
 )
-async def unknown(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
-    """Faces of nobody, in the order in which they were taken in."""
-    (last,) = pagination.after(cursor, "unassigned faces", 1) or (0,)
-    found = await service.threads.read(listing.unassigned_faces, after=last, limit=limit + 1)
-    return pagination.page(found, limit, "unassigned faces", lambda face: (face.face,))
+async def list_unassigned(
+    service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
+) -> dict[str, Any]:
+    """List faces without an identity, in the order of enrollment."""
+    (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
+    results = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
+    return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
 
 
 @router.post(
@@ -36,60 +38,60 @@ async def unknown(service: Served, cursor: requests.Cursor = None, limit: reques
     tags=["corrections"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def confirm(service: Served, body: requests.SomeFaces) -> None:
-    """These faces are rightly where they are."""
-    await service.threads.write(corrections.confirm, body.faces)
+async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
+    """Mark faces as confirmed in their current identity."""
+    await service.executor.write(corrections.confirm, body.faces)
 
 
 @router.post(
     "/faces/move",
     operation_id="move_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def move(service: Served, body: requests.Moved) -> CorrectionResult:
-    """These faces show that identity."""
-    return await service.threads.write(corrections.move, body.faces, body.to)
+async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
+    """Assign faces to an identity."""
+    return await service.executor.write(corrections.move, body.faces, body.identity)
 
 
 @router.post(
     "/faces/split",
     operation_id="split_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def split(service: Served, body: requests.SplitOff) -> CorrectionResult:
-    """These faces show somebody of their own, a new identity."""
-    return await service.threads.write(corrections.split, body.faces, body.name)
+async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
+    """Move faces to a new identity."""
+    return await service.executor.write(corrections.split, body.faces, body.name)
 
 
 @router.post(
     "/faces/reject",
     operation_id="reject_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def reject(service: Served, body: requests.Rejected) -> CorrectionResult:
-    """These faces do not show that identity, which is never said again."""
-    return await service.threads.write(corrections.reject, body.faces, body.identity)
+async def reject(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
+    """Remove faces from an identity, permanently (cannot-link)."""
+    return await service.executor.write(corrections.reject, body.faces, body.identity)
 
 
 @router.post(
-    "/faces/tell-apart",
-    operation_id="tell_faces_apart",
+    "/faces/mark-different",
+    operation_id="mark_faces_different",
     tags=["corrections"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def tell_apart(service: Served, body: requests.ToldApart) -> None:
-    """Two faces show two individuals, and so do the identities they are in."""
-    await service.threads.write(corrections.mark_different, body.first, body.second)
+async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
+    """Record that two faces show different individuals (cannot-link), and so do their identities."""
+    await service.executor.write(corrections.mark_different, body.first_face, body.second_face)
 
 
 @router.get(
@@ -99,9 +101,9 @@ async def tell_apart(service: Served, body: requests.ToldApart) -> None:
     response_model=responses.Face,
     responses=problems(404),
 )
-async def face(service: Served, face: requests.InAddress) -> KnownFace:
-    """One face."""
-    return await service.threads.read(listing.face, face)
+async def face(service: ServiceDep, face: requests.PathNumber) -> KnownFace:
+    """Get a face."""
+    return await service.executor.read(listing.face, face)
 
 
 @router.get(
@@ -112,51 +114,51 @@ async def face(service: Served, face: requests.InAddress) -> KnownFace:
     responses=images.RESPONSES,
 )
 async def face_image(
-    service: Served, face: requests.InAddress, side: requests.Side = 160, known: images.Known = None
+    service: ServiceDep, face: requests.PathNumber, side: requests.Side = 160, known: images.IfNoneMatch = None
 ) -> Response:
-    """The face with a little around it, square."""
+    """Get a square image of a face with some margin."""
 
     def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
-        found, photo = _with_photo(gallery, face)
-        return found, photo, service.roots.inside(Path(photo.path))
+        known_face, photo = _with_photo(gallery, face)
+        return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
-    found, photo, path = await service.threads.read(find)
-    return images.sent(await service.pictures.face(path, photo.sha256, found.box_xyxy_px, side), known)
+    known_face, photo, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.face(path, photo.sha256, known_face.box_xyxy_px, side), known)
 
 
 @router.put(
     "/faces/{face}/box",
-    operation_id="move_face",
-    tags=["by hand"],
+    operation_id="set_face_box",
+    tags=["manual faces"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def move_face(service: Served, face: requests.InAddress, body: requests.ByHand) -> None:
-    """The face is there; whom it shows stays as it is."""
-    embedder = service.vision.embedder
+async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
+    """Change a face's box; its identity stays."""
+    embedder = service.inference.embedder
 
     def change(gallery: Gallery) -> None:
-        path = service.roots.inside(Path(_with_photo(gallery, face)[1].path))
+        path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
         manual_faces.move_face(gallery, embedder, face, body.box, path=path)
 
-    await service.threads.write_late(change)
+    await service.executor.compute_then_write(change)
 
 
 @router.delete(
     "/faces/{face}",
     operation_id="delete_face",
-    tags=["by hand"],
+    tags=["manual faces"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def delete_face(service: Served, face: requests.InAddress) -> None:
-    """There is no face. `undo` brings it back."""
-    await service.threads.write(manual_faces.delete_face, face)
+async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
+    """Delete a face that is none. `undo` restores it."""
+    await service.executor.write(manual_faces.delete_face, face)
 
 
 def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:
     with gallery.reading():
-        found = listing.face(gallery, face)
-        return found, listing.photo(gallery, found.photo)
+        known_face = listing.face(gallery, face)
+        return known_face, listing.photo(gallery, known_face.photo)

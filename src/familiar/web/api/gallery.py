@@ -1,4 +1,4 @@
-"""What is served, and what was decided: the gallery, its model, groups, questions and the way back."""
+"""Routes of the gallery as a whole: its state and model, clustering, review questions and undo."""
 
 import dataclasses
 from typing import Annotated, Any
@@ -14,19 +14,19 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions, undo
 from familiar.gallery.search import listing
 from familiar.web.api import requests, responses
-from familiar.web.api.openapi import CHANGE, problems
-from familiar.web.service import Served
+from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.service import ServiceDep
 
-MOST_QUESTIONS = 100
+MAX_QUESTIONS = 100
 
 router = APIRouter()
 
 
 @router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=responses.GalleryState)
-async def state(service: Served) -> dict[str, Any]:
-    """What is served."""
-    read = await service.threads.read(_state)
-    return read | {"read_only": service.settings.read_only, "has_model": service.vision.has_model}
+async def state(service: ServiceDep) -> dict[str, Any]:
+    """Get the state of the gallery."""
+    read = await service.executor.read(_state)
+    return read | {"read_only": service.settings.read_only, "has_model": service.inference.has_model}
 
 
 @router.get(
@@ -36,30 +36,32 @@ async def state(service: Served) -> dict[str, Any]:
     response_model=responses.Model,
     responses=problems(409),
 )
-async def model(service: Served) -> dict[str, Any]:
-    """What the model says of itself: what it was trained on, how good it is, what its similarities mean."""
-    bundle = service.vision.embedder.bundle
+async def model(service: ServiceDep) -> dict[str, Any]:
+    """Get the model's metadata: its training data, results and calibration."""
+    bundle = service.inference.embedder.bundle
     return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
 
 
 @router.post(
-    "/group",
-    operation_id="group",
+    "/cluster",
+    operation_id="cluster",
     tags=["gallery"],
-    response_model=responses.Grouped,
-    responses=problems(*CHANGE),
+    response_model=responses.ClusterResult,
+    responses=problems(*WRITE_STATUSES),
 )
-async def group_faces(service: Served, body: requests.Grouping) -> ClusterResult:
-    """Puts every face that is in no group into one, within what was said of them."""
-    return await service.threads.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
+async def cluster_faces(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
+    """Cluster the unassigned faces, respecting all corrections."""
+    return await service.executor.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
-@router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.Question])
+@router.get(
+    "/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.ReviewQuestion]
+)
 async def questions(
-    service: Served, limit: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
+    service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
 ) -> list[review_queue.Question]:
-    """The questions whose answers would mend most, the worthiest first."""
-    return await service.threads.read(review_queue.propose_questions, limit)
+    """List the most informative questions to review, by expected gain."""
+    return await service.executor.read(review_queue.propose_questions, limit)
 
 
 @router.post(
@@ -68,18 +70,18 @@ async def questions(
     tags=["questions"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def answer(service: Served, body: requests.Answered) -> None:
-    """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
+async def answer(service: ServiceDep, body: requests.AnswerRequest) -> None:
+    """Answer a question. Conflict if its faces or identities have changed since it was listed."""
     question = review_queue.Question(**body.question.model_dump())
-    await service.threads.decide(_answer, question, body.same)
+    await service.executor.write_locked(_answer, question, body.same)
 
 
 @router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=list[responses.Decision])
-async def last_decisions(service: Served, limit: requests.Limit = 20) -> list[Decision]:
-    """The last ones that can be taken back, newest first."""
-    return await service.threads.read(decisions, limit)
+async def last_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
+    """List the last changes that can be undone, newest first."""
+    return await service.executor.read(decisions, limit)
 
 
 @router.post(
@@ -87,26 +89,28 @@ async def last_decisions(service: Served, limit: requests.Limit = 20) -> list[De
     operation_id="undo",
     tags=["gallery"],
     response_model=responses.Decision,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
 async def undo_last(
-    service: Served,
-    decision: Annotated[int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Only this one.")] = None,
+    service: ServiceDep,
+    decision: Annotated[
+        int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Undo only if this is the last one.")
+    ] = None,
 ) -> Decision:
-    """Takes the last decision back, and says which it was; where a `decision` is named, only if that is the last."""
-    return await service.threads.write(undo, decision)
+    """Undo the last change and return it."""
+    return await service.executor.write(undo, decision)
 
 
 def _state(gallery: Gallery) -> dict[str, Any]:
     with gallery.reading():
-        space, means, groups = gallery.space, calibration(gallery), clustering_calibration(gallery)
-        decide = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
+        space, means, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
+        similarities = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
         return {
             "counts": listing.counts(gallery),
             "space_id": space.space_id,
             "embedding_dim": space.embedding_dim,
             "prefixes": space.prefixes,
-            "thresholds": {**decide, "grouping": groups.threshold, "own": groups.own},
+            "thresholds": {**similarities, "clustering": clustering.threshold, "fitted_on_gallery": clustering.own},
             "revision": gallery.revision,
         }
 
@@ -114,5 +118,5 @@ def _state(gallery: Gallery) -> dict[str, Any]:
 def _answer(gallery: Gallery, question: review_queue.Question, same: bool) -> None:
     check_faces(gallery, (question.first_face, question.second_face))
     if not review_queue.is_still_valid(gallery, question):
-        raise Contradiction("what this question asks about has changed since; ask for questions anew")
+        raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
     review_queue.answer_question(gallery, question, same)

@@ -1,4 +1,4 @@
-"""Identities: who there is, what they are called, and two that are one."""
+"""Routes of identities: listing, naming and merging."""
 
 from typing import Annotated, Any
 
@@ -9,8 +9,8 @@ from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import IdentitySummary
 from familiar.web.api import pagination, requests, responses
-from familiar.web.api.openapi import CHANGE, problems
-from familiar.web.service import Served
+from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
@@ -22,28 +22,30 @@ router = APIRouter()
     response_model=responses.Page[responses.Identity],
 )
 async def identities(
-    service: Served,
-    named: Annotated[bool | None, Query(description="Only those that have a name, or have none.")] = None,
+    service: ServiceDep,
+    named: Annotated[
+        bool | None, Query(description="Only identities with a name (true) or without one (false).")
+    ] = None,
     cursor: requests.Cursor = None,
     limit: requests.Limit = 100,
 ) -> dict[str, Any]:
-    """Those with most faces first."""
-    of = f"identities, named {named}"
-    last = pagination.after(cursor, of, 2)
-    found = await service.threads.read(
+    """List identities, those with most faces first."""
+    list_name = f"identities, named {named}"
+    last = pagination.parse_cursor(cursor, list_name, 2)
+    results = await service.executor.read(
         listing.identity_summaries, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
     )
-    return pagination.page(found, limit, of, lambda tile: (tile.faces, tile.identity))
+    return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 
 
-@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[responses.Shown])
+@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[responses.PrintableText])
 async def names(
-    service: Served,
-    beginning: Annotated[str, Query(max_length=200, description="In upper or lower case.")] = "",
+    service: ServiceDep,
+    prefix: Annotated[str, Query(max_length=200, description="Case-insensitive.")] = "",
     limit: requests.Limit = 10,
 ) -> list[str]:
-    """Names that begin so, by alphabet."""
-    return await service.threads.read(listing.names, beginning, limit)
+    """List names that start with a prefix, in alphabetical order."""
+    return await service.executor.read(listing.names, prefix, limit)
 
 
 @router.get(
@@ -53,47 +55,47 @@ async def names(
     response_model=responses.Identity,
     responses=problems(404),
 )
-async def identity(service: Served, identity: requests.InAddress) -> IdentitySummary:
-    """One identity."""
-    return await service.threads.read(listing.identity_summary, identity)
+async def identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
+    """Get an identity."""
+    return await service.executor.read(listing.identity_summary, identity)
 
 
 @router.get(
     "/identities/{identity}/faces",
     operation_id="list_faces_of_identity",
     tags=["identities"],
-    response_model=responses.Page[responses.LikelyFace],
+    response_model=responses.Page[responses.FaceConfidence],
     responses=problems(404),
 )
 async def faces(
-    service: Served, identity: requests.InAddress, cursor: requests.Cursor = None, limit: requests.Limit = 100
+    service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> dict[str, Any]:
-    """Its faces, the likeliest first. A correction meanwhile may shift what the next part begins with."""
-    of = f"faces of {identity}"
-    (start,) = pagination.after(cursor, of, 1) or (0,)
-    found = await service.threads.read(listing.face_confidences, identity)
-    return pagination.page(found[start : start + limit + 1], limit, of, lambda _: (start + limit,))
+    """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
+    list_name = f"faces list_name {identity}"
+    (start,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)
+    results = await service.executor.read(listing.face_confidences, identity)
+    return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))
 
 
 @router.patch(
     "/identities/{identity}",
     operation_id="name_identity",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def name(service: Served, identity: requests.InAddress, body: requests.Renamed) -> CorrectionResult:
-    """Calls an identity by a name, which it keeps. Two of one name are one: merge them."""
-    return await service.threads.write(corrections.name_identity, identity, body.name, confirm=body.confirm)
+async def name(service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest) -> CorrectionResult:
+    """Name an identity. Conflict if another one has the name: merge both if they are the same."""
+    return await service.executor.write(corrections.name_identity, identity, body.name, confirm=body.confirm)
 
 
 @router.post(
     "/identities/{identity}/merge",
     operation_id="merge_identities",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def merge(service: Served, identity: requests.InAddress, body: requests.Others) -> CorrectionResult:
-    """The others are this one, too. It keeps its name, or gets the first that one of them has."""
-    return await service.threads.write(corrections.merge, identity, body.others)
+async def merge(service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest) -> CorrectionResult:
+    """Merge identities into this one. It keeps its name, or gets the first name that one of them has."""
+    return await service.executor.write(corrections.merge, identity, body.identities)

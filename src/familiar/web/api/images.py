@@ -1,4 +1,4 @@
-"""Pictures over HTTP: sent once, then asked for by their tag."""
+"""Image responses with ETags."""
 
 from typing import Annotated
 
@@ -6,21 +6,23 @@ from fastapi import Header
 from fastapi.responses import Response
 
 from familiar.web.api.openapi import Responses, problems
-from familiar.web.thumbnails import Picture
+from familiar.web.thumbnails import Thumbnail
 
-Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of what is there already.")]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the cached image.")]
 
 
 class Jpeg(Response):
     media_type = "image/jpeg"
 
 
-def sent(picture: Picture, known: str | None) -> Response:
-    """The picture, or that it has not changed. The browser asks each time, since a box may be moved by hand."""
-    headers = {"ETag": picture.etag, "Cache-Control": "private, no-cache"}
-    if known is not None and picture.etag in {tag.strip().removeprefix("W/") for tag in known.split(",")}:
+def image_response(thumbnail: Thumbnail, if_none_match: str | None) -> Response:
+    """Return the image, or 304 if the client has it. Browsers revalidate each time, since a face's box may change."""
+    headers = {"ETag": thumbnail.etag, "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and thumbnail.etag in {
+        tag.strip().removeprefix("W/") for tag in if_none_match.split(",")
+    }:
         return Response(status_code=304, headers=headers)
-    return Response(picture.content, media_type=picture.media_type, headers=headers)
+    return Response(thumbnail.content, media_type=thumbnail.media_type, headers=headers)
 
 
-RESPONSES: Responses = {304: {"description": "What is known has not changed."}} | problems(404)
+RESPONSES: Responses = {304: {"description": "The cached image is up to date."}} | problems(404)

@@ -1,4 +1,4 @@
-"""Photos that are in no gallery: the faces on them, who they show, and whether two show one individual."""
+"""Routes of photos that are not in the gallery: detection, embedding, search and verification."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -16,11 +16,11 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search.search import Filter, search_identities, search_photos
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.web.api import requests, responses
-from familiar.web.api.openapi import UPLOAD, problems
-from familiar.web.errors import Refused
-from familiar.web.inference import Looked, Seen
-from familiar.web.service import Served, Service
-from familiar.web.uploads import Skipped, received
+from familiar.web.api.openapi import UPLOAD_STATUSES, problems
+from familiar.web.errors import HttpProblem
+from familiar.web.inference import DetectedFace, PhotoResult
+from familiar.web.service import Service, ServiceDep
+from familiar.web.uploads import SkippedPhoto, receive
 
 router = APIRouter()
 Vector = Float32[np.ndarray, " d"]
@@ -29,146 +29,150 @@ Vector = Float32[np.ndarray, " d"]
 @router.post(
     "/detect",
     operation_id="detect",
-    tags=["recognize"],
-    response_model=responses.LookedAt[responses.Detected],
-    responses=problems(*UPLOAD),
+    tags=["inference"],
+    response_model=responses.DetectionResult[responses.DetectedFace],
+    responses=problems(*UPLOAD_STATUSES),
 )
-async def detect(service: Served, files: requests.Photos) -> dict[str, Any]:
-    """Where the faces of photos are."""
-    return await _looked_at(service, files, embed=False)
+async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
+    """Detect the faces of photos."""
+    return await _detect_all(service, files, embed=False)
 
 
 @router.post(
     "/embed",
     operation_id="embed",
-    tags=["recognize"],
-    response_model=responses.LookedAt[responses.Embedded],
-    responses=problems(*UPLOAD),
+    tags=["inference"],
+    response_model=responses.DetectionResult[responses.EmbeddedFace],
+    responses=problems(*UPLOAD_STATUSES),
 )
-async def embed(service: Served, files: requests.Photos) -> dict[str, Any]:
-    """The faces of photos, with an embedding each."""
-    return await _looked_at(service, files, embed=True)
+async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
+    """Detect and embed the faces of photos."""
+    return await _detect_all(service, files, embed=True)
 
 
 @router.post(
     "/search",
     operation_id="search",
     tags=["search"],
-    response_model=responses.Answers,
+    response_model=responses.SearchResult,
     responses=problems(404),
 )
-async def search(service: Served, body: requests.Search) -> dict[str, Any]:
-    """Who is like an embedding, or like one of the gallery's faces."""
-    return await service.threads.read(_search, body)
+async def search(service: ServiceDep, body: requests.SearchRequest) -> dict[str, Any]:
+    """Search for an embedding, or for a face of the gallery."""
+    return await service.executor.read(_search, body)
 
 
 @router.post(
     "/search/photo",
     operation_id="search_photo",
     tags=["search"],
-    response_model=responses.Answers,
-    responses=problems(*UPLOAD),
+    response_model=responses.SearchResult,
+    responses=problems(*UPLOAD_STATUSES),
 )
 async def search_photo(
-    service: Served,
+    service: ServiceDep,
     photo: requests.Photo,
     k: Annotated[requests.K, Query()] = 10,
-    by: Annotated[requests.By | None, Query(description="Only photos, or only identities.")] = None,
+    by: Annotated[requests.ResultKind | None, Query(description="Return only photos, or only identities.")] = None,
 ) -> dict[str, Any]:
-    """Who is on a photo, by its best face."""
-    (seen,) = await _best(service, photo)
-    query = requests.Search.model_construct(k=k, by=by)
-    return await service.compare(_answers, _embedding(seen), query)
+    """Search for the best face of a photo."""
+    (face,) = await _best_faces(service, photo)
+    query = requests.SearchRequest.model_construct(k=k, by=by)
+    return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 
 @router.post(
     "/verify",
     operation_id="verify",
     tags=["search"],
-    response_model=responses.VerdictOfTwo,
-    responses=problems(*UPLOAD),
+    response_model=responses.PhotoVerificationResult,
+    responses=problems(*UPLOAD_STATUSES),
 )
-async def verify(service: Served, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
-    """Do two photos show one individual? By their best faces."""
-    one, other = await _best(service, first, second)
-    means = await service.compare(calibration)
-    answer = verify_embeddings(_embedding(one), _embedding(other), means)
-    return vars(answer) | {"first": _face(one), "second": _face(other)}
+async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
+    """Decide whether the best faces of two photos show the same individual."""
+    first_face, second_face = await _best_faces(service, first, second)
+    means = await service.read_in_model_space(calibration)
+    answer = verify_embeddings(_embedding(first_face), _embedding(second_face), means)
+    return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
 
 
 @router.post(
     "/identities/{identity}/verify",
     operation_id="verify_identity",
     tags=["search"],
-    response_model=responses.Verdict,
-    responses=problems(404, *UPLOAD),
+    response_model=responses.VerificationResult,
+    responses=problems(404, *UPLOAD_STATUSES),
 )
-async def verify_identity(service: Served, identity: requests.InAddress, photo: requests.Photo) -> VerificationResult:
-    """Does a photo show this identity? By its best face, compared with the mean of the identity's."""
-    (seen,) = await _best(service, photo)
-    return await service.compare(verify_identity_of, _embedding(seen), identity)
+async def verify_identity(
+    service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
+) -> VerificationResult:
+    """Decide whether a photo's best face shows this identity, by the mean of the identity's faces."""
+    (face,) = await _best_faces(service, photo)
+    return await service.read_in_model_space(verify_identity_of, _embedding(face), identity)
 
 
-async def _looked_at(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
-    """As `responses.LookedAt`."""
-    left_out: list[Skipped] = []
+async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
+    """Return a `responses.DetectionResult`."""
+    skipped_uploads: list[SkippedPhoto] = []
     photos: list[dict[str, Any]] = []
-    async with received(files, service.settings.limits, skipped=left_out) as uploads:
-        looked = await service.vision.look_all(uploads, embed=embed)
-    skipped = [f"{one.name}: {one.reason}" for one in left_out]
-    for upload, found in zip(uploads, looked, strict=True):
-        if not isinstance(found, Looked):
-            skipped.append(str(found))
+    async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
+        results = await service.inference.detect_all(uploads, embed=embed)
+    skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
+    for upload, result in zip(uploads, results, strict=True):
+        if not isinstance(result, PhotoResult):
+            skipped.append(str(result))
         else:
-            faces = [_face(seen) for seen in found.faces]
-            photos.append({"name": upload.name, "size_px": found.size_px, "faces": faces})
+            faces = [_face_body(face) for face in result.faces]
+            photos.append({"name": upload.name, "size_px": result.size_px, "faces": faces})
     return {"photos": photos, "skipped": skipped}
 
 
-async def _best(service: Service, *files: UploadFile) -> list[Seen]:
-    """The best face of each, embedded. NoFaceFound, UnreadablePhoto, Refused."""
-    async with received(files, service.settings.limits) as uploads:
-        return await service.vision.best_of_each(uploads)
+async def _best_faces(service: Service, *files: UploadFile) -> list[DetectedFace]:
+    """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
+    async with receive(files, service.settings.limits) as uploads:
+        return await service.inference.best_faces(uploads)
 
 
-def _face(seen: Seen) -> dict[str, Any]:
-    """As `responses.Embedded`, or `Detected`."""
-    landmarks = seen.detection.landmarks_px
+def _face_body(face: DetectedFace) -> dict[str, Any]:
+    """Return a `responses.EmbeddedFace`, or `DetectedFace`."""
+    landmarks = face.detection.landmarks_px
     return {
-        "box_xyxy_px": seen.detection.box_xyxy_px,
+        "box_xyxy_px": face.detection.box_xyxy_px,
         "landmarks_px": None if landmarks is None else landmarks.tolist(),
-        "score": seen.detection.score,
-        "quality": seen.quality,
-        "embedding": None if seen.embedding is None else seen.embedding.tolist(),
+        "score": face.detection.score,
+        "quality": face.quality,
+        "embedding": None if face.embedding is None else face.embedding.tolist(),
     }
 
 
-def _embedding(seen: Seen) -> Vector:
-    assert seen.embedding is not None, "the best face is embedded"
-    return seen.embedding
+def _embedding(face: DetectedFace) -> Vector:
+    assert face.embedding is not None, "the best face is embedded"
+    return face.embedding
 
 
-def _search(gallery: Gallery, body: requests.Search) -> dict[str, Any]:
+def _search(gallery: Gallery, body: requests.SearchRequest) -> dict[str, Any]:
     with gallery.reading():
-        return _answers(gallery, _query(gallery, body), body)
+        return _search_result(gallery, _query_vector(gallery, body), body)
 
 
-def _answers(gallery: Gallery, query: Vector, body: requests.Search) -> dict[str, Any]:
-    """As `responses.Answers`."""
-    only, who = body.only, body.only.identities
-    passing = Filter(None if who is None else tuple(who), only.species, only.since, only.until)
+def _search_result(gallery: Gallery, query: Vector, body: requests.SearchRequest) -> dict[str, Any]:
+    """Return a `responses.SearchResult`."""
+    identities = None if body.filter.identities is None else tuple(body.filter.identities)
+    only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
     with gallery.reading():
-        matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=passing)
-        hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=passing, prefix=body.prefix)
+        matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
+        hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
     known = next((match for match in matches if match.known), None)
     return {"known": known, "identities": matches, "photos": hits}
 
 
-def _query(gallery: Gallery, body: requests.Search) -> Vector:
-    """What is searched for, a unit vector of the gallery's space. Refused with 422 where it is none."""
+def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
+    """Return the query as a unit vector of the gallery's space. HttpProblem with 422 if it is none."""
     space = gallery.space
     if body.prefix is not None and body.prefix not in space.prefixes:
-        raise _wrong("prefix", f"the valid prefixes are {', '.join(map(str, space.prefixes))}, not {body.prefix}")
+        raise _invalid_field(
+            "prefix", f"the valid prefixes are {', '.join(map(str, space.prefixes))}, not {body.prefix}"
+        )
     if body.face is not None:
         check_faces(gallery, [body.face])
         faces = gallery.faces()
@@ -176,12 +180,12 @@ def _query(gallery: Gallery, body: requests.Search) -> Vector:
     query = np.array(body.embedding, np.float32)
     try:
         if len(query) != space.embedding_dim:
-            raise ValueError(f"an embedding here has {space.embedding_dim} numbers, not {len(query)}")
+            raise ValueError(f"an embedding of this gallery has {space.embedding_dim} dimensions, got {len(query)}")
         check_unit_rows(query[None])
     except ValueError as error:
-        raise _wrong("embedding", str(error)) from error
+        raise _invalid_field("embedding", str(error)) from error
     return query
 
 
-def _wrong(what: str, detail: str) -> Refused:
-    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"wrong-{what}", detail)
+def _invalid_field(field: str, detail: str) -> HttpProblem:
+    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid-{field}", detail)

@@ -1,4 +1,4 @@
-"""What can go wrong, told in the OpenAPI document as it is answered: as problem details."""
+"""OpenAPI document: problem responses (RFC 9457) and the bearer scheme."""
 
 from http import HTTPStatus
 from typing import Any
@@ -8,31 +8,31 @@ from fastapi import FastAPI
 from familiar.web.api.responses import Problem
 from familiar.web.errors import MEDIA_TYPE
 
-ANYWHERE = (400, 401, 403, 413, 422, 429, 503)
-CHANGE = (409, 507)  # where the gallery is changed
-UPLOAD = (409, 415, 507)  # where photos are sent
+COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 503)
+WRITE_STATUSES = (409, 507)  # of a route that changes the gallery
+UPLOAD_STATUSES = (409, 415, 507)  # of a route that receives photos
 _SCHEMAS = "#/components/schemas/"
 
 Responses = dict[int | str, dict[str, Any]]
 
 
 def problems(*statuses: int) -> Responses:
-    """As `responses` of a route."""
+    """Return the `responses` of a route that can answer these statuses with a problem."""
     content = {MEDIA_TYPE: {"schema": {"$ref": _SCHEMAS + Problem.__name__}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def document(app: FastAPI) -> None:
-    """Adds to the app's OpenAPI document what FastAPI has no words for: our problems, and the token."""
+    """Add to the app's OpenAPI document what FastAPI cannot describe: the problems, and the token."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
-        made = make()
+        schema = make()
         problem = Problem.model_json_schema()
-        parts = made.setdefault("components", {})
-        parts.setdefault("schemas", {}).update({Problem.__name__: problem})
-        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{"token": []}, {}]
-        return made
+        components = schema.setdefault("components", {})
+        components.setdefault("schemas", {}).update({Problem.__name__: problem})
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}, {}]
+        return schema
 
     app.openapi = openapi

@@ -1,4 +1,4 @@
-"""Where a list goes on: what a client hands back unread, and what list it is of."""
+"""Pagination cursors: opaque to the client, valid for one list only."""
 
 import base64
 import json
@@ -7,37 +7,51 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from familiar.web.api.responses import LARGEST_NUMBER
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 
 Item = TypeVar("Item")
 
 
-def page(found: Sequence[Item], limit: int, of: str, numbers: Callable[[Item], tuple[int, ...]]) -> dict[str, Any]:
-    """As `shapes.Page`, where one more than `limit` was asked for. After an item a list goes on from its `numbers`."""
-    items = found[:limit]
-    more = len(found) > limit
-    return {"items": items, "next": _written([of, *numbers(items[-1])]) if more else None}
+def page(
+    results: Sequence[Item], limit: int, list_name: str, position: Callable[[Item], tuple[int, ...]]
+) -> dict[str, Any]:
+    """Build a `responses.Page`.
+
+    Args:
+        results: read with a limit of one more than `limit`.
+        list_name: identifies the list and its filters.
+        position: returns the numbers from which the list continues after an item.
+    """
+    items = results[:limit]
+    more = len(results) > limit
+    return {"items": items, "next": _encode([list_name, *position(items[-1])]) if more else None}
 
 
-def after(cursor: str | None, of: str, count: int) -> tuple[int, ...] | None:
-    """The `count` numbers of a cursor; None where there is none. Refused with 422 where it is of another list."""
+def parse_cursor(cursor: str | None, list_name: str, count: int) -> tuple[int, ...] | None:
+    """Return the `count` numbers of a cursor; None if there is no cursor.
+
+    Raises:
+        HttpProblem: 422, the cursor belongs to another list.
+    """
     if cursor is None:
         return None
-    said = _read(cursor)
-    if not (isinstance(said, list) and len(said) == 1 + count and said[0] == of and _all_numbers(said[1:])):
-        raise Refused(
+    values = _decode(cursor)
+    if not (
+        isinstance(values, list) and len(values) == 1 + count and values[0] == list_name and _all_numbers(values[1:])
+    ):
+        raise HttpProblem(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            "wrong-cursor",
-            "this cursor is none of this list; give one as it was answered in `next`, with the same filters",
+            "invalid-cursor",
+            "invalid cursor for this list; use `next` of its previous page, with the same filters",
         )
-    return tuple(said[1:])
+    return tuple(values[1:])
 
 
-def _written(said: list[str | int]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+def _encode(values: list[str | int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
-def _read(cursor: str) -> object:
+def _decode(cursor: str) -> object:
     try:
         return json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Photos: those that the gallery holds, new ones that are taken in, and how far that is."""
+"""Routes of photos and enrollment jobs."""
 
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
@@ -13,21 +13,21 @@ from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import CHANGE, UPLOAD, problems
-from familiar.web.errors import Refused
-from familiar.web.jobs import Progress
-from familiar.web.service import Served
-from familiar.web.uploads import Skipped, keep, received
+from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
+from familiar.web.enrollment_job import Progress
+from familiar.web.errors import HttpProblem
+from familiar.web.service import ServiceDep
+from familiar.web.uploads import SkippedPhoto, receive, store
 
 router = APIRouter()
 
 
 @router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=responses.Page[responses.Photo])
-async def photos(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
-    """Every photo with its faces, in the order in which they were taken in."""
-    (last,) = pagination.after(cursor, "photos", 1) or (0,)
-    found = await service.threads.read(listing.photos, after=last, limit=limit + 1)
-    return pagination.page(found, limit, "photos", lambda photo: (photo.photo,))
+async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
+    """List all photos with their faces, in the order of enrollment."""
+    (last,) = pagination.parse_cursor(cursor, "photos", 1) or (0,)
+    results = await service.executor.read(listing.photos, after=last, limit=limit + 1)
+    return pagination.page(results, limit, "photos", lambda photo: (photo.photo,))
 
 
 @router.post(
@@ -36,25 +36,25 @@ async def photos(service: Served, cursor: requests.Cursor = None, limit: request
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
-    responses=problems(*UPLOAD),
+    responses=problems(*UPLOAD_STATUSES),
 )
 async def enroll(
-    service: Served, response: Response, files: requests.Photos, continues: requests.Continues = None
+    service: ServiceDep, response: Response, files: requests.Photos, previous_job: requests.PreviousJob = None
 ) -> Progress:
-    """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
+    """Enroll photos. They are stored on disk when this returns; a job then detects, embeds and clusters their faces.
 
-    Files that are no photos are `skipped`, and told so; where all of them are, the first one is the problem.
+    Files that are no photos are listed in `skipped`; if no file is a photo, the response is a problem with the first.
     """
-    service.jobs.require_room()  # before anything is kept
-    skipped: list[Skipped] = []
-    told = None if len(files) == 1 else skipped  # one alone is refused for what it is
+    service.jobs.require_room()  # before anything is stored
+    skipped: list[SkippedPhoto] = []
+    collected = None if len(files) == 1 else skipped  # a single file is refused with its own problem
     limits = service.settings.limits
-    async with received(files, limits, skipped=told) as uploads:
-        kept = await keep(uploads, service.roots.own, limits, skipped=told)
-    if not kept:
+    async with receive(files, limits, skipped=collected) as uploads:
+        paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
+    if not paths:
         first = f"{skipped[0].name}: {skipped[0].reason}"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-    return _submitted(service, response, kept, skipped, continues)
+        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
+    return _submit(service, response, paths, skipped, previous_job)
 
 
 @router.post(
@@ -63,11 +63,11 @@ async def enroll(
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def enroll_folder(service: Served, response: Response, body: requests.Folder) -> Progress:
-    """Takes in every photo of a folder on the server. The photos stay where they are."""
-    return _submitted(service, response, [service.roots.named(body.folder)])
+async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
+    """Enroll all photos of a folder on the server. They stay in their folder."""
+    return _submit(service, response, [service.allowed_paths.resolve_user_path(body.folder)])
 
 
 @router.get(
@@ -77,9 +77,9 @@ async def enroll_folder(service: Served, response: Response, body: requests.Fold
     response_model=responses.Photo,
     responses=problems(404),
 )
-async def photo(service: Served, photo: requests.InAddress) -> KnownPhoto:
-    """One photo with its faces."""
-    return await service.threads.read(listing.photo, photo)
+async def photo(service: ServiceDep, photo: requests.PathNumber) -> KnownPhoto:
+    """Get a photo with its faces."""
+    return await service.executor.read(listing.photo, photo)
 
 
 @router.get(
@@ -90,48 +90,48 @@ async def photo(service: Served, photo: requests.InAddress) -> KnownPhoto:
     responses=images.RESPONSES,
 )
 async def photo_image(
-    service: Served, photo: requests.InAddress, side: requests.Side = 1600, known: images.Known = None
+    service: ServiceDep, photo: requests.PathNumber, side: requests.Side = 1600, known: images.IfNoneMatch = None
 ) -> Response:
-    """The upright photo, without what its file says of place and time."""
+    """Get the upright photo without its metadata, such as place and time."""
 
     def find(gallery: Gallery) -> tuple[KnownPhoto, Path]:
-        found = listing.photo(gallery, photo)
-        return found, service.roots.inside(Path(found.path))
+        known_photo = listing.photo(gallery, photo)
+        return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 
-    found, path = await service.threads.read(find)
-    return images.sent(await service.pictures.photo(path, found.sha256, side), known)
+    known_photo, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.photo(path, known_photo.sha256, side), known)
 
 
 @router.post(
     "/photos/{photo}/faces",
     operation_id="add_face",
-    tags=["by hand"],
+    tags=["manual faces"],
     status_code=201,
     response_model=responses.NewFace,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
 async def add_face(
-    service: Served, response: Response, photo: requests.InAddress, body: requests.ByHand
+    service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
 ) -> dict[str, int]:
-    """A face where the detector saw none."""
-    embedder = service.vision.embedder
+    """Add a face that the detector missed."""
+    embedder = service.inference.embedder
 
     def add(gallery: Gallery) -> int:
-        path = service.roots.inside(Path(listing.photo(gallery, photo).path))
+        path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
         return manual_faces.add_face(gallery, embedder, photo, body.box, path=path)
 
-    face = await service.threads.write_late(add)
+    face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
     return {"face": face}
 
 
 @router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=list[responses.Progress])
-async def jobs(service: Served) -> list[Progress]:
-    """The last 50, newest first."""
+async def jobs(service: ServiceDep) -> list[Progress]:
+    """List the last 50 jobs, newest first."""
     return service.jobs.all()
 
 
-async def _job(service: Served, number: str) -> Progress:
+async def _job(service: ServiceDep, number: str) -> Progress:
     return service.jobs.progress(number)
 
 
@@ -146,7 +146,7 @@ Job = Annotated[Progress, Depends(_job)]
     responses=problems(404),
 )
 async def job(job: Job) -> Progress:
-    """How far photos have been taken in."""
+    """Get the progress of a job."""
     return job
 
 
@@ -157,19 +157,19 @@ async def job(job: Job) -> Progress:
     response_class=EventSourceResponse,
     responses=problems(404),
 )
-async def events(service: Served, job: Job) -> AsyncIterator[responses.Progress]:
-    """How far it is at each change, as server-sent events, until it ends."""
+async def events(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
+    """Watch a job: its progress at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
         yield responses.Progress.model_validate(progress)
 
 
-def _submitted(
-    service: Served,
+def _submit(
+    service: ServiceDep,
     response: Response,
     paths: list[Path],
-    skipped: Sequence[Skipped] = (),
-    continues: str | None = None,
+    skipped: Sequence[SkippedPhoto] = (),
+    previous_job: str | None = None,
 ) -> Progress:
-    progress = service.jobs.submit(paths, skipped, continues)
+    progress = service.jobs.submit(paths, skipped, previous_job)
     response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
     return progress

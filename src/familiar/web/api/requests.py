@@ -1,4 +1,4 @@
-"""What the API is asked, as JSON. A key that is not known is refused, as a word that was misspelt would be unheard."""
+"""Request bodies and parameters of the API. Unknown keys are rejected, so that typos are not silently ignored."""
 
 from typing import Annotated, Literal
 
@@ -6,124 +6,130 @@ from fastapi import File, Query, UploadFile
 from fastapi import Path as InPath
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from familiar.web.api.responses import LARGEST_NUMBER, Shape
+from familiar.web.api.responses import LARGEST_NUMBER, ApiModel
 
-_FARTHEST_PX = 1_000_000.0
+_MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
 
 
-def _as_number(value: object) -> object:
-    """To JSON 3.0 is as whole as 3, to a strict int it is not."""
+def _float_to_int(value: object) -> object:
+    """Convert 3.0 to 3: equal in JSON, but not to a strict int."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_WHOLE = BeforeValidator(_as_number)
+_WHOLE = BeforeValidator(_float_to_int)
 Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), _WHOLE]
-InAddress = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
+PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
-    Query(max_length=300, description="What the part before gave as `next`; without it, the first part."),
+    Query(
+        max_length=300,
+        description="Pagination cursor from the previous page's `next`; omit for the first page.",
+    ),
 ]
-Limit = Annotated[int, Query(ge=1, le=500, description="So many at most.")]
-Side = Annotated[int, Query(ge=16, le=4096, description="Of the picture's longer side in pixels, at most.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of results.")]
+Side = Annotated[int, Query(ge=16, le=4096, description="Maximum length of the image's longer side, in pixels.")]
 Photos = Annotated[
-    list[UploadFile], File(min_length=1, description="Photos; what they are is judged by their content.")
+    list[UploadFile],
+    File(min_length=1, description="Photo files; their format is detected from their content."),
 ]
-Photo = Annotated[UploadFile, File(description="A photo; what it is is judged by its content.")]
+Photo = Annotated[UploadFile, File(description="A photo file; its format is detected from its content.")]
 
-Continues = Annotated[
+PreviousJob = Annotated[
     str | None,
     Query(
         max_length=20,
-        description="The job of the part before, where one set comes in parts: what is told then holds for all "
-        "of it. One that is not known any more is left unheard.",
+        description="If a set of photos is sent in parts: the job of the previous part. The new job then reports the "
+        "progress of both. Unknown job numbers are ignored.",
     ),
 ]
 
 Component = Annotated[float, Field(ge=-1.01, le=1.01)]
-Pixels = Annotated[float, Field(ge=-_FARTHEST_PX, le=_FARTHEST_PX)]
-Called = Annotated[str, Field(min_length=1, max_length=200, description="One line.", examples=["Mia"])]
+Pixels = Annotated[float, Field(ge=-_MAX_COORDINATE_PX, le=_MAX_COORDINATE_PX)]
+NameText = Annotated[str, Field(min_length=1, max_length=200, description="A single line.", examples=["Mia"])]
 Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
-K = Annotated[int, Field(ge=1, le=1000, description="So many of each at most."), _WHOLE]
-By = Literal["photo", "identity"]
+K = Annotated[int, Field(ge=1, le=1000, description="Maximum number of results of each kind."), _WHOLE]
+ResultKind = Literal["photo", "identity"]
 
 
-class Asked(Shape):
+class RequestBody(ApiModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Folder(Asked):
+class EnrollFolderRequest(RequestBody):
     folder: str = Field(
         min_length=1,
         max_length=4096,
-        description="On the server, inside its roots: absolute, or relative to one of them.",
+        description="A folder on the server, within its roots: absolute, or relative to one of them.",
         examples=["holiday/2024"],
     )
 
 
-class Renamed(Asked):
-    name: Called
-    confirm: bool = Field(False, description="Whether all its faces are rightly there.")
+class NameRequest(RequestBody):
+    name: NameText
+    confirm: bool = Field(False, description="Also mark every face of the identity as confirmed.")
 
 
-class Others(Asked):
-    others: list[Number] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
+class MergeRequest(RequestBody):
+    identities: list[Number] = Field(
+        min_length=1, max_length=1000, description="The identities to merge into this one.", examples=[[5, 9]]
+    )
 
 
-class SomeFaces(Asked):
+class FacesRequest(RequestBody):
     faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
 
 
-class Moved(SomeFaces):
-    to: Number = Field(description="The identity that they show.")
+class MoveRequest(FacesRequest):
+    identity: Number = Field(description="The identity that the faces show.")
 
 
-class SplitOff(SomeFaces):
-    name: Called | None = None
+class SplitRequest(FacesRequest):
+    name: NameText | None = Field(None, description="Name of the new identity; null: none.")
 
 
-class Rejected(SomeFaces):
-    identity: Number | None = Field(None, description="Whom they do not show; null: whom they are said to.")
+class RejectRequest(FacesRequest):
+    identity: Number | None = Field(None, description="Identity to reject; null means each face's current identity.")
 
 
-class ToldApart(Asked):
-    first: Number
-    second: Number
+class CannotLinkRequest(RequestBody):
+    first_face: Number
+    second_face: Number
 
 
-class Grouping(Asked):
+class ClusterRequest(RequestBody):
     threshold: float | None = Field(
         None,
         ge=-1,
         le=1,
-        description="The similarity from which on faces show one individual; null: the gallery's.",
+        description="Minimum similarity of faces of one individual; null: the gallery's threshold.",
     )
-    rebuild: bool = Field(False, description="Whether groups without a name are made anew.")
+    rebuild: bool = Field(False, description="Cluster again all faces that are neither named nor confirmed.")
 
 
-class Question(Asked):
-    """Do two faces show one individual?
+class ReviewQuestion(RequestBody):
+    """Do two faces show the same individual?
 
-    "merge": they stand for two groups, `first` and `second` (null: a face of its own), which would become one.
+    "merge": they represent two clusters, `first` and `second` (null: an unassigned face), which a yes would merge.
     "outlier": both are in `first`, and the first face may not belong there.
     """
 
     kind: Literal["merge", "outlier"]
     first_face: Number
     second_face: Number
-    first: Number | None
-    second: Number | None
+    first: Number | None = Field(description="The first face's identity.")
+    second: Number | None = Field(description="The second face's identity.")
     similarity: float
-    probability: float = Field(description="That the answer is yes.")
-    expected_gain: float = Field(description="How much an answer would mend, beside the others.")
+    probability: float = Field(description="Probability that the answer is yes.")
+    expected_gain: float = Field(description="Expected number of corrected faces and pairs; used for ranking.")
 
 
-class Answered(Asked):
-    question: Question = Field(description="As it was asked.")
+class AnswerRequest(RequestBody):
+    question: ReviewQuestion = Field(description="The question as returned by `list_questions`.")
     same: bool
 
 
-class ByHand(Asked):
+class FaceBoxRequest(RequestBody):
     box_xyxy_px: list[Pixels] = Field(
         min_length=4,
         max_length=4,
@@ -137,15 +143,15 @@ class ByHand(Asked):
         return left, top, right, bottom
 
     @model_validator(mode="after")
-    def _is_a_box(self) -> "ByHand":
+    def _check_box(self) -> "FaceBoxRequest":
         left, top, right, bottom = self.box
         if not (left < right and top < bottom):
-            raise ValueError("a box is left, top, right, bottom, and not empty")
+            raise ValueError("a box must have left < right and top < bottom")
         return self
 
 
-class Only(Asked):
-    """Which faces are searched; what is null does not matter."""
+class SearchFilter(RequestBody):
+    """The faces to search; null: no restriction."""
 
     identities: Annotated[list[Number] | None, Field(max_length=1000)] = None
     species: Annotated[str | None, Field(max_length=100, examples=["cat"])] = None
@@ -153,20 +159,22 @@ class Only(Asked):
     until: Annotated[Time | None, Field(description="Only photos taken then or earlier.")] = None
 
 
-class Search(Asked):
-    """For whom: exactly one of `embedding` and `face`."""
+class SearchRequest(RequestBody):
+    """The query: exactly one of `embedding` and `face`."""
 
     embedding: list[Component] | None = Field(None, min_length=1, max_length=4096, description="A unit vector.")
-    face: Number | None = Field(None, description="One of the gallery's, which is found itself, too.")
+    face: Number | None = Field(None, description="A face of the gallery; it is among the results itself.")
     k: K = 10
-    by: By | None = Field(None, description="Only photos, or only identities, in half the time; null: both.")
-    prefix: Annotated[int, Field(ge=1, le=4096), _WHOLE] | None = Field(
-        None, description="Photos are found by so many first numbers alone, which is faster."
+    by: ResultKind | None = Field(
+        None, description="Return only photos, or only identities, in half the time; null: both."
     )
-    only: Only = Only()
+    prefix: Annotated[int, Field(ge=1, le=4096), _WHOLE] | None = Field(
+        None, description="Search photos by this many leading dimensions of the embedding, which is faster."
+    )
+    filter: SearchFilter = SearchFilter()
 
     @model_validator(mode="after")
-    def _asks_for_one(self) -> "Search":
+    def _check_query(self) -> "SearchRequest":
         if (self.embedding is None) == (self.face is None):
             raise ValueError("give exactly one of embedding and face")
         return self

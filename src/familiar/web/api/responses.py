@@ -1,4 +1,4 @@
-"""What the API answers with, as JSON; most are made of the gallery's own values by their attributes."""
+"""Response bodies of the API. Most are made from the gallery's own values by their attributes."""
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -6,15 +6,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from familiar.core.terminal_text import printable
 
-LARGEST_NUMBER = 2**53 - 1  # that every program reads as it is written; a gallery never counts so far
+LARGEST_NUMBER = 2**53 - 1  # every JSON parser reads it exactly; a gallery never counts this far
 
 Item = TypeVar("Item")
 Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17])]
-# A path or a name may hold bytes that are no UTF-8, which JSON may not.
-Shown = Annotated[str, BeforeValidator(printable)]
-Name = Annotated[Shown | None, Field(description="null: it has none.", examples=["Mia"])]
-Whom = Annotated[int | None, Field(description="The identity it shows; null: nobody known.", examples=[3])]
-Similarity = Annotated[float, Field(description="The cosine, in [-1, 1].", examples=[0.73])]
+# A path or a name may contain bytes that are not UTF-8, which JSON cannot represent.
+PrintableText = Annotated[str, BeforeValidator(printable)]
+Name = Annotated[PrintableText | None, Field(description="null: none.", examples=["Mia"])]
+FaceIdentity = Annotated[int | None, Field(description="The face's identity; null: unassigned.", examples=[3])]
+Similarity = Annotated[float, Field(description="Cosine similarity, in [-1, 1].", examples=[0.73])]
 Probability = Annotated[
     float | None, Field(description="In [0, 1]; null: the model was never calibrated.", examples=[0.98])
 ]
@@ -29,63 +29,66 @@ Box = Annotated[
 ]
 
 
-class Shape(BaseModel):
+class ApiModel(BaseModel):
     model_config = ConfigDict(from_attributes=True, allow_inf_nan=False)
 
 
-class Page(Shape, Generic[Item]):
-    """A part of a list."""
+class Page(ApiModel, Generic[Item]):
+    """One page of a list."""
 
     items: list[Item]
-    next: str | None = Field(description="The `cursor` that the next part is asked for with; null: there is none.")
+    next: str | None = Field(description="The `cursor` of the next page; null: this is the last page.")
 
 
-class Problem(Shape):
+class Problem(ApiModel):
     """Problem details (RFC 9457)."""
 
     type: str = Field(
-        description="urn:familiar:problem: and its kind.", examples=["urn:familiar:problem:not-in-gallery"]
+        description="urn:familiar:problem: and the kind of problem.",
+        examples=["urn:familiar:problem:not-in-gallery"],
     )
     title: str = Field(examples=["Not Found"])
     status: int = Field(examples=[404])
-    detail: str = Field(description="What is wrong and what to do, in one line.", examples=["album: has no face 17"])
+    detail: str = Field(description="Cause and remedy, in one line.", examples=["album: has no face 17"])
 
 
-class Counts(Shape):
-    """How much a gallery holds; `unknown` faces are nobody's."""
+class Counts(ApiModel):
+    """Number of photos, faces and identities of a gallery."""
 
     photos: int
     faces: int
-    named: int = Field(description="Identities that have a name.")
-    unnamed: int = Field(description="Identities that have none.")
-    unassigned: int = Field(description="Faces that are in no identity.")
+    named: int = Field(description="Identities with a name.")
+    unnamed: int = Field(description="Identities without a name.")
+    unassigned: int = Field(description="Faces without an identity.")
 
 
-class Thresholds(Shape):
-    """From which similarity on two faces show one individual."""
+class Thresholds(ApiModel):
+    """Minimum similarities of two faces of one individual."""
 
     high_precision: Similarity
     balanced: Similarity
     high_recall: Similarity
-    grouping: Similarity
-    own: bool = Field(description="Whether they were fitted on this gallery, and not on the model's own data.")
+    clustering: Similarity
+    fitted_on_gallery: bool = Field(
+        description="Whether they were fitted on this gallery's confirmed faces, not on the model's validation data."
+    )
 
 
-class GalleryState(Shape):
-    """The gallery that is served."""
+class GalleryState(ApiModel):
+    """The gallery of this server."""
 
     counts: Counts
-    space_id: str = Field(description="Of the space that its embeddings lie in.")
+    space_id: str = Field(description="Identifies the space of its embeddings.")
     embedding_dim: int = Field(examples=[128])
-    prefixes: list[int] = Field(description="So many first numbers of an embedding may be searched by alone.")
+    prefixes: list[int] = Field(description="Numbers of leading dimensions that can be searched by.")
     thresholds: Thresholds
-    revision: int = Field(description="One more with every write.")
+    revision: int = Field(description="Incremented by every write.")
     read_only: bool
-    has_model: bool = Field(description="Whether photos can be taken in, embedded and searched for.")
+    has_model: bool = Field(description="Whether photos can be enrolled, embedded and searched for.")
 
 
-class Model(Shape):
-    """What the model's file says of itself."""
+class Model(ApiModel):
+    """Metadata of the server's embedding model, from its bundle."""
 
     file_id: str = Field(description="SHA-256 of the network.")
     space_id: str
@@ -103,169 +106,169 @@ class Model(Shape):
     parity: dict[str, Any]
 
 
-class Face(Shape):
-    """A face that the gallery holds."""
+class Face(ApiModel):
+    """A face of the gallery."""
 
     face: Number
     photo: Number
     box_xyxy_px: Box
-    score: float = Field(description="The detector's, in [0, 1].")
-    quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
-    species: Shown | None
-    identity: Whom
+    score: float = Field(description="The detector's score, in [0, 1].")
+    quality: float = Field(description="How well the face can be recognized, in [0, 1].")
+    species: PrintableText | None
+    identity: FaceIdentity
     name: Name
-    by_user: bool = Field(description="Whether a user said whom it shows.")
+    by_user: bool = Field(description="Whether a user assigned or confirmed the identity.")
 
 
-class Photo(Shape):
-    """A photo that the gallery holds."""
+class Photo(ApiModel):
+    """A photo of the gallery."""
 
     photo: Number
-    path: Shown
+    path: PrintableText
     sha256: str
-    taken_at: Shown | None = Field(description="ISO 8601, local time.", examples=["2024-06-01T12:00:00"])
+    taken_at: PrintableText | None = Field(description="ISO 8601, local time.", examples=["2024-06-01T12:00:00"])
     faces: list[Face]
 
 
-class Identity(Shape):
+class Identity(ApiModel):
     """An individual."""
 
     identity: Number
     name: Name
-    faces: int = Field(description="How many it has.")
-    confirmed: int = Field(description="How many of them a user confirmed.")
-    best: list[int] = Field(description="At most four faces that show it best, of different photos.")
+    faces: int = Field(description="Number of its faces.")
+    confirmed: int = Field(description="Number of its faces that a user confirmed.")
+    best: list[int] = Field(description="At most four representative faces, of different photos.")
 
 
-class LikelyFace(Shape):
-    """A face of an identity, compared with the mean of its others."""
+class FaceConfidence(ApiModel):
+    """A face of an identity, compared with the mean of the identity's other faces."""
 
     face: Face
     similarity: Similarity
     probability: Probability
 
 
-class Corrected(Shape):
-    """Which identity a correction was about."""
+class CorrectionResult(ApiModel):
+    """Result of a correction."""
 
-    identity: Number
-    propagated_faces: int = Field(description="How many faces nobody spoke of followed.")
+    identity: Number = Field(description="The corrected identity.")
+    propagated_faces: int = Field(description="Number of further, similar faces that the correction changed.")
 
 
-class NewFace(Shape):
+class NewFace(ApiModel):
     face: Number
 
 
-class Grouped(Shape):
-    """What grouping came to."""
+class ClusterResult(ApiModel):
+    """Result of clustering the faces."""
 
-    identities: int = Field(description="That hold faces now.")
-    faces: int = Field(description="That they hold.")
-    unassigned: int = Field(description="Faces of nobody.")
-    changed: int = Field(description="Faces that are elsewhere now.")
+    identities: int = Field(description="Number of identities with faces.")
+    faces: int = Field(description="Number of faces with an identity.")
+    unassigned: int = Field(description="Number of faces without one.")
+    changed: int = Field(description="Number of faces whose identity changed.")
     threshold: Similarity
 
 
-class Decision(Shape):
-    """What a user decided, and can take back."""
+class Decision(ApiModel):
+    """A user's change, which can be undone."""
 
     number: int
     kind: str = Field(examples=["merge"])
     decided_at: str = Field(description="ISO 8601, UTC.", examples=["2024-06-01T12:00:00+00:00"])
-    changes: int = Field(description="Rows that it changed.")
+    changes: int = Field(description="Number of changed database rows.")
 
 
-class Skipped(Shape):
+class SkippedPhoto(ApiModel):
     """A photo that could not be read."""
 
-    name: Shown
-    reason: Shown
+    name: PrintableText
+    reason: PrintableText
 
 
-class Progress(Shape):
-    """How far photos have been taken in."""
+class Progress(ApiModel):
+    """Progress of an enrollment job."""
 
-    number: str = Field(description="Of the job.")
-    state: Literal["waiting", "looking", "grouping", "done", "stopped", "failed"]
-    found: int = Field(description="Photos to look at.")
-    looked: int = Field(description="Photos looked at so far.")
-    photos: int = Field(description="New ones.")
-    faces: int = Field(description="New ones.")
-    without_face: int
-    known: int = Field(description="Photos that the gallery knew already.")
-    skipped: list[Skipped] = Field(description="The first 200.")
+    number: str = Field(description="The job's number.")
+    state: Literal["waiting", "processing", "clustering", "done", "stopped", "failed"]
+    total: int = Field(description="Number of photos to process.")
+    processed: int = Field(description="Number of photos processed so far.")
+    photos: int = Field(description="Number of new photos.")
+    faces: int = Field(description="Number of new faces.")
+    without_face: int = Field(description="Number of new photos without a face.")
+    known: int = Field(description="Number of photos that were in the gallery before.")
+    skipped: list[SkippedPhoto] = Field(description="The first 200.")
     skipped_count: int
     new_individuals: int
-    error: Shown | None = Field(description="Why it failed.")
+    error: PrintableText | None = Field(description="Why the job failed; null: it did not.")
 
 
-class Detected(Shape):
-    """A face that the detector found."""
+class DetectedFace(ApiModel):
+    """A detected face."""
 
     box_xyxy_px: Box
     landmarks_px: list[list[float]] | None = Field(
-        description="Left eye, right eye, nose, left and right mouth corner as they appear; null: none found."
+        description="Left eye, right eye, nose, left and right mouth corner as they appear; null: none detected."
     )
-    score: float = Field(description="The detector's, in [0, 1].")
-    quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
+    score: float = Field(description="The detector's score, in [0, 1].")
+    quality: float = Field(description="How well the face can be recognized, in [0, 1].")
 
 
-class Embedded(Detected):
+class EmbeddedFace(DetectedFace):
     embedding: list[float] = Field(description="A unit vector of the model's space.")
 
 
-Found = TypeVar("Found", bound=Detected)
+FaceType = TypeVar("FaceType", bound=DetectedFace)
 
 
-class Looked(Shape, Generic[Found]):
+class PhotoFaces(ApiModel, Generic[FaceType]):
     """A photo's faces, best first."""
 
-    name: Shown
+    name: PrintableText
     size_px: list[int] = Field(min_length=2, max_length=2, description="Width and height of the upright photo.")
-    faces: list[Found]
+    faces: list[FaceType]
 
 
-class LookedAt(Shape, Generic[Found]):
+class DetectionResult(ApiModel, Generic[FaceType]):
     """The photos that could be read, in the order in which they were sent."""
 
-    photos: list[Looked[Found]]
-    skipped: list[Shown] = Field(description="Of each other photo its name, and why it could not be read.")
+    photos: list[PhotoFaces[FaceType]]
+    skipped: list[PrintableText] = Field(description="Name and reason for each photo that could not be read.")
 
 
-class Hit(Shape):
-    """A face like the one that was asked for."""
+class Hit(ApiModel):
+    """A face similar to the query."""
 
     face: Number
-    path: Shown
+    path: PrintableText
     box_xyxy_px: Box
-    identity: Whom
+    identity: FaceIdentity
     name: Name
     similarity: Similarity
     probability: Probability
 
 
-class Match(Shape):
-    """An identity like the face that was asked for."""
+class Match(ApiModel):
+    """An identity similar to the query."""
 
     identity: Number
     name: Name
-    face: Number
-    best: float = Field(description="The similarity of its likest face, which is `face`.")
-    mean: float = Field(description="The similarity of the mean of its faces.")
+    face: Number = Field(description="Its most similar face.")
+    best: float = Field(description="Similarity of its most similar face.")
+    mean: float = Field(description="Similarity of the mean of its faces.")
     probability: Probability
-    known: bool = Field(description="Whether it is more likely so than not.")
+    known: bool = Field(description="Whether it is more likely than not that the query shows it.")
 
 
-class Answers(Shape):
-    """Who it is, if anybody, and the likest of each."""
+class SearchResult(ApiModel):
+    """The recognized identity, if any, and the most similar identities and photos."""
 
-    known: Match | None = Field(description="null: nobody here, or identities were not asked for.")
+    known: Match | None = Field(description="null: no identity was recognized, or none were requested.")
     identities: list[Match]
     photos: list[Hit]
 
 
-class Verdict(Shape):
-    """Whether it is the same individual: from `threshold` on."""
+class VerificationResult(ApiModel):
+    """Whether two faces show the same individual: if their similarity is at least `threshold`."""
 
     similarity: Similarity
     probability: Probability
@@ -273,6 +276,6 @@ class Verdict(Shape):
     threshold: Similarity
 
 
-class VerdictOfTwo(Verdict):
-    first: Detected = Field(description="The first photo's best face.")
-    second: Detected = Field(description="The second photo's best face.")
+class PhotoVerificationResult(VerificationResult):
+    first: DetectedFace = Field(description="The first photo's best face.")
+    second: DetectedFace = Field(description="The second photo's best face.")

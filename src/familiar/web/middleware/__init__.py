@@ -1,4 +1,4 @@
-"""Who may ask, how much and how fast: everything between the socket and the app."""
+"""Middleware between the socket and the app: access control, limits, security headers, the log."""
 
 import time
 from collections.abc import Callable
@@ -6,23 +6,28 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from familiar.web.middleware.access import STATE, Door
-from familiar.web.middleware.headers import SafeHeaders
-from familiar.web.middleware.limits import Limited
-from familiar.web.middleware.log import Logged
+from familiar.web.middleware.access import CSRF_STATE_KEY, AccessMiddleware
+from familiar.web.middleware.headers import SecurityHeadersMiddleware
+from familiar.web.middleware.limits import LimitsMiddleware
+from familiar.web.middleware.log import LogMiddleware
 from familiar.web.settings import Settings
 
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
 
 
-def guarded(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.time) -> ASGIApp:
-    """`app` behind the log, safe headers, limits and the door. `clock` in seconds since 1970, for sessions and rates.
+def wrap_app(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.time) -> ASGIApp:
+    """Wrap `app` in the log, security headers, limits and access control.
 
-    There is nothing for websockets to ask for, so they are closed.
+    There are no websocket endpoints, so websockets are closed.
+
+    Args:
+        clock: seconds since 1970, for sessions and rates.
     """
-    chain = Logged(SafeHeaders(Limited(Door(app, settings, clock), settings.limits)))
+    chain = LogMiddleware(
+        SecurityHeadersMiddleware(LimitsMiddleware(AccessMiddleware(app, settings, clock), settings.limits))
+    )
 
-    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await chain(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -30,9 +35,9 @@ def guarded(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.
         else:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
 
-    return guard
+    return run
 
 
-def csrf_of(request: Request) -> str:
-    """What a page sends back as X-CSRF-Token when it writes; "" where the request has no session."""
-    return request.scope.get("state", {}).get(STATE, "")
+def csrf_token(request: Request) -> str:
+    """Return what a page sends as X-CSRF-Token when it writes; "" if the request has no session."""
+    return request.scope.get("state", {}).get(CSRF_STATE_KEY, "")

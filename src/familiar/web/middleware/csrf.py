@@ -1,39 +1,46 @@
-"""Writes that another site's page made the browser send are refused."""
+"""CSRF protection: refuse writes that a page of another site made the browser send."""
 
 import hmac
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
 
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
-OURS = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; none: the person typed it
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+TRUSTED_SITES = frozenset({"same-origin", "none"})  # values of Sec-Fetch-Site; none: the user typed the address
 
 
 def require_same_origin(headers: Headers, *, null: bool = False) -> None:
-    """Refused with 403 where the browser says that a page of another origin asks. Programs say nothing of it.
+    """Refuse a request that a page of another origin sent, as the browser reports; programs send no such headers.
 
-    A plain form of our own pages has the Origin "null", since they send no referrer: that is believed where
-    Sec-Fetch-Site tells more, which browsers send to this machine and over TLS, or where `null` says so. The scheme is
-    not compared: behind a proxy that does TLS we would not know it.
+    A plain form on a page of this server has the Origin "null", since the pages send no referrer. It is accepted if
+    Sec-Fetch-Site is there too, which browsers send to this machine and over TLS, or if `null` is True. The scheme is
+    not compared: behind a proxy that terminates TLS it is not known.
+
+    Raises:
+        HttpProblem: 403.
     """
     sites = headers.getlist("sec-fetch-site")
-    ours = all(site in OURS for site in sites)
+    trusted = all(site in TRUSTED_SITES for site in sites)
     for origin in headers.getlist("origin"):
         scheme, _, rest = origin.lower().partition("://")
         same = scheme in ("http", "https") and rest == headers.get("host", "").lower()
-        ours = ours and (same or (origin == "null" and (null or bool(sites))))
-    if not ours:
-        raise _refused("another site asked for this change")
+        trusted = trusted and (same or (origin == "null" and (null or bool(sites))))
+    if not trusted:
+        raise _forged_request("this change was requested by a page of another site")
 
 
-def require_token(headers: Headers, right: str | None) -> None:
-    """Refused with 403 where X-CSRF-Token is not `right`, that of the request's session; None: it has no session."""
-    said = headers.get("x-csrf-token", "").encode("latin-1")
-    if right is None or not hmac.compare_digest(said, right.encode()):
-        raise _refused("this page is out of date; reload it and try again")
+def require_token(headers: Headers, expected: str | None) -> None:
+    """Check X-CSRF-Token against that of the request's session; None: it has no session.
+
+    Raises:
+        HttpProblem: 403, the token is missing or wrong.
+    """
+    token = headers.get("x-csrf-token", "").encode("latin-1")
+    if expected is None or not hmac.compare_digest(token, expected.encode()):
+        raise _forged_request("this page is out of date; reload it and try again")
 
 
-def _refused(detail: str) -> Refused:
-    return Refused(HTTPStatus.FORBIDDEN, "forged-request", detail)
+def _forged_request(detail: str) -> HttpProblem:
+    return HttpProblem(HTTPStatus.FORBIDDEN, "forged-request", detail)

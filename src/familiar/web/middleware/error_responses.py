@@ -1,4 +1,4 @@
-"""A refusal as a response: problem details, or a few words of HTML for a person who opened a page."""
+"""Error responses of the middleware: problem details, or a short HTML page in a browser."""
 
 from html import escape
 from http import HTTPStatus
@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
-from familiar.web.errors import MEDIA_TYPE, Refused, details, headers
+from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -22,26 +22,26 @@ PAGE = """<!doctype html>
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser asks for a page: to open it, or, by htmx, to put its body in the place of this one's."""
-    asked = Headers(scope=scope)
+    """Tell whether a browser requests a page: to open it, or through htmx, to swap the body."""
+    request_headers = Headers(scope=scope)
     if scope["path"].startswith("/api/"):
         return False
-    if "hx-request" in asked:
-        return "hx-boosted" in asked
-    return "text/html" in asked.get("accept", "")
+    if "hx-request" in request_headers:
+        return "hx-boosted" in request_headers
+    return "text/html" in request_headers.get("accept", "")
 
 
 def opens_page(scope: Scope) -> bool:
-    """Whether a refusal is shown as a page. htmx is given problem details, whose `detail` our script shows."""
+    """Tell whether an error is shown as a page. htmx gets problem details, whose `detail` app.js shows."""
     return wants_page(scope) and "hx-request" not in Headers(scope=scope)
 
 
-def refusal(error: Refused, scope: Scope) -> Response:
-    """Before the app, whose own error page is larger, was asked."""
-    extra = dict(headers(error))
+def error_response(error: HttpProblem, scope: Scope) -> Response:
+    """Make the response to a request that did not reach the app, whose own error page is larger."""
+    extra = dict(problem_headers(error))
     if error.status is HTTPStatus.UNAUTHORIZED:
         extra["WWW-Authenticate"] = "Bearer"
     if opens_page(scope):
         page = PAGE.format(title=error.status.phrase, detail=escape(str(error)))
         return HTMLResponse(page, error.status, extra)
-    return JSONResponse(details(error), error.status, extra, media_type=MEDIA_TYPE)
+    return JSONResponse(problem_details(error), error.status, extra, media_type=MEDIA_TYPE)

@@ -1,16 +1,16 @@
-"""Headers that keep a browser from doing with an answer what was not meant."""
+"""Security headers of every response."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-POLICY = "Content-Security-Policy"
-# Of a whole page that came from elsewhere, its styles and pictures inside: nothing in it runs or asks for anything.
-SHUT_IN = (
+CSP_HEADER = "Content-Security-Policy"
+# For a whole page from elsewhere, with its styles and images inline: it runs no script and loads nothing.
+SANDBOX_POLICY = (
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-SAFE = {
-    POLICY: (
+SECURITY_HEADERS = {
+    CSP_HEADER: (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
@@ -23,20 +23,23 @@ SAFE = {
 }
 
 
-class SafeHeaders:
-    """Sets SAFE on every response, whatever the app said but SHUT_IN, and no-store where it said nothing of caching."""
+class SecurityHeadersMiddleware:
+    """Middleware that sets SECURITY_HEADERS on every response.
+
+    Of these, the app may only replace the policy, by SANDBOX_POLICY. Cache-Control is `no-store` by default.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def safely(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                shut_in = headers.get(POLICY) == SHUT_IN
-                headers.update(SAFE | {POLICY: SHUT_IN} if shut_in else SAFE)
+                sandboxed = headers.get(CSP_HEADER) == SANDBOX_POLICY
+                headers.update(SECURITY_HEADERS | {CSP_HEADER: SANDBOX_POLICY} if sandboxed else SECURITY_HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
                 del headers["Server"]
             await send(message)
 
-        await self._app(scope, receive, safely)
+        await self._app(scope, receive, send_with_headers)

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or never stop: uvicorn has no limit on how long a request's head may take or be."""
+"""HTTP protocol with timeouts: uvicorn limits neither the duration nor the size of a request's head."""
 
 import asyncio
 import ssl
@@ -11,18 +11,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from familiar.web.settings import Limits
 
-UNREAD_BYTES = 65_536  # of a head, trailers or a chunk's extensions, which uvicorn would gather without end
+MAX_UNPARSED_BYTES = 65_536  # of a head, trailers or a chunk's extensions, which uvicorn would buffer without limit
 
 
 class _Timer:
-    """Calls once, after a while, unless it is stopped before."""
+    """One-shot timer that can be restarted and stopped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._handle is not None
 
     def start(self, seconds: float, call: Callable[[], object]) -> None:
@@ -35,13 +35,13 @@ class _Timer:
         self._handle = None
 
 
-class Handshake(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, which also closes a connection that
+class TimeoutHttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol, which also closes a connection that
 
-    - has not brought a whole head within header_seconds of connecting, or of the first byte after the last answer,
-    - brings more than UNREAD_BYTES that are neither a head's end nor part of a body,
-    - takes nothing of its answer for chunk_seconds,
-    - is one too many: beyond limits.connections.
+    - has not sent a whole head within header_seconds of connecting, or of the first byte after the last response,
+    - sends more than MAX_UNPARSED_BYTES that are neither a head's end nor part of a body,
+    - reads nothing of its response for chunk_seconds,
+    - exceeds limits.connections.
     """
 
     limits: ClassVar[Limits] = Limits()
@@ -51,7 +51,7 @@ class Handshake(HttpToolsProtocol):
         self._head_timer, self._write_timer = _Timer(self.loop), _Timer(self.loop)
         self._unread_bytes = 0
 
-    def connection_made(self, transport: Any) -> None:  # uvloop's are no asyncio.Transport
+    def connection_made(self, transport: Any) -> None:  # uvloop's are not asyncio.Transport
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             transport.abort()
@@ -64,13 +64,13 @@ class Handshake(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Between requests anything starts the clock: the rest of a body we did not want, and the empty lines that may
-        # stand before a head, would keep the connection open for ever.
-        if not self._head_timer.runs and (self.cycle is None or self.cycle.response_complete):
+        # Between requests any byte starts the timer: otherwise the rest of an unread body, or the empty lines that are
+        # allowed before a head, would keep the connection open for ever.
+        if not self._head_timer.is_running and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
         self._unread_bytes += len(data)
         super().data_received(data)
-        if self._unread_bytes > UNREAD_BYTES:
+        if self._unread_bytes > MAX_UNPARSED_BYTES:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
@@ -83,7 +83,7 @@ class Handshake(HttpToolsProtocol):
         super().on_body(body)
 
     def pause_writing(self) -> None:
-        self._expect_taken()
+        self._expect_reading()
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -93,34 +93,36 @@ class Handshake(HttpToolsProtocol):
     def _expect_head(self) -> None:
         self._head_timer.start(self.limits.header_seconds, self.transport.abort)
 
-    def _expect_taken(self, before: int | None = None) -> None:
-        """`before`: bytes that waited to be taken when we last looked."""
+    def _expect_reading(self, before: int | None = None) -> None:
+        """Abort if the client reads nothing. `before`: unsent bytes at the last check."""
         waiting = self.transport.get_write_buffer_size()
         if waiting == before:
             self.transport.abort()
         else:
-            self._write_timer.start(self.limits.chunk_seconds, partial(self._expect_taken, waiting))
+            self._write_timer.start(self.limits.chunk_seconds, partial(self._expect_reading, waiting))
 
 
-class _Tls(SSLProtocol):
-    """TLS as asyncio does it, for sockets that are counted in `opened` from the first and not only once they speak TLS:
-    a crowd of silent ones would use up the files that this process may open."""
+class _TlsProtocol(SSLProtocol):
+    """asyncio's TLS, for sockets that are counted in `opened` from their start, before the TLS handshake.
 
-    def __init__(self, inner: Handshake, context: ssl.SSLContext, opened: set["_Tls"]) -> None:
+    Otherwise many silent ones would use up the files that this process may open.
+    """
+
+    def __init__(self, inner: TimeoutHttpProtocol, context: ssl.SSLContext, opened: set["_TlsProtocol"]) -> None:
         seconds = inner.limits.header_seconds
         super().__init__(
             inner.loop,
             inner,
             context,
-            None,  # pyright: ignore[reportArgumentType] - nobody waits for it
+            None,  # pyright: ignore[reportArgumentType] - no caller waits for it
             server_side=True,
             ssl_handshake_timeout=seconds,  # pyright: ignore[reportArgumentType] - it may be a fraction
             ssl_shutdown_timeout=seconds,
         )
-        self._opened, self._most = opened, inner.limits.connections
+        self._opened, self._max_connections = opened, inner.limits.connections
 
     def connection_made(self, transport: Any) -> None:
-        if len(self._opened) >= self._most:
+        if len(self._opened) >= self._max_connections:
             transport.abort()
         else:
             self._opened.add(self)
@@ -131,15 +133,17 @@ class _Tls(SSLProtocol):
         super().connection_lost(exc)
 
 
-def handshake(limits: Limits, tls: ssl.SSLContext | None = None) -> Any:
-    """For uvicorn.Config(http=...), which asks for a class and only calls it. uvicorn is to know nothing of `tls`: it
-    gives that a minute, and has no bound on how many connections are at it."""
-    plain = type("Handshake", (Handshake,), {"limits": limits})
+def make_protocol_factory(limits: Limits, tls: ssl.SSLContext | None = None) -> Any:
+    """Make the factory for uvicorn.Config(http=...), which is typed as a class but only called.
+
+    uvicorn must not know of `tls`: it allows a handshake a minute, and any number of connections in it.
+    """
+    plain = type("LimitedHttpProtocol", (TimeoutHttpProtocol,), {"limits": limits})
     if tls is None:
         return plain
-    opened: set[_Tls] = set()
+    opened: set[_TlsProtocol] = set()
 
-    def accept(**said: Any) -> _Tls:
-        return _Tls(plain(**said), tls, opened)
+    def accept(**kwargs: Any) -> _TlsProtocol:
+        return _TlsProtocol(plain(**kwargs), tls, opened)
 
     return accept

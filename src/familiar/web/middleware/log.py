@@ -1,4 +1,4 @@
-"""One line per request that tells nothing of the album: no names, numbers, queries or photos' paths."""
+"""Request log without private data: no names, numbers, queries or paths of photos."""
 
 import logging
 import re
@@ -7,43 +7,44 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 WORD = re.compile("[a-z]{1,16}")
-LEFT = 499  # nginx's status for a client that left before its answer began
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that disconnected before the response began
 log = logging.getLogger("familiar.serve")
 
 
-class Logged:
-    """METHOD PATH ROUTE STATUS MILLISECONDS, when the answer has ended."""
+class LogMiddleware:
+    """Middleware that logs METHOD PATH ROUTE STATUS MILLISECONDS when a response has ended."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, began = LEFT, time.perf_counter()
+        status, began = CLIENT_CLOSED_REQUEST, time.perf_counter()
 
-        async def note(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, note)
+            await self._app(scope, receive, send_and_note)
         finally:
             method = scope["method"] if re.fullmatch("[A-Z]{1,10}", scope["method"]) else "?"
             milliseconds = 1000 * (time.perf_counter() - began)
-            log.info("%s %s %d %.1f ms", method, shape(scope), status, milliseconds)
+            log.info("%s %s %d %.1f ms", method, loggable_path(scope), status, milliseconds)
 
 
-def shape(scope: Scope) -> str:
-    """What kind of thing was asked for: the path as far as it can hold no name or number, and the route's name, which
-    is that of a function of ours; "-" where none was reached.
+def loggable_path(scope: Scope) -> str:
+    """Return the start of the path that cannot contain a name or number, and the name of the route's function.
 
-    >>> shape({"path": "/photos/rex.jpg"}), shape({"path": "/api/v1/faces/12"})
+    The route is "-" if none was reached.
+
+    >>> loggable_path({"path": "/photos/rex.jpg"}), loggable_path({"path": "/api/v1/faces/12"})
     ('/photos/* -', '/api/v1/* -')
     """
     parts = scope["path"].split("/")[1:]
-    known = [part for part in parts[:1] if WORD.fullmatch(part)]
+    words = [part for part in parts[:1] if WORD.fullmatch(part)]
     if parts[:2] == ["api", "v1"]:
-        known.append("v1")
-    path = "/" + "/".join([*known, *(["*"] if parts[len(known) :] not in ([], [""]) else [])])
+        words.append("v1")
+    path = "/" + "/".join([*words, *(["*"] if parts[len(words) :] not in ([], [""]) else [])])
     return f"{path} {getattr(scope.get('route'), 'name', None) or '-'}"

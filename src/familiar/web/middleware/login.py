@@ -1,4 +1,4 @@
-"""Who may ask: whoever brings the token, or the cookie they were given for it."""
+"""Login: by the token, or by the session cookie that it was exchanged for."""
 
 import hmac
 import re
@@ -9,108 +9,117 @@ from urllib.parse import parse_qs, quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from familiar.web.errors import Refused
-from familiar.web.middleware.rate import Buckets, asking
+from familiar.web.errors import HttpProblem
+from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Sessions
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES = 8_192
-LOCAL = re.compile(r"/(?!/)[!-\[\]-~]{0,2047}")  # printable ASCII without spaces and backslashes
-OPEN = frozenset({"/login", "/healthz"})
-WRONG = "too many wrong tokens; wait a moment"
+LOCAL_PATH = re.compile(r"/(?!/)[!-\[\]-~]{0,2047}")  # printable ASCII without spaces and backslashes
+OPEN_PATHS = frozenset({"/login", "/healthz"})
+TOO_MANY_WRONG = "too many wrong tokens; wait a moment"
 
 
 class Login:
-    """The token's checks and the answers to POST /login and /logout. `token` None: everybody may ask."""
+    """Checks the token and answers POST /login and /logout. `token` None: no login is needed."""
 
-    def __init__(self, token: str | None, sessions: Sessions, wrong: Buckets) -> None:
+    def __init__(self, token: str | None, sessions: Sessions, wrong: TokenBuckets) -> None:
         self._digest = None if token is None else sha256(token.encode()).digest()
         self._sessions, self._wrong = sessions, wrong
 
-    def bearer(self, request: Request) -> bool:
-        """Whether the right token came in Authorization. Refused: 401 where a wrong one did, 429 after too many."""
-        said = request.headers.getlist("authorization")
-        if self._digest is None or not any(value.lower().startswith("bearer ") for value in said):
+    def has_bearer_token(self, request: Request) -> bool:
+        """Tell whether the Authorization header contains the token.
+
+        Raises:
+            HttpProblem: 401, it contains a wrong one; 429, too many wrong ones came from there.
+        """
+        values = request.headers.getlist("authorization")
+        if self._digest is None or not any(value.lower().startswith("bearer ") for value in values):
             return False
-        if len(said) != 1 or not self._right(request, said[0][len("bearer ") :].strip()):
-            raise Refused(HTTPStatus.UNAUTHORIZED, "wrong-token", "that is not the token of this server")
+        if len(values) != 1 or not self._is_right_token(request, values[0][len("bearer ") :].strip()):
+            raise HttpProblem(HTTPStatus.UNAUTHORIZED, "wrong-token", "that is not the token of this server")
         return True
 
-    def open_to(self, request: Request) -> bool:
-        """Whether everybody may ask for this: to log in, what the login page is made of, and whether we are well."""
+    def is_open(self, request: Request) -> bool:
+        """Tell whether a request needs no login: the login page, its static files, and the health check."""
         if self._digest is None:
             return True
         path = request.scope["path"]  # as the app's router reads it
-        return request.method in ("GET", "HEAD") and (path in OPEN or path.startswith("/static/"))
+        return request.method in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith("/static/"))
 
     async def log_in(self, request: Request) -> Response:
-        """The answer to the login form; a new session where the token is right. Refused: 413, 415, 429."""
-        form = await _form(request)
+        """Answer the login form, with a new session if the token is right. HttpProblem: 413, 415, 429."""
+        form = await _read_form(request)
         onward = local_path(form.get("next", "/"))
         if self._digest is None:
-            return _see(onward)
-        if not self._right(request, form.get("token", "")):
-            return _see("/login?wrong=1" + ("" if onward == "/" else f"&next={quote(onward, safe='')}"))
+            return _redirect(onward)
+        if not self._is_right_token(request, form.get("token", "")):
+            return _redirect("/login?wrong=1" + ("" if onward == "/" else f"&next={quote(onward, safe='')}"))
         secure = request.scope["scheme"] == "https"
-        return _see(onward, self._sessions.cookie(self._sessions.begin(), secure=secure))
+        return _redirect(onward, self._sessions.cookie(self._sessions.begin(), secure=secure))
 
     def log_out(self, request: Request) -> Response:
-        """Ends the request's session."""
+        """End the request's session."""
         session = self._sessions.read(request.headers)
         if session is not None:
             self._sessions.end(session)
-        return _see(
+        return _redirect(
             "/" if self._digest is None else "/login",
-            self._sessions.no_cookie(secure=request.scope["scheme"] == "https"),
+            self._sessions.clearing_cookie(secure=request.scope["scheme"] == "https"),
         )
 
-    def _right(self, request: Request, token: str) -> bool:
-        """Constant in time. Refused with 429 where it is wrong, as too many from there were before. The right one is
-        let in even then, or whoever shares an address, behind one proxy or on this machine, could lock the others out;
-        what keeps it from being guessed is its length."""
+    def _is_right_token(self, request: Request, token: str) -> bool:
+        """Compare a token in constant time.
+
+        The right token is accepted even after too many wrong ones: otherwise a client that shares an address with
+        others, behind a proxy or on this machine, could lock them out. Its length is what keeps it from being guessed.
+
+        Raises:
+            HttpProblem: 429, it is wrong, and too many from the same address were wrong before.
+        """
         assert self._digest is not None
         if hmac.compare_digest(sha256(token.encode(errors="replace")).digest(), self._digest):
             return True
-        who = asking(request.scope)
-        self._wrong.require(who, WRONG)
-        self._wrong.take(who)
+        client = client_key(request.scope)
+        self._wrong.require(client, TOO_MANY_WRONG)
+        self._wrong.take(client)
         return False
 
 
-def to_login(request: Request) -> Response:
-    """To the login page, and from there back to the page that was asked for."""
+def redirect_to_login(request: Request) -> Response:
+    """Redirect to the login page, and from there back to the requested page."""
     path = request.scope["raw_path"].partition(b"?")[0]
     query = request.scope.get("query_string", b"")
     onward = local_path((path + (b"?" + query if query else b"")).decode("latin-1"))
-    return _see("/login" if onward == "/" else f"/login?next={quote(onward, safe='')}")
+    return _redirect("/login" if onward == "/" else f"/login?next={quote(onward, safe='')}")
 
 
-def local_path(said: str, otherwise: str = "/") -> str:
-    """`said` where it is a path of this server whichever way a browser reads it.
+def local_path(path: str, default: str = "/") -> str:
+    """Return `path` if every browser reads it as a path of this server, else `default`.
 
     >>> local_path("/individuals?tab=unnamed"), local_path("//evil.example"), local_path("/\\\\evil.example")
     ('/individuals?tab=unnamed', '/', '/')
     """
-    return said if LOCAL.fullmatch(said) else otherwise
+    return path if LOCAL_PATH.fullmatch(path) else default
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _read_form(request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-form", f"the login form is sent as {FORM}")
+        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-form", f"the login form is sent as {FORM}")
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > FORM_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "that is more than a login form")
+            raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "that is too large for a login form")
     try:
         fields = parse_qs(body.decode("latin-1"), keep_blank_values=True, max_num_fields=10)
     except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "not-a-form", "that is no login form") from None
-    return {name: said[0] for name, said in fields.items()}
+        raise HttpProblem(HTTPStatus.BAD_REQUEST, "not-a-form", "not a valid login form") from None
+    return {name: values[0] for name, values in fields.items()}
 
 
-def _see(where: str, cookie: str | None = None) -> Response:
-    response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": where})
+def _redirect(location: str, cookie: str | None = None) -> Response:
+    response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": location})
     if cookie is not None:
         response.headers["Set-Cookie"] = cookie
     return response

@@ -1,4 +1,4 @@
-"""How often one address may ask: token buckets, of which only so many are remembered."""
+"""Rate limits per address: token buckets, in bounded memory."""
 
 import ipaddress
 import math
@@ -8,46 +8,53 @@ from http import HTTPStatus
 
 from starlette.types import Scope
 
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 
-MOST_ADDRESSES = 10_000
-IPV6_PREFIX = 64  # bits; what one household or machine is given, and may draw addresses from as it likes
+MAX_ADDRESSES = 10_000
+IPV6_PREFIX = 64  # bits; assigned to one household or machine, which may use any address within
 
 
-class Buckets:
-    """`a_minute` at once, and as many each minute from then on, per key. The key unused longest is forgotten first."""
+class TokenBuckets:
+    """Token buckets per key: of `per_minute` tokens, refilled at that rate.
 
-    def __init__(self, a_minute: int, clock: Callable[[], float], most: int = MOST_ADDRESSES) -> None:
-        self._size, self._clock, self._most = a_minute, clock, most
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key: how many, at what time
+    At most `max_keys` are remembered; the least recently used one is forgotten first.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float], max_keys: int = MAX_ADDRESSES) -> None:
+        self._size, self._clock, self._max_keys = per_minute, clock, max_keys
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key: (tokens, time)
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self._buckets)
 
     def require(self, key: str, detail: str) -> None:
-        """Refused with 429, and when to come again, where nothing is left for `key`. Takes nothing."""
-        left = self._now(key)
-        if left < 1:
-            wait = math.ceil((1 - left) * 60 / self._size)
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", detail, wait)
+        """Check that there is a token for `key`, without taking it.
+
+        Raises:
+            HttpProblem: 429 with `Retry-After`, there is none.
+        """
+        tokens = self._tokens(key)
+        if tokens < 1:
+            wait = math.ceil((1 - tokens) * 60 / self._size)
+            raise HttpProblem(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", detail, wait)
 
     def take(self, key: str) -> None:
-        """One less for `key`, down to none."""
-        self._left[key] = (max(0.0, self._now(key) - 1), self._clock())
-        self._left.move_to_end(key)
-        if len(self._left) > self._most:
-            self._left.popitem(last=False)
+        """Take a token of `key`, if there is one."""
+        self._buckets[key] = (max(0.0, self._tokens(key) - 1), self._clock())
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._max_keys:
+            self._buckets.popitem(last=False)
 
-    def _now(self, key: str) -> float:
-        left, since = self._left.get(key, (float(self._size), self._clock()))
-        # A clock that is set back must not take away what there was.
-        return min(float(self._size), left + max(0.0, self._clock() - since) * self._size / 60)
+    def _tokens(self, key: str) -> float:
+        tokens, since = self._buckets.get(key, (float(self._size), self._clock()))
+        # A clock that is set back must not remove tokens.
+        return min(float(self._size), tokens + max(0.0, self._clock() - since) * self._size / 60)
 
 
-def asking(scope: Scope) -> str:
-    """Whose request it is: an IPv4 address or the /64 of an IPv6 address. "this machine" for loopback and sockets.
+def client_key(scope: Scope) -> str:
+    """Return a client's IPv4 address, or the /64 of its IPv6 address; "this machine" for loopback and sockets.
 
-    >>> asking({"client": ("2001:db8::1234:1", 80)})
+    >>> client_key({"client": ("2001:db8::1234:1", 80)})
     '2001:db8::/64'
     """
     client = scope.get("client")

@@ -1,4 +1,4 @@
-"""The pages that a person opens, made on the server. What changes something answers with a redirect to a page."""
+"""HTML pages, rendered on the server. A form that changes something is answered with a redirect to a page."""
 
 from fastapi import APIRouter
 
@@ -14,9 +14,9 @@ from familiar.web.pages import (
     search,
     undo,
 )
-from familiar.web.pages.render import error_page, without_hints
+from familiar.web.pages.render import render_error_page, without_hints
 
-__all__ = ["error_page", "router", "without_hints"]
+__all__ = ["render_error_page", "router", "without_hints"]
 
 router = APIRouter()
 for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login):

@@ -1,4 +1,4 @@
-"""The album: where photos come in, how far that is, and all of them."""
+"""The album page: adding photos, the progress of jobs, and all photos."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.gallery.search.listing import photos
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
 LARGEST = 2**63 - 1  # number of a photo
@@ -18,25 +18,25 @@ router = APIRouter()
 @router.get("/")
 @router.get("/album")
 async def album(
-    request: Request, service: Served, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
+    request: Request, service: ServiceDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
 ) -> HTMLResponse:
-    """The newest photos, or those that were taken in before that one."""
-    shown = await service.threads.read(photos, before=before, limit=PHOTOS + 1)
-    return await page(
+    """Show the newest photos, or those that were enrolled before the photo `before`."""
+    newest_photos = await service.executor.read(photos, before=before, limit=PHOTOS + 1)
+    return await render_page(
         request,
         service,
         "album.html",
-        photos=shown[:PHOTOS],
-        older=shown[PHOTOS - 1].photo if len(shown) > PHOTOS else None,
+        photos=newest_photos[:PHOTOS],
+        older=newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
         newest=before == LARGEST,
         jobs=service.jobs.all(),
-        roots=service.roots.folders,
-        can_add=service.vision.has_model and not service.settings.read_only,
+        roots=service.allowed_paths.folders,
+        can_add=service.inference.has_model and not service.settings.read_only,
     )
 
 
 @router.post("/album/folder")
-async def folder(service: Served, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
-    """Takes in the photos of a folder that lies on the server."""
-    service.jobs.submit([service.roots.named(folder.strip())])
+async def folder(service: ServiceDep, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
+    """Enroll the photos of a folder on the server."""
+    service.jobs.submit([service.allowed_paths.resolve_user_path(folder.strip())])
     return RedirectResponse("/album", 303)

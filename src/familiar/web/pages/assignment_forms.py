@@ -1,4 +1,4 @@
-"""Faces to whom a user says they show: by a name that may be known, or be new."""
+"""Forms that assign faces to an individual by its name, which may be known or new."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,65 +13,69 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import KnownFace
 
-Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual, as SQLite counts
+Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
 
 
-def bearer(gallery: Gallery, called: str) -> int | None:
-    """The individual of that name; where nobody has just that, one whose name differs in upper and lower case alone."""
-    wanted, names = called.strip(), load_assignments(gallery).names
-    alike = [number for number, name in names.items() if name.casefold() == wanted.casefold()]
-    return next((number for number in alike if names[number] == wanted), alike[0] if alike else None)
+def find_by_name(gallery: Gallery, name: str) -> int | None:
+    """Return the individual with this name; if there is none, one whose name differs only in case."""
+    target, names = name.strip(), load_assignments(gallery).names
+    matches = [number for number, known in names.items() if known.casefold() == target.casefold()]
+    return next((number for number in matches if names[number] == target), matches[0] if matches else None)
 
 
-def require(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
-    """NotInGallery, in words for who looks at a page, where one of them has gone since it was shown."""
+def require_existing(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+    """Check that the faces and individuals of a page still exist.
+
+    Raises:
+        NotInGallery: one was removed since the page was loaded; the message is for the user of a page.
+    """
     try:
         check_faces(gallery, faces)
     except NotInGallery:
         which = "this face" if len(faces) == 1 else "one of these faces"
-        raise NotInGallery(f"{which} was deleted meanwhile; load the page anew") from None
+        raise NotInGallery(f"{which} was deleted in the meantime; reload the page") from None
     for number in identities:
         try:
             check_identities(gallery, [number])
         except NotInGallery:
-            raise NotInGallery(f"#{number} is not there any more; load the page anew") from None
+            raise NotInGallery(f"#{number} does not exist any more; reload the page") from None
 
 
-def name(gallery: Gallery, identity: int, called: str) -> int | None:
-    """Calls an individual so. Where another has that name, nothing is changed, and the other is returned."""
-    require(gallery, identities=[identity])
-    other = bearer(gallery, called)
+def set_name(gallery: Gallery, identity: int, name: str) -> int | None:
+    """Name an individual. If another one has the name, change nothing and return the other."""
+    require_existing(gallery, identities=[identity])
+    other = find_by_name(gallery, name)
     if other is not None and other != identity:
         return other
-    require_name(called)
-    corrections.name_identity(gallery, identity, called)
+    require_name(name)
+    corrections.name_identity(gallery, identity, name)
     return None
 
 
-def put(gallery: Gallery, faces: list[int], called: str) -> CorrectionResult:
-    """These faces show whoever is called so, or somebody new of that name; without a name, somebody of their own."""
-    require(gallery, faces=faces)
-    to = bearer(gallery, called)
-    if to is not None:
-        return corrections.move(gallery, faces, to)
-    if not called.strip():
+def assign_faces(gallery: Gallery, faces: list[int], name: str) -> CorrectionResult:
+    """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
+    require_existing(gallery, faces=faces)
+    target = find_by_name(gallery, name)
+    if target is not None:
+        return corrections.move(gallery, faces, target)
+    if not name.strip():
         return corrections.split(gallery, faces)
-    require_name(called)
-    return corrections.split(gallery, faces, called)
+    require_name(name)
+    return corrections.split(gallery, faces, name)
 
 
-def names_group(gallery: Gallery, face: KnownFace, called: str) -> bool:
-    """Whether a name said of this face is its group's: the group has none, and nobody else is called so."""
-    return face.identity is not None and face.name is None and bearer(gallery, called) is None
+def names_unnamed_group(gallery: Gallery, face: KnownFace, name: str) -> bool:
+    """Tell whether naming this face names its group: the group has no name, and no other individual has this one."""
+    return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 
 
-def require_name(called: str) -> None:
-    """Contradiction where the gallery would not take it."""
-    called = called.strip()
-    if not called:
-        raise Contradiction("write a name first")
-    if called.startswith("#"):
-        raise Contradiction("a name does not begin with #, as numbers do; write another")
-    if printable(called) != called:
-        raise Contradiction("a name stands on one line; write it again without what cannot be shown")
+def require_name(name: str) -> None:
+    """Check a name. Contradiction if the gallery would not accept it."""
+    name = name.strip()
+    if not name:
+        raise Contradiction("enter a name first")
+    if name.startswith("#"):
+        raise Contradiction("a name must not start with #, as numbers do; enter another")
+    if printable(name) != name:
+        raise Contradiction("a name must be a single line of printable characters; enter it again")

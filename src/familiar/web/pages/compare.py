@@ -1,4 +1,4 @@
-"""Two photos: one individual or two, where that lies between the thresholds, and what the network saw."""
+"""The page that compares two photos: the verdict, the similarity among the thresholds, and both crops."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,83 +10,89 @@ from familiar.core.calibration import Calibration
 from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.gallery.clustering.calibration import calibration
 from familiar.web.pages.crops import as_data_url
-from familiar.web.pages.render import page
-from familiar.web.service import Served
-from familiar.web.uploads import received
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
+from familiar.web.uploads import receive
 
-SCALE_LEFT = -0.2  # similarity: strangers lie about 0, and what lies further left is as different
+SCALE_LEFT = -0.2  # similarity; different individuals are at about 0, and values further left mean the same
 
 router = APIRouter()
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A similarity on the scale; `place` in per cent of its width."""
+    """A similarity on the scale; `position` in per cent of its width."""
 
     name: str
     similarity: float
-    place: float
+    position: float
 
 
 @dataclass(frozen=True)
-class Compared:
-    """`crops` are the faces as the network saw them; `scale` the thresholds, and `here` the similarity on it."""
+class Comparison:
+    """The comparison of two photos.
 
-    answer: VerificationResult
+    Attributes:
+        crops: both faces as the network saw them, as data URLs.
+        scale: the thresholds, from left to right.
+        similarity_mark: the similarity on this scale.
+    """
+
+    result: VerificationResult
     calibration: Calibration
     names: tuple[str, str]
     crops: tuple[str, str]
     scale: tuple[Mark, ...]
-    here: Mark
+    similarity_mark: Mark
 
     @property
     def probability(self) -> float | None:
-        """Of the verdict."""
-        said = self.answer.probability
-        return None if said is None else said if self.answer.same else 1 - said
+        """Probability that the verdict is right; None if the model was never calibrated."""
+        probability = self.result.probability
+        return None if probability is None else probability if self.result.same else 1 - probability
 
 
 @router.get("/compare")
-async def ask(request: Request, service: Served) -> HTMLResponse:
-    return await page(request, service, "compare.html", compared=None)
+async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
+    return await render_page(request, service, "compare.html", comparison=None)
 
 
 @router.post("/compare")
-async def answer(
+async def compare(
     request: Request,
-    service: Served,
+    service: ServiceDep,
     first: Annotated[UploadFile, File()],
     second: Annotated[UploadFile, File()],
 ) -> HTMLResponse:
-    """By the best face of each. NoFaceFound, UnreadablePhoto, Refused."""
-    async with received([first, second], service.settings.limits) as uploads:
-        one, other = await service.vision.best_of_each(uploads)
-    assert one.embedding is not None, "the best face is embedded"
-    assert other.embedding is not None, "the best face is embedded"
-    means = await service.compare(calibration)
-    said = verify_embeddings(one.embedding, other.embedding, means)
-    compared = Compared(
-        said,
+    """Compare the best faces of two photos. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
+    async with receive([first, second], service.settings.limits) as uploads:
+        first_face, second_face = await service.inference.best_faces(uploads)
+    assert first_face.embedding is not None, "the best face is embedded"
+    assert second_face.embedding is not None, "the best face is embedded"
+    means = await service.read_in_model_space(calibration)
+    result = verify_embeddings(first_face.embedding, second_face.embedding, means)
+    comparison = Comparison(
+        result,
         means,
         (uploads[0].name, uploads[1].name),
-        (as_data_url(one.crop), as_data_url(other.crop)),
-        marks(means),
-        Mark("similarity", said.similarity, _place(said.similarity)),
+        (as_data_url(first_face.crop), as_data_url(second_face.crop)),
+        threshold_marks(means),
+        Mark("similarity", result.similarity, _scale_position(result.similarity)),
     )
-    return await page(request, service, "compare.html", compared=compared)
+    return await render_page(request, service, "compare.html", comparison=comparison)
 
 
-def marks(means: Calibration) -> tuple[Mark, ...]:
-    """The three thresholds, from left to right."""
+def threshold_marks(means: Calibration) -> tuple[Mark, ...]:
+    """Return the three thresholds, from left to right."""
     named = (
         ("high recall", means.high_recall),
         ("balanced", means.balanced),
         ("high precision", means.high_precision),
     )
-    return tuple(Mark(name, one.similarity, _place(one.similarity)) for name, one in named)
+    return tuple(Mark(name, each.similarity, _scale_position(each.similarity)) for name, each in named)
 
 
-def _place(similarity: float) -> float:
-    """On the scale, in per cent."""
+def _scale_position(similarity: float) -> float:
+    """Return the position on the scale, in per cent."""
     share = (similarity - SCALE_LEFT) / (1 - SCALE_LEFT)
     return round(100 * min(max(share, 0.0), 1.0), 2)

@@ -1,4 +1,4 @@
-"""Faces of photos that are in no gallery, as they travel in a page: nothing is stored."""
+"""Crops of photos that are not in the gallery, inlined in a page: nothing is stored."""
 
 import base64
 
@@ -8,7 +8,7 @@ from familiar.core.types import Crop
 
 
 def as_data_url(crop: Crop) -> str:
-    """The very pixels the network was given, as a PNG."""
-    made, png = cv2.imencode(".png", cv2.cvtColor(crop.rgb_u8, cv2.COLOR_RGB2BGR))
-    assert made, "OpenCV writes PNG"
+    """Encode the exact pixels of the network's input as a PNG data URL."""
+    encoded, png = cv2.imencode(".png", cv2.cvtColor(crop.rgb_u8, cv2.COLOR_RGB2BGR))
+    assert encoded, "OpenCV writes PNG"
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

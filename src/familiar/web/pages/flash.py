@@ -1,4 +1,4 @@
-"""What a page tells of the change before it. A word and a few numbers travel in its address, never a text."""
+"""Flash messages: a page reports the last change. A keyword and numbers travel in its URL, never a text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,74 +8,81 @@ from fastapi import Request
 
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
-from familiar.web.pages.render import called, counted
+from familiar.web.pages.render import display_name, pluralize
 
-_KEYS = ("done", "count", "carried", "who")
-_DIGITS = 18  # fewer than SQLite's numbers have
-_SENTENCES = {  # of `done`: what comes before the individual's name, where one is told
+_KEYS = ("done", "count", "propagated", "individual")
+_MAX_DIGITS = 18  # fewer than SQLite's largest number has
+_SENTENCES = {  # by `done`: the text before the individual's name, if there is one
     "named": "Now called",
     "merged": "Merged into",
     "moved": "{faces} moved to",
-    "split": "{faces} made into",
-    "rejected": "{faces} taken out",
+    "split": "{faces} split off as",
+    "rejected": "{faces} removed",
     "confirmed": "{faces} confirmed",
     "grouped": "Grouped: there are {individuals} now",
-    "alone": "No faces are alike enough to be one individual's",
+    "nothing-grouped": "No faces are similar enough to be grouped",
     "added": "The face was added",
     "boxed": "The box was saved; the face shows",
-    "boxed-nobody": "The box was saved; the face is nobody's now",
+    "boxed-unassigned": "The box was saved; the face is unassigned now",
     "deleted": "The face was deleted",
     "undone": "Undone",
-    "changed": "That question had changed meanwhile; here is the next one",
+    "changed": "That question was out of date; here is the next one",
 }
 
 
 @dataclass(frozen=True)
-class Said:
-    """`text`, then the individual it is about, if any, then how many faces nobody spoke of came along."""
+class FlashMessage:
+    """A message about the last change.
+
+    Attributes:
+        text: without the individual's name.
+        identity: the individual that the change is about, if any.
+        name: the individual's name or number.
+        propagated_faces: number of similar faces that were changed too.
+    """
 
     text: str
-    who: int | None
-    called: str
-    carried: int
+    identity: int | None
+    name: str
+    propagated_faces: int
 
 
-def told(path: str, done: str, *, count: int = 0, carried: int = 0, who: int | None = None) -> str:
-    """A local path that tells of a change when it is opened.
+def url_with_flash(path: str, done: str, *, count: int = 0, propagated: int = 0, identity: int | None = None) -> str:
+    """Add a flash message to a local URL, replacing the one that it has.
 
-    >>> told("/individuals?tab=named&done=merged&who=3", "split", count=2, who=7)
-    '/individuals?tab=named&done=split&count=2&who=7'
+    >>> url_with_flash("/individuals?tab=named&done=merged&individual=3", "split", count=2, identity=7)
+    '/individuals?tab=named&done=split&count=2&individual=7'
     """
-    words = {"done": done, "count": count or None, "carried": carried or None, "who": who}
-    return _with(path, {key: str(word) for key, word in words.items() if word is not None})
+    values = {"done": done, "count": count or None, "propagated": propagated or None, "individual": identity}
+    return _replace_flash(path, {key: str(value) for key, value in values.items() if value is not None})
 
 
-def here(request: Request) -> str:
-    """The path of the page that was asked for, with nothing told."""
-    return _with(f"{request.url.path}?{request.url.query}", {})
+def current_url(request: Request) -> str:
+    """Return the requested URL without its flash message."""
+    return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def said(gallery: Gallery, query: Mapping[str, str]) -> Said | None:
-    """What an address tells; None where it is nothing, or nothing of ours."""
+def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | None:
+    """Return the flash message of a URL's query; None if there is none, or it is invalid."""
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:
         return None
-    who = _number(query.get("who"))
-    count = _number(query.get("count")) or 0
-    return Said(
-        sentence.format(faces=counted(count, "face"), individuals=counted(count, "individual")),
-        who,
-        "" if who is None else called(who, load_assignments(gallery).names.get(who)),
-        _number(query.get("carried")) or 0,
+    identity = _parse_number(query.get("individual"))
+    count = _parse_number(query.get("count")) or 0
+    return FlashMessage(
+        sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
+        identity,
+        "" if identity is None else display_name(identity, load_assignments(gallery).names.get(identity)),
+        _parse_number(query.get("propagated")) or 0,
     )
 
 
-def _with(path: str, words: Mapping[str, str]) -> str:
-    parts = urlsplit(path)
-    kept = [(key, word) for key, word in parse_qsl(parts.query) if key not in _KEYS]
-    query = urlencode([*kept, *words.items()])
+def _replace_flash(url: str, values: Mapping[str, str]) -> str:
+    parts = urlsplit(url)
+    others = [(key, value) for key, value in parse_qsl(parts.query) if key not in _KEYS]
+    query = urlencode([*others, *values.items()])
     return parts._replace(query=query).geturl()
 
 
-def _number(word: str | None) -> int | None:
-    return int(word) if word and word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None
+def _parse_number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None

@@ -1,4 +1,4 @@
-"""One individual: its faces, the likeliest first, and what a user says of them."""
+"""The page of one individual: its faces, the most likely first, and their corrections."""
 
 from typing import Annotated, Literal
 
@@ -11,13 +11,13 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.listing import FaceConfidence, face_confidences
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, put, require
-from familiar.web.pages.flash import Said, here, said, told
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
-DOUBTFUL = 0.5  # less probable than this, and nobody said so: rather somebody else
+DOUBTFUL = 0.5  # below this probability an unconfirmed face probably shows another individual
 
 router = APIRouter()
 Back = Annotated[str | None, Form()]
@@ -26,99 +26,101 @@ Back = Annotated[str | None, Form()]
 @router.get("/individuals/{identity:int}")
 async def individual(
     request: Request,
-    service: Served,
+    service: ServiceDep,
     identity: Number,
     order: Literal["likely", "doubtful"] = "likely",
     start: Annotated[int, Query(ge=0, lt=2**63)] = 0,
 ) -> Response:
-    """A page of its faces, `order` by likelihood or the other way round."""
+    """Show the individual's faces, the most likely or the most doubtful first."""
 
-    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], Said | None]:
+    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
         with gallery.reading():
-            known = face_confidences(gallery, identity)
-            return load_assignments(gallery).names.get(identity), known, said(gallery, request.query_params)
+            faces = face_confidences(gallery, identity)
+            return load_assignments(gallery).names.get(identity), faces, read_flash(gallery, request.query_params)
 
     try:
-        called, known, told_of = await service.threads.read(read)
+        name, faces, flash = await service.executor.read(read)
     except NotInGallery:
         if "done" not in request.query_params:
             raise
-        # What was done here, or taken back, left nobody of this number.
+        # The last change, or its undo, removed this individual.
         return RedirectResponse(f"/individuals?{request.url.query}", 303)
     if order == "doubtful":
-        known.reverse()
-        known.sort(key=lambda one: one.face.by_user)  # nobody doubts what was confirmed
+        faces.reverse()
+        faces.sort(key=lambda item: item.face.by_user)  # confirmed faces are not doubtful
     stop = start + FACES
-    return await page(
+    return await render_page(
         request,
         service,
         "individual.html",
         identity=identity,
-        name=called,
-        faces=known[start:stop],
-        total=len(known),
-        confirmed=sum(one.face.by_user for one in known),
-        doubtful=sum(is_doubtful(one) for one in known),
+        name=name,
+        faces=faces[start:stop],
+        total=len(faces),
+        confirmed=sum(item.face.by_user for item in faces),
+        doubtful=sum(is_doubtful(item) for item in faces),
         is_doubtful=is_doubtful,
         order=order,
         start=start,
-        more=f"?order={order}&start={stop}" if len(known) > stop else None,
-        said=told_of,
-        here=here(request),
+        more=f"?order={order}&start={stop}" if len(faces) > stop else None,
+        flash=flash,
+        current_url=current_url(request),
     )
 
 
 @router.post("/individuals/{identity:int}/faces")
-async def say(
-    service: Served,
+async def correct(
+    service: ServiceDep,
     identity: Number,
     face: Annotated[list[Number], Form(max_length=FACES)],
-    do: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
-    called: Annotated[Name, Form()] = "",
+    operation: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
+    name: Annotated[Name, Form()] = "",
     back: Back = None,
 ) -> RedirectResponse:
-    """What a user says of the selected faces of an individual."""
-    if do == "move" and not called.strip():
-        raise Contradiction("give the name of whom these faces show; to make them somebody new, split them off")
+    """Correct the selected faces of an individual."""
+    if operation == "move" and not name.strip():
+        raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
 
     def write(gallery: Gallery) -> str:
-        require(gallery, faces=faces)
-        if do == "confirm":
+        require_existing(gallery, faces=faces)
+        if operation == "confirm":
             corrections.confirm(gallery, faces)
-            return told(path, "confirmed", count=len(faces))
-        if do == "reject":
-            carried = corrections.reject(gallery, faces, identity).propagated_faces
-            return told(path, "rejected", count=len(faces), carried=carried)
-        corrected = put(gallery, faces, called)
-        if corrected.identity == identity:  # where they were already
-            return told(path, "confirmed", count=len(faces), carried=corrected.propagated_faces)
-        done = "moved" if do == "move" else "split"
-        return told(path, done, count=len(faces), carried=corrected.propagated_faces, who=corrected.identity)
+            return url_with_flash(path, "confirmed", count=len(faces))
+        if operation == "reject":
+            propagated_faces = corrections.reject(gallery, faces, identity).propagated_faces
+            return url_with_flash(path, "rejected", count=len(faces), propagated=propagated_faces)
+        result = assign_faces(gallery, faces, name)
+        if result.identity == identity:  # the name is that of this individual
+            return url_with_flash(path, "confirmed", count=len(faces), propagated=result.propagated_faces)
+        done = "moved" if operation == "move" else "split"
+        return url_with_flash(
+            path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
+        )
 
-    return RedirectResponse(await service.threads.decide(write), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/individuals/{identity:int}/confirm")
 async def confirm(
-    service: Served, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
+    service: ServiceDep, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
 ) -> RedirectResponse:
-    """Every one of its so many `faces` is rightly there. Contradiction where there are others by now."""
+    """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
     def confirm_all(gallery: Gallery) -> int:
-        every = face_confidences(gallery, identity)
-        if len(every) != faces:
-            raise Contradiction(f"there are {len(every)} faces by now, not {faces}; look at them first")
-        faces_left = [one.face.face for one in every if not one.face.by_user]
-        corrections.confirm(gallery, faces_left)
-        return len(faces_left)
+        all_faces = face_confidences(gallery, identity)
+        if len(all_faces) != faces:
+            raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
+        unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
+        corrections.confirm(gallery, unconfirmed)
+        return len(unconfirmed)
 
-    count = await service.threads.decide(confirm_all)
+    count = await service.executor.write_locked(confirm_all)
     path = local_path(back or "", f"/individuals/{identity}")
-    return RedirectResponse(told(path, "confirmed", count=count), 303)
+    return RedirectResponse(url_with_flash(path, "confirmed", count=count), 303)
 
 
-def is_doubtful(one: FaceConfidence) -> bool:
-    """Rather somebody else, and nobody said otherwise."""
-    return not one.face.by_user and one.probability is not None and one.probability < DOUBTFUL
+def is_doubtful(item: FaceConfidence) -> bool:
+    """Tell whether a face is unconfirmed and probably shows another individual."""
+    return not item.face.by_user and item.probability is not None and item.probability < DOUBTFUL

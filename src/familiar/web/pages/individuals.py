@@ -1,4 +1,4 @@
-"""Who is there: every individual as a tile, the faces of nobody, and two that become one."""
+"""The page of all individuals: tabs of tiles, the unassigned faces, naming and merging."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -24,164 +24,170 @@ from familiar.gallery.search.listing import (
     unassigned_faces,
 )
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, name, put, require
-from familiar.web.pages.flash import Said, here, said, told
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing, set_name
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
-FACES = 300  # of nobody, on a page
-MOST_MERGED = 100  # at once
+FACES = 300  # unassigned ones, on a page
+MAX_MERGED = 100  # at once
 
 router = APIRouter()
-Tab = Literal["named", "unnamed", "unknown"]
-Since = Annotated[int, Query(ge=0, lt=2**63)]
+Tab = Literal["named", "unnamed", "unassigned"]
+PositionQuery = Annotated[int, Query(ge=0, lt=2**63)]
 Back = Annotated[str, Form()]
 
 
 @router.get("/individuals")
 async def individuals(
-    request: Request, service: Served, tab: Tab | None = None, faces: Since = 0, after: Since = 0
+    request: Request,
+    service: ServiceDep,
+    tab: Tab | None = None,
+    faces: PositionQuery = 0,
+    after: PositionQuery = 0,
 ) -> HTMLResponse:
-    """One tab of tiles, those with most faces first; `faces` and `after` are of the last one of the page before."""
+    """Show a tab of tiles, those with most faces first.
 
-    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[KnownFace], Said | None]:
+    Args:
+        faces, after: the number of faces and the number of the previous page's last tile; of unassigned faces, `after`
+            is the number of its last face.
+    """
+
+    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[KnownFace], FlashMessage | None]:
         with gallery.reading():
-            shown, told_of = tab or _first_tab(counts(gallery)), said(gallery, request.query_params)
-            if shown == "unknown":
-                return shown, [], unassigned_faces(gallery, after=after, limit=FACES + 1), told_of
-            since = (faces, after) if after else None
-            return (
-                shown,
-                identity_summaries(gallery, named=shown == "named", after=since, limit=TILES + 1),
-                [],
-                told_of,
-            )
+            current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
+            if current_tab == "unassigned":
+                return current_tab, [], unassigned_faces(gallery, after=after, limit=FACES + 1), flash
+            last_tile = (faces, after) if after else None
+            tiles = identity_summaries(gallery, named=current_tab == "named", after=last_tile, limit=TILES + 1)
+            return current_tab, tiles, [], flash
 
-    shown, known, nobodys, told_of = await service.threads.read(read)
-    return await page(
+    current_tab, tiles, unassigned, flash = await service.executor.read(read)
+    return await render_page(
         request,
         service,
         "individuals.html",
-        tab=shown,
-        tiles=known[:TILES],
-        faces=nobodys[:FACES],
-        more=_more(shown, known, nobodys),
-        first=None if not after else f"/individuals?tab={shown}",
-        said=told_of,
-        here=here(request),
+        tab=current_tab,
+        tiles=tiles[:TILES],
+        faces=unassigned[:FACES],
+        more=_next_page_url(current_tab, tiles, unassigned),
+        first=None if not after else f"/individuals?tab={current_tab}",
+        flash=flash,
+        current_url=current_url(request),
     )
 
 
-@router.post("/individuals/unknown")
-async def gather(
-    service: Served,
+@router.post("/individuals/unassigned")
+async def assign_unassigned(
+    service: ServiceDep,
     face: Annotated[list[Number], Form(max_length=FACES)],
-    called: Annotated[Name, Form()] = "",
-    back: Back = "/individuals?tab=unknown",
+    name: Annotated[Name, Form()] = "",
+    back: Back = "/individuals?tab=unassigned",
 ) -> RedirectResponse:
-    """These faces are one individual's: whoever is called so, or somebody new."""
+    """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
-    corrected = await service.threads.decide(put, faces, called)
-    path = told(local_path(back), "moved", count=len(faces), carried=corrected.propagated_faces, who=corrected.identity)
-    return RedirectResponse(path, 303)
+    result = await service.executor.write_locked(assign_faces, faces, name)
+    url = url_with_flash(
+        local_path(back), "moved", count=len(faces), propagated=result.propagated_faces, identity=result.identity
+    )
+    return RedirectResponse(url, 303)
 
 
 @router.post("/individuals/group")
-async def group_faces(service: Served) -> RedirectResponse:
-    """Faces of nobody that are alike become somebody; who is there already stays."""
-    grouped = await service.threads.write(cluster)
-    if not grouped.changed:
-        return RedirectResponse(told("/individuals?tab=unknown", "alone"), 303)
-    return RedirectResponse(told("/individuals?tab=unnamed", "grouped", count=grouped.identities), 303)
+async def group_faces(service: ServiceDep) -> RedirectResponse:
+    """Cluster the unassigned faces; existing individuals stay."""
+    result = await service.executor.write(cluster)
+    if not result.changed:
+        return RedirectResponse(url_with_flash("/individuals?tab=unassigned", "nothing-grouped"), 303)
+    return RedirectResponse(url_with_flash("/individuals?tab=unnamed", "grouped", count=result.identities), 303)
 
 
 @router.get("/individuals/merge")
-async def choose(
+async def choose_merge(
     request: Request,
-    service: Served,
-    identity: Annotated[list[Number], Query(max_length=MOST_MERGED)],
+    service: ServiceDep,
+    identity: Annotated[list[Number], Query(max_length=MAX_MERGED)],
     back: str = "/individuals",
 ) -> HTMLResponse:
-    """Asks whether these are one, and who stays."""
-    shown = await service.threads.read(_tiles_of, list(dict.fromkeys(identity)))
-    answer = await page(request, service, "merge.html", tiles=shown, to=local_path(back))
-    answer.headers["HX-Push-Url"] = here(request)  # also where a form that replaces its page led here
-    return answer
+    """Ask whether individuals are the same, and which one to keep."""
+    tiles = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
+    response = await render_page(request, service, "merge.html", tiles=tiles, to=local_path(back))
+    response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
+    return response
 
 
 @router.post("/individuals/merge")
 async def merge(
-    service: Served,
-    identity: Annotated[list[Number], Form(max_length=MOST_MERGED)],
+    service: ServiceDep,
+    identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
     into: Annotated[Number | None, Form()] = None,
     back: Back = "/individuals",
 ) -> RedirectResponse:
-    """All of these are `into`. Where that is not said, it is asked for."""
-    every = list(dict.fromkeys(identity if into is None else [*identity, into]))
-    if len(every) < 2:
+    """Merge individuals into `into`; without `into`, redirect to the page that asks for it."""
+    identities = list(dict.fromkeys(identity if into is None else [*identity, into]))
+    if len(identities) < 2:
         raise Contradiction("an individual cannot be merged with itself; select two or more")
     if into is None:
-        return RedirectResponse(choosing(every, back), 303)
+        return RedirectResponse(merge_url(identities, back), 303)
 
     def write(gallery: Gallery) -> CorrectionResult:
-        require(gallery, identities=every)
-        return corrections.merge(gallery, into, every)
+        require_existing(gallery, identities=identities)
+        return corrections.merge(gallery, into, identities)
 
-    corrected = await service.threads.decide(write)
-    left = {f"/individuals/{other}" for other in every}
-    back = f"/individuals/{into}" if back.partition("?")[0] in left else local_path(back)
-    return RedirectResponse(told(back, "merged", carried=corrected.propagated_faces, who=into), 303)
+    result = await service.executor.write_locked(write)
+    merged_pages = {f"/individuals/{number}" for number in identities}
+    back = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
+    return RedirectResponse(url_with_flash(back, "merged", propagated=result.propagated_faces, identity=into), 303)
 
 
 @router.get("/individuals/names")
-async def names_that_begin(request: Request, service: Served, called: Annotated[Name, Query()] = "") -> HTMLResponse:
-    """To complete a name that is being typed."""
-    known = await service.threads.read(names, called)
-    return await page(request, service, "names.html", names=known)
+async def complete_name(request: Request, service: ServiceDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
+    """List the names that start with a prefix, to complete a name that is being typed."""
+    return await render_page(request, service, "names.html", names=await service.executor.read(names, prefix))
 
 
 @router.post("/individuals/{identity:int}/name")
-async def call(
-    service: Served, identity: Number, called: Annotated[Name, Form()] = "", back: Back = "/individuals"
+async def rename(
+    service: ServiceDep, identity: Number, name: Annotated[Name, Form()] = "", back: Back = "/individuals"
 ) -> RedirectResponse:
-    """Where another has that name already, it is asked whether both are one."""
-    other = await service.threads.decide(name, identity, called)
+    """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
+    other = await service.executor.write_locked(set_name, identity, name)
     if other is not None:
-        return RedirectResponse(choosing([other, identity], back), 303)
-    return RedirectResponse(told(local_path(back), "named", who=identity), 303)
+        return RedirectResponse(merge_url([other, identity], back), 303)
+    return RedirectResponse(url_with_flash(local_path(back), "named", identity=identity), 303)
 
 
-def choosing(identities: list[int], back: str) -> str:
-    """Where it is asked which of these stays."""
-    every = [("identity", str(number)) for number in identities[:MOST_MERGED]]
-    return f"/individuals/merge?{urlencode([*every, ('back', local_path(back))])}"
+def merge_url(identities: list[int], back: str) -> str:
+    """Return the URL of the page that asks which of these individuals to keep."""
+    fields = [("identity", str(number)) for number in identities[:MAX_MERGED]]
+    return f"/individuals/merge?{urlencode([*fields, ('back', local_path(back))])}"
 
 
-def _first_tab(known: Counts) -> Tab:
-    """Where somebody is."""
-    if known.named:
+def _first_tab(gallery_counts: Counts) -> Tab:
+    """Return the first tab that is not empty."""
+    if gallery_counts.named:
         return "named"
-    return "unknown" if known.unassigned and not known.unnamed else "unnamed"
+    return "unassigned" if gallery_counts.unassigned and not gallery_counts.unnamed else "unnamed"
 
 
-def _more(tab: Tab, known: list[IdentitySummary], nobodys: list[KnownFace]) -> str | None:
-    """The path of the next page, where there is one."""
-    if len(known) > TILES:
-        last = known[TILES - 1]
+def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[KnownFace]) -> str | None:
+    """Return the URL of the next page, if there is one."""
+    if len(tiles) > TILES:
+        last = tiles[TILES - 1]
         return f"/individuals?tab={tab}&faces={last.faces}&after={last.identity}"
-    if len(nobodys) > FACES:
-        return f"/individuals?tab={tab}&after={nobodys[FACES - 1].face}"
+    if len(unassigned) > FACES:
+        return f"/individuals?tab={tab}&after={unassigned[FACES - 1].face}"
     return None
 
 
-def _tiles_of(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
-    """The named and the large first: who is likeliest to stay."""
-    called = load_assignments(gallery).names
-    found: list[IdentitySummary] = []
+def _read_tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
+    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
+    names_by_identity = load_assignments(gallery).names
+    tiles: list[IdentitySummary] = []
     for number in identities:
-        known = face_confidences(gallery, number)
-        best = tuple(one.face.face for one in known[:BEST])
-        confirmed = sum(one.face.by_user for one in known)
-        found.append(IdentitySummary(number, called.get(number), len(known), confirmed, best))
-    return sorted(found, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))
+        faces = face_confidences(gallery, number)
+        best = tuple(item.face.face for item in faces[:BEST])
+        confirmed = sum(item.face.by_user for item in faces)
+        tiles.append(IdentitySummary(number, names_by_identity.get(number), len(faces), confirmed, best))
+    return sorted(tiles, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))

@@ -1,4 +1,4 @@
-"""The model: what its bundle says of itself, what its similarities mean here, and how it was evaluated."""
+"""The model page: the bundle's metadata, the calibration in this gallery, and the evaluation."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -14,127 +14,129 @@ from familiar.core.errors import BadResults
 from familiar.evaluation.results import at_path, read_results
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.web.errors import Refused
-from familiar.web.middleware.headers import POLICY, SHUT_IN
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.errors import HttpProblem
+from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 RESULTS, REPORT = "eval_results.json", "report.html"
-FIGURES = (  # of an evaluation or a bundle: where, what it is called, what it says
-    ("verification.auc", "ROC AUC", "a pair of one individual is more similar than a pair of two"),
-    ("verification.eer", "Equal error rate", "strangers accepted, and same ones refused, equally often"),
-    ("verification.best_accuracy", "Best accuracy", "pairs judged rightly, both kinds weighed alike"),
-    ("verification.tar_at_far.1e-2", "TAR at FAR 1e-2", "same ones recognized where 1 % of strangers are"),
-    ("verification.tar_at_far.1e-3", "TAR at FAR 1e-3", "same ones recognized where 0.1 % of strangers are"),
-    ("verification.tar_at_far.1e-4", "TAR at FAR 1e-4", "same ones recognized where 0.01 % of strangers are"),
+METRICS = (  # of an evaluation or a bundle: path, name, description
+    ("verification.auc", "ROC AUC", "probability that a pair of one individual is more similar than a pair of two"),
+    ("verification.eer", "Equal error rate", "rate at which false accepts and false rejects are equally frequent"),
+    ("verification.best_accuracy", "Best accuracy", "share of pairs decided correctly, both kinds weighted equally"),
+    ("verification.tar_at_far.1e-2", "TAR at FAR 1e-2", "positive pairs accepted if 1 % of negative pairs are"),
+    ("verification.tar_at_far.1e-3", "TAR at FAR 1e-3", "positive pairs accepted if 0.1 % of negative pairs are"),
+    ("verification.tar_at_far.1e-4", "TAR at FAR 1e-4", "positive pairs accepted if 0.01 % of negative pairs are"),
     ("retrieval.recall_at_1", "Recall at 1", "the most similar photo shows the same individual"),
     ("retrieval.recall_at_5", "Recall at 5", "one of the five most similar does"),
-    ("retrieval.map_at_r", "mAP at R", "how many of the most similar photos are right ones"),
-    ("clustering.groups.pairwise.f", "Pairwise F", "pairs of photos put together rightly"),
-    ("clustering.groups.bcubed.f", "B-cubed F", "groups as each photo sees them"),
-    ("identification.rank_1", "Rank 1", "a known individual is named first"),
+    ("retrieval.map_at_r", "mAP at R", "share of the most similar photos that show the same individual"),
+    ("clustering.groups.pairwise.f", "Pairwise F", "agreement on pairs of photos in the same group"),
+    ("clustering.groups.bcubed.f", "B-cubed F", "agreement of the groups, averaged over photos"),
+    ("identification.rank_1", "Rank 1", "the most similar individual is the right one"),
     (
         "identification.dir_at_far.1e-2",
         "DIR at FAR 1e-2",
-        "known ones named where 1 % of strangers get a name",
+        "known individuals identified if 1 % of unknown ones are, too",
     ),
-    ("robustness.clean.recall_at_1", "Recall at 1, clean", "before the photos were spoilt"),
+    ("robustness.clean.recall_at_1", "Recall at 1, clean", "on the photos before they were degraded"),
 )
 
 router = APIRouter()
 
 
 @dataclass(frozen=True)
-class Figure:
-    """`value` in [0, 1], None where it could not be computed; `interval` of 95 %, where there is one."""
+class MetricRow:
+    """A metric. `value` in [0, 1], None if it could not be computed; `interval`: 95 % confidence, if there is one."""
 
     name: str
-    says: str
+    description: str
     value: float | None
     interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What stands in a folder of `familiar evaluate`. `ours`: it judged the model that is served."""
+class EvaluationSummary:
+    """The results of `familiar evaluate`. `is_served_model`: they are of the model of this server."""
 
     sources: tuple[str, ...]
     identities: int
     photos: int
-    figures: tuple[Figure, ...]
-    ours: bool
+    metrics: tuple[MetricRow, ...]
+    is_served_model: bool
     report: bool
 
 
 @router.get("/model")
-async def model(request: Request, service: Served) -> HTMLResponse:
-    """Without a model, what the gallery knows of the one it was made with."""
-    space, means, grouped = await service.threads.read(_of_gallery)
-    bundle = service.vision.embedder.bundle if service.vision.has_model else None
-    evaluated, wrong = None, ""
+async def model(request: Request, service: ServiceDep) -> HTMLResponse:
+    """Show the model; without one, what the gallery stores about the model it was created with."""
+    space, means, clustering = await service.executor.read(_read_gallery)
+    bundle = service.inference.embedder.bundle if service.inference.has_model else None
+    evaluation, error_message = None, ""
     if (folder := service.settings.report) is not None:
         try:
             file_id = None if bundle is None else bundle.file_id
-            evaluated = await asyncio.to_thread(_evaluated, folder, file_id)
+            evaluation = await asyncio.to_thread(_read_evaluation, folder, file_id)
         except BadResults as error:
-            wrong = str(error)
-    return await page(
+            error_message = str(error)
+    return await render_page(
         request,
         service,
         "model.html",
         bundle=bundle,
-        said=None if bundle is None else bundle.metadata,
-        results=() if bundle is None else tuple(_figures(_as_evaluated(bundle.metadata.results))),
+        metadata=None if bundle is None else bundle.metadata,
+        results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
         space=space,
         calibration=means,
-        own=means != space.calibration,
-        grouping=grouped,
-        evaluated=evaluated,
-        wrong=wrong,
+        fitted_on_gallery=means != space.calibration,
+        clustering=clustering,
+        evaluation=evaluation,
+        error_message=error_message,
     )
 
 
 @router.get("/model/report")
-async def report(service: Served) -> FileResponse:
-    """The report of the evaluation, which is one file, shut in."""
+async def report(service: ServiceDep) -> FileResponse:
+    """Send the evaluation's report, a single HTML file, in a sandbox."""
     folder = service.settings.report
     if folder is None or not (folder / REPORT).is_file():
-        raise Refused(HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation")
-    return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={POLICY: SHUT_IN})
+        raise HttpProblem(
+            HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation"
+        )
+    return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _of_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
+def _read_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
     with gallery.reading():
         return gallery.space, calibration(gallery), clustering_calibration(gallery)
 
 
-def _evaluated(folder: Path, file_id: str | None) -> Evaluated:
-    """BadResults."""
+def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
+    """Read the results of an evaluation. Raises BadResults."""
     results = read_results(folder / RESULTS)
     data = results["data"]
-    return Evaluated(
+    return EvaluationSummary(
         sources=tuple(Path(source).name or source for source in data.get("sources", ())),
         identities=data.get("identities", 0),
         photos=data.get("photos", 0),
-        figures=tuple(_figures(results)),
-        ours=results.get("model", {}).get("file_id") == file_id,
+        metrics=tuple(_metric_rows(results)),
+        is_served_model=results.get("model", {}).get("file_id") == file_id,
         report=(folder / REPORT).is_file(),
     )
 
 
-def _as_evaluated(results: Mapping[str, Any]) -> dict[str, Any]:
-    """A bundle's results, which are flat, laid out as those of an evaluation."""
+def _as_evaluation_results(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay out a bundle's results, which are flat, like those of an evaluation."""
     return {"verification": results, "retrieval": results}
 
 
-def _figures(results: Mapping[str, Any]) -> Iterator[Figure]:
-    """Those that were asked for: what could not be computed is there, too, without a value."""
-    for path, name, says in FIGURES:
-        suite, _, within = path.partition(".")
+def _metric_rows(results: Mapping[str, Any]) -> Iterator[MetricRow]:
+    """List the requested metrics, including those that could not be computed, without a value."""
+    for path, name, says in METRICS:
+        suite, _, metric = path.partition(".")
         try:
             value = at_path(dict(results), path)
         except (KeyError, TypeError):
             continue
         if value is None or isinstance(value, int | float):
-            interval = ((results[suite] or {}).get("interval") or {}).get(within)
-            yield Figure(name, says, value, None if interval is None else (interval[0], interval[1]))
+            interval = ((results[suite] or {}).get("interval") or {}).get(metric)
+            yield MetricRow(name, says, value, None if interval is None else (interval[0], interval[1]))

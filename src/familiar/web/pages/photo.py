@@ -1,4 +1,4 @@
-"""One photo with the boxes of its faces: whose each is, and boxes that are drawn, moved and deleted by hand."""
+"""The page of one photo: its faces as boxes, which can be named, added, moved and deleted."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,133 +13,145 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace, KnownPhoto
-from familiar.web.pages.assignment_forms import Name, Number, names_group, put, require, require_name
-from familiar.web.pages.flash import Said, here, said, told
-from familiar.web.pages.render import page
-from familiar.web.service import Served, Service
+from familiar.web.pages.assignment_forms import (
+    Name,
+    Number,
+    assign_faces,
+    names_unnamed_group,
+    require_existing,
+    require_name,
+)
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Box = tuple[float, float, float, float]
-FILLED = 0.95  # of a photo by one face: beside it there is no room
+MIN_FILLED = 0.95  # share of a photo from which a face leaves no room for another one
 
 
-async def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
-    """In pixels of the whole upright photo, as the fields of a form say it."""
+async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
+    """Return the box of a form's fields, in pixels of the whole upright photo."""
     return left, top, right, bottom
 
 
 @router.get("/photos/{photo:int}")
-async def photo(request: Request, service: Served, photo: Number, face: Number | None = None) -> HTMLResponse:
-    """`face` is the one that is selected."""
+async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
+    """Show a photo; `face` is the selected one."""
 
-    def read(gallery: Gallery) -> tuple[KnownPhoto, list[KnownPhoto], Said | None]:
+    def read(gallery: Gallery) -> tuple[KnownPhoto, list[KnownPhoto], FlashMessage | None]:
         with gallery.reading():
-            following = listing.photos(gallery, after=photo, limit=1)
-            return listing.photo(gallery, photo), following, said(gallery, request.query_params)
+            next_photos = listing.photos(gallery, after=photo, limit=1)
+            return listing.photo(gallery, photo), next_photos, read_flash(gallery, request.query_params)
 
-    known, following, told_of = await service.threads.read(read)
-    missing, size_px = "", None
+    known_photo, next_photos, flash = await service.executor.read(read)
+    error_message, size_px = "", None
     try:
-        size_px = await service.pictures.size_px(_path(service, known), known.sha256)
+        size_px = await service.thumbnails.size_px(_path(service, known_photo), known_photo.sha256)
     except FamiliarError as error:
-        missing = str(error)
-    return await page(
+        error_message = str(error)
+    return await render_page(
         request,
         service,
         "photo.html",
-        photo=known,
-        faces=sorted(enumerate(known.faces, 1), key=lambda one: one[1].face != face),  # the selected one first
-        file_name=printable(photo_name(known.path)),
-        path=printable(known.path),
+        photo=known_photo,
+        faces=sorted(enumerate(known_photo.faces, 1), key=lambda item: item[1].face != face),  # the selected one first
+        file_name=printable(photo_name(known_photo.path)),
+        path=printable(known_photo.path),
         size_px=size_px,
-        filled=size_px is not None and _filled(known, size_px),
-        missing=printable(missing),
+        filled=size_px is not None and _is_filled(known_photo, size_px),
+        error_message=printable(error_message),
         selected=face,
-        following=following[0].photo if following else None,
-        said=told_of,
-        here=here(request),
+        next_photo=next_photos[0].photo if next_photos else None,
+        flash=flash,
+        current_url=current_url(request),
     )
 
 
 @router.post("/photos/{photo:int}/faces")
-async def add(service: Served, photo: Number, box: Annotated[Box, Depends(drawn)]) -> RedirectResponse:
-    """A face that the detector missed."""
-    embedder = service.vision.embedder
+async def add(service: ServiceDep, photo: Number, box: Annotated[Box, Depends(box_from_form)]) -> RedirectResponse:
+    """Add a face that the detector missed."""
+    embedder = service.inference.embedder
 
     def write(gallery: Gallery) -> int:
         path = _path(service, listing.photo(gallery, photo))
         return manual_faces.add_face(gallery, embedder, photo, box, path=path)
 
-    face = await service.threads.write_late(write)
-    return RedirectResponse(told(f"/photos/{photo}?face={face}", "added"), 303)
+    face = await service.executor.compute_then_write(write)
+    return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", "added"), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}/box")
 async def move_box(
-    service: Served, photo: Number, face: Number, box: Annotated[Box, Depends(drawn)]
+    service: ServiceDep, photo: Number, face: Number, box: Annotated[Box, Depends(box_from_form)]
 ) -> RedirectResponse:
-    """Its face stands somewhere else."""
-    embedder = service.vision.embedder
+    """Change a face's box."""
+    embedder = service.inference.embedder
 
     def write(gallery: Gallery) -> int | None:
         path = _path(service, listing.photo(gallery, photo))
-        require(gallery, faces=[face])
+        require_existing(gallery, faces=[face])
         manual_faces.move_face(gallery, embedder, face, box, path=path)
         return listing.face(gallery, face).identity
 
-    who = await service.threads.write_late(write)
-    done = "boxed-nobody" if who is None else "boxed"
-    return RedirectResponse(told(f"/photos/{photo}?face={face}", done, who=who), 303)
+    identity = await service.executor.compute_then_write(write)
+    done = "boxed-unassigned" if identity is None else "boxed"
+    return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", done, identity=identity), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
-async def say(
-    service: Served,
+async def correct(
+    service: ServiceDep,
     photo: Number,
     face: Number,
-    do: Annotated[Literal["whose", "reject", "confirm", "delete"], Form()],
-    called: Annotated[Name, Form()] = "",
+    operation: Annotated[Literal["name", "reject", "confirm", "delete"], Form()],
+    name: Annotated[Name, Form()] = "",
 ) -> RedirectResponse:
-    """What a user says of one face."""
+    """Correct one face."""
 
     def write(gallery: Gallery) -> str:
-        require(gallery, faces=[face])
-        at = f"/photos/{photo}?face={face}"
-        if do == "delete":
+        require_existing(gallery, faces=[face])
+        url = f"/photos/{photo}?face={face}"
+        if operation == "delete":
             manual_faces.delete_face(gallery, face)
-            return told(f"/photos/{photo}", "deleted")
-        if do == "confirm":
+            return url_with_flash(f"/photos/{photo}", "deleted")
+        if operation == "confirm":
             corrections.confirm(gallery, [face])
-            return told(at, "confirmed", count=1)
-        if do == "reject":
-            return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).propagated_faces)
-        return _named(gallery, listing.face(gallery, face), called, at)
+            return url_with_flash(url, "confirmed", count=1)
+        if operation == "reject":
+            result = corrections.reject(gallery, [face])
+            return url_with_flash(url, "rejected", count=1, propagated=result.propagated_faces)
+        return _assign_by_name(gallery, listing.face(gallery, face), name, url)
 
-    return RedirectResponse(await service.threads.decide(write), 303)
-
-
-def _named(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:
-    """Whose the face is, by a name; a new one said of a face in a group that has none is the group's."""
-    require_name(called)
-    if face.identity is not None and names_group(gallery, face, called):
-        corrections.confirm(gallery, [face.face])  # whatever becomes of its box, it keeps the name
-        corrections.name_identity(gallery, face.identity, called)  # last, so that it is what is undone first
-        return told(at, "named", who=face.identity)
-    corrected = put(gallery, [face.face], called)
-    if corrected.identity == face.identity:
-        return told(at, "confirmed", count=1, carried=corrected.propagated_faces)
-    return told(at, "moved", count=1, carried=corrected.propagated_faces, who=corrected.identity)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
-def _filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
-    """Whether a face takes up so much of the photo that any other box would lie in it."""
+def _assign_by_name(gallery: Gallery, face: KnownFace, name: str, url: str) -> str:
+    """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
+
+    Returns:
+        `url` with a flash message.
+    """
+    require_name(name)
+    if face.identity is not None and names_unnamed_group(gallery, face, name):
+        corrections.confirm(gallery, [face.face])  # so that the face keeps the name if its box is changed
+        corrections.name_identity(gallery, face.identity, name)  # last, so that it is undone first
+        return url_with_flash(url, "named", identity=face.identity)
+    result = assign_faces(gallery, [face.face], name)
+    if result.identity == face.identity:
+        return url_with_flash(url, "confirmed", count=1, propagated=result.propagated_faces)
+    return url_with_flash(url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity)
+
+
+def _is_filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
+    """Tell whether a face takes up so much of the photo that any other box would lie within it."""
     width, height = size_px
     whole = (0.0, 0.0, float(width), float(height))
-    return any(box_intersection_px(face.box_xyxy_px, whole) >= FILLED * width * height for face in photo.faces)
+    return any(box_intersection_px(face.box_xyxy_px, whole) >= MIN_FILLED * width * height for face in photo.faces)
 
 
 def _path(service: Service, photo: KnownPhoto) -> Path:
-    """Refused where it leads out of the roots."""
-    return service.roots.inside(Path(photo.path))
+    """Return the resolved path of a photo. HttpProblem if it leads out of the allowed folders."""
+    return service.allowed_paths.resolve(Path(photo.path))

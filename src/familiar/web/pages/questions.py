@@ -1,4 +1,4 @@
-"""The questions whose answers mend most, one at a time."""
+"""The page of review questions: the ones whose answers correct most, one at a time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,168 +14,181 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace
 from familiar.web.pages.assignment_forms import Number
-from familiar.web.pages.flash import Said, said, told
-from familiar.web.pages.individuals import choosing
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
+from familiar.web.pages.individuals import merge_url
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
-MATTERS = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
-WORTHLESS = 0.01  # faces and pairs set right, as `Question.expected_gain`: for so little nobody is asked
-MOST_COUNTED = 100
-MOST_SKIPPED = 100  # that an address remembers; the oldest are asked again
-BESIDE = 3  # more faces of whom a face stands for
+MIN_RELATIVE_GAIN = 1 / 3  # of the first question's expected gain; questions with less are not counted
+MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
+MAX_COUNTED = 100
+MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
+EXTRA_FACES = 3  # further faces shown of an individual
 
 router = APIRouter()
 Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
-Skipped = Annotated[str, Query(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
-SkippedBefore = Annotated[str, Form(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
-Best = Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False)]
-BestBefore = Annotated[float, Form(ge=0, le=1e12, allow_inf_nan=False)]
-Who = Annotated[Number | Literal[""], Form()]
+SkippedQuery = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
+SkippedField = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
+BestQuery = Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False)]
+BestField = Annotated[float, Form(ge=0, le=1e12, allow_inf_nan=False)]
+IdentityField = Annotated[Number | Literal[""], Form()]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two faces, how many its individual has, and a few of these; a face of nobody stands for itself."""
+    """One of the two faces, the number of faces of its individual, and a few of these to show.
+
+    An unassigned face has only itself.
+    """
 
     face: KnownFace
     faces: int
-    beside: tuple[int, ...]
+    extra_faces: tuple[int, ...]
 
 
 @router.get("/questions")
 async def questions(
-    request: Request, service: Served, skipped: Skipped = "", best: Best = 0.0, enough: bool = False
+    request: Request, service: ServiceDep, skipped: SkippedQuery = "", best: BestQuery = 0.0, enough: bool = False
 ) -> HTMLResponse:
-    """The first that was not skipped. The address carries those that were, the `best` worth that was asked for, and
-    whether what matters beside that was all answered once."""
-    passed = pairs(skipped)
+    """Show the first question that was not skipped.
 
-    def read(gallery: Gallery) -> tuple[list[Question], list[Side], Said | None]:
+    Args:
+        skipped: the questions that were skipped, as pairs of faces.
+        best: the expected gain of the first question of this series.
+        enough: whether all questions that matter compared with `best` were answered.
+    """
+    skipped_pairs = pairs(skipped)
+
+    def read(gallery: Gallery) -> tuple[list[Question], list[Side], FlashMessage | None]:
         with gallery.reading():
-            left = [question for question in _queue(gallery) if pair(question) not in passed]
-            return left, _sides(gallery, left[:1]), said(gallery, request.query_params)
+            remaining = [question for question in _read_queue(gallery) if pair(question) not in skipped_pairs]
+            return remaining, _sides(gallery, remaining[:1]), read_flash(gallery, request.query_params)
 
-    left, sides, told_of = await service.threads.read(read)
-    best = best or (round(left[0].expected_gain, 3) if left else 0.0)
-    count = 0 if enough else sum(question.expected_gain >= MATTERS * best for question in left)
-    return await page(
+    remaining, sides, flash = await service.executor.read(read)
+    best = best or (round(remaining[0].expected_gain, 3) if remaining else 0.0)
+    count = 0 if enough else sum(question.expected_gain >= MIN_RELATIVE_GAIN * best for question in remaining)
+    skip_url = ""
+    if remaining:
+        skip_url = questions_url([*skipped_pairs, pair(remaining[0])], best, enough=not count)
+    return await render_page(
         request,
         service,
         "questions.html",
-        question=left[0] if left else None,
-        following=left[1] if len(left) > 1 else None,
+        question=remaining[0] if remaining else None,
+        next_question=remaining[1] if len(remaining) > 1 else None,
         sides=sides,
-        count=min(count, MOST_COUNTED),
-        many=count > MOST_COUNTED,
+        count=min(count, MAX_COUNTED),
+        is_capped=count > MAX_COUNTED,
         best=best,
         skipped=skipped,
-        skips=len(passed),
+        skipped_count=len(skipped_pairs),
         enough=not count,
-        skipping=address([*passed, pair(left[0])], best, enough=not count) if left else "",
-        anew=address(passed, 0.0),
-        said=told_of,
+        skip_url=skip_url,
+        restart_url=questions_url(skipped_pairs, 0.0),
+        flash=flash,
     )
 
 
 @router.post("/questions")
-async def answered(
-    service: Served,
+async def answer(
+    service: ServiceDep,
     kind: Annotated[Literal["merge", "outlier"], Form()],
     first_face: Annotated[Number, Form()],
     second_face: Annotated[Number, Form()],
     same: Annotated[bool, Form()],
-    first: Who = "",
-    second: Who = "",
-    skipped: SkippedBefore = "",
-    best: BestBefore = 0.0,
+    first: IdentityField = "",
+    second: IdentityField = "",
+    skipped: SkippedField = "",
+    best: BestField = 0.0,
     enough: Annotated[bool, Form()] = False,
 ) -> RedirectResponse:
-    """The user's word, unless what it is about has changed since it was asked; then the next question. Before two that
-    both have a name become one, it is asked which name stays."""
-    asked = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
-    next_one = address(pairs(skipped), best, enough=enough)
-    return RedirectResponse(await service.threads.decide(_answer, asked, same, next_one), 303)
+    """Answer a question, unless it is out of date, and redirect to the next one.
+
+    Before two named individuals are merged, the user is asked which name to keep.
+    """
+    question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
+    next_url = questions_url(pairs(skipped), best, enough=enough)
+    return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url), 303)
 
 
 def pair(question: Question) -> Pair:
-    """Of whom it is; another about the same two faces is the same question."""
+    """Return the question's faces in order; another question about the same two faces is the same."""
     low, high = sorted((question.first_face, question.second_face))
     return low, high
 
 
 def pairs(skipped: str) -> list[Pair]:
-    """
+    """Parse the pairs of faces of a URL.
+
     >>> pairs("3-7_4-5"), pairs("")
     ([(3, 7), (4, 5)], [])
     """
-    both = (one.split("-") for one in skipped.split("_") if one)
-    return [(int(low), int(high)) for low, high in both]
+    faces = (text.split("-") for text in skipped.split("_") if text)
+    return [(int(low), int(high)) for low, high in faces]
 
 
-def address(skipped: Iterable[Pair], best: float, *, enough: bool = False) -> str:
-    """Where the questions go on, without these.
+def questions_url(skipped: Iterable[Pair], best: float, *, enough: bool = False) -> str:
+    """Return the URL of the next question that is not skipped.
 
-    >>> address([(3, 7), (4, 5)], 2.5), address([], 0.0)
+    >>> questions_url([(3, 7), (4, 5)], 2.5), questions_url([], 0.0)
     ('/questions?best=2.5&skipped=3-7_4-5', '/questions')
     """
-    last = list(dict.fromkeys(skipped))[-MOST_SKIPPED:]
-    words = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last), "enough": int(enough)}
-    query = urlencode({key: word for key, word in words.items() if word})
+    last = list(dict.fromkeys(skipped))[-MAX_SKIPPED:]
+    values = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last), "enough": int(enough)}
+    query = urlencode({key: value for key, value in values.items() if value})
     return f"/questions?{query}" if query else "/questions"
 
 
-def _queue(gallery: Gallery) -> list[Question]:
-    """What is to be asked, kept until something is written."""
+def _read_queue(gallery: Gallery) -> list[Question]:
+    """Return the questions to ask, cached until the next write."""
 
-    def found() -> list[Question]:
-        every = propose_questions(gallery, MOST_COUNTED + MOST_SKIPPED)
-        return [question for question in every if question.expected_gain >= WORTHLESS]
+    def propose() -> list[Question]:
+        proposed = propose_questions(gallery, MAX_COUNTED + MAX_SKIPPED)
+        return [question for question in proposed if question.expected_gain >= MIN_GAIN]
 
-    return gallery.cached("questions", gallery.revision, found)
+    return gallery.cached("questions", gallery.revision, propose)
 
 
-def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str:
-    """Where it goes on, and what is told there."""
+def _answer(gallery: Gallery, question: Question, same: bool, next_url: str) -> str:
+    """Answer a question. Returns `next_url` with a flash message, or the URL of the page that asks for the name."""
     try:
-        faces = [listing.face(gallery, number) for number in (asked.first_face, asked.second_face)]
+        faces = [listing.face(gallery, number) for number in (question.first_face, question.second_face)]
     except NotInGallery:
-        return told(next_one, "changed")
-    now = [face.identity for face in faces]
-    if asked.first_face == asked.second_face or not is_still_valid(gallery, asked):
-        return told(next_one, "changed")
-    if (asked.kind == "outlier") != (asked.first is not None and asked.first == asked.second):
-        return told(next_one, "changed")
-    joins = same and asked.kind == "merge"
-    known = [number for number in now if number is not None]
-    if joins and all(face.name for face in faces):
-        return choosing(known, next_one)
-    answer_question(gallery, asked, same)
-    if not joins:
-        return next_one
-    who = listing.face(gallery, asked.first_face).identity
-    if len(known) == 2:
-        return told(next_one, "merged", who=who)
-    return told(next_one, "moved" if known else "split", count=2 - len(known), who=who)
+        return url_with_flash(next_url, "changed")
+    if question.first_face == question.second_face or not is_still_valid(gallery, question):
+        return url_with_flash(next_url, "changed")
+    if (question.kind == "outlier") != (question.first is not None and question.first == question.second):
+        return url_with_flash(next_url, "changed")
+    merges = same and question.kind == "merge"
+    identities = [face.identity for face in faces if face.identity is not None]
+    if merges and all(face.name for face in faces):
+        return merge_url(identities, next_url)
+    answer_question(gallery, question, same)
+    if not merges:
+        return next_url
+    merged = listing.face(gallery, question.first_face).identity
+    if len(identities) == 2:
+        return url_with_flash(next_url, "merged", identity=merged)
+    return url_with_flash(next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged)
 
 
-def _sides(gallery: Gallery, asked: list[Question]) -> list[Side]:
-    """Of one question, or of none. A face that is doubted stands for itself."""
+def _sides(gallery: Gallery, shown: list[Question]) -> list[Side]:
+    """Return the two sides of the question that is shown, if any. A doubted face has no extra faces."""
     return [
         side
-        for question in asked
+        for question in shown
         for side in (
-            _side(gallery, question.first_face, alone=question.kind == "outlier"),
+            _side(gallery, question.first_face, is_doubted=question.kind == "outlier"),
             _side(gallery, question.second_face),
         )
     ]
 
 
-def _side(gallery: Gallery, number: int, *, alone: bool = False) -> Side:
+def _side(gallery: Gallery, number: int, *, is_doubted: bool = False) -> Side:
     face = listing.face(gallery, number)
     if face.identity is None:
         return Side(face, 1, ())
-    faces = [one.face.face for one in listing.face_confidences(gallery, face.identity)]
-    beside = [] if alone else [other for other in faces if other != number][:BESIDE]
-    return Side(face, len(faces), tuple(beside))
+    faces = [item.face.face for item in listing.face_confidences(gallery, face.identity)]
+    extra_faces = [] if is_doubted else [other for other in faces if other != number][:EXTRA_FACES]
+    return Side(face, len(faces), tuple(extra_faces))

@@ -1,4 +1,4 @@
-"""Pages from templates: what every page shows around its own content, and how numbers are written."""
+"""Jinja rendering: the context of the base template, and number formatting."""
 
 import re
 from http import HTTPStatus
@@ -14,9 +14,9 @@ from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.listing import counts
-from familiar.web.errors import Refused, headers
-from familiar.web.middleware import csrf_of
-from familiar.web.service import Service, service_of
+from familiar.web.errors import HttpProblem, problem_headers
+from familiar.web.middleware import csrf_token
+from familiar.web.service import Service, get_service
 from familiar.web.uploads import photo_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -28,8 +28,8 @@ NAV = (
     ("compare", "Compare", "/compare"),
     ("model", "Model", "/model"),
 )
-# Kinds of decision, as they are called on the button that takes them back.
-UNDO = {
+# Labels of the undo button, by the kind of the last decision.
+UNDO_LABELS = {
     "name": "naming",
     "confirm": "confirming",
     "merge": "merging",
@@ -44,7 +44,7 @@ UNDO = {
     "delete face": "deleting a face",
 }
 PERCENT = "\N{NO-BREAK SPACE}%"
-# Probabilities from which a person would say so, likeliest first.
+# Minimum probability of each phrase, the most likely first.
 LIKELIHOODS = (
     (0.99, "almost certainly"),
     (0.9, "very likely"),
@@ -55,38 +55,40 @@ LIKELIHOODS = (
 )
 
 
-async def page(
+async def render_page(
     request: Request, service: Service, template: str, status: HTTPStatus = HTTPStatus.OK, **context: Any
 ) -> HTMLResponse:
-    """A template in its frame. It finds there what `_frame` gives, `counts` of the gallery, and `context`."""
-    undo, counted = await service.threads.read(_around)
-    known = _frame(request, service) | {"undo": undo, "counts": counted, **context}
-    # A page of 500 individuals takes so long that others would wait for it.
-    text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, known)
+    """Render a template with `context`, the `counts` of the gallery and the context of the base template."""
+    last_decision, gallery_counts = await service.executor.read(_read_undo_and_counts)
+    context_values = _frame_context(request, service) | {"undo": last_decision, "counts": gallery_counts, **context}
+    # A page of 500 individuals takes long enough to delay other requests.
+    text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, context_values)
     return HTMLResponse(text, status)
 
 
-def error_page(request: Request, error: Refused) -> HTMLResponse:
-    """What went wrong, to a browser that asked for a page. Asks nothing of the gallery: that may be what is wrong."""
-    known = {"undo": None, "error": error, "status": error.status}
-    text = _ENVIRONMENT.get_template("error.html").render(_frame(request, service_of(request)) | known)
-    return HTMLResponse(text, error.status, {**headers(error)})
+def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
+    """Render an error for a browser. Does not read the gallery, which may be the cause of the error."""
+    context_values = {"undo": None, "error": error, "status": error.status}
+    text = _ENVIRONMENT.get_template("error.html").render(
+        _frame_context(request, get_service(request)) | context_values
+    )
+    return HTMLResponse(text, error.status, {**problem_headers(error)})
 
 
-def without_hints(request: Request, error: Refused) -> Refused:
-    """As somebody is told who sees pages: without the gallery's folder, and what to do at a command line."""
-    text = str(error).removeprefix(f"{service_of(request).settings.gallery}: ")
-    text = re.sub(r"[;:] familiar gallery .*", "", re.sub(r"^(has|knows) ", r"the album \1 ", text))
-    return Refused(error.status, error.kind, text, error.retry_seconds)
+def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
+    """Return the error without the gallery's folder and command-line hints, which do not help a user of the pages."""
+    text = str(error).removeprefix(f"{get_service(request).settings.gallery}: ")
+    text = re.sub(r"[;:] familiar gallery .*", "", re.sub(r"^has ", "the album has ", text))
+    return HttpProblem(error.status, error.kind, text, error.retry_seconds)
 
 
-def bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
-    """A page for somebody who may not see the gallery yet."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_of(request), **context))
+def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
+    """Render a page for a client that is not logged in."""
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), **context))
 
 
 def percent(share: float) -> str:
-    """Whole per cents, and tenths where whole ones would say never or always.
+    """Format a share in whole per cents, in tenths where whole ones would read as never or always.
 
     >>> print(percent(0.934), percent(0.9994), percent(0.99996), percent(0.0004), percent(0.0), sep=", ")
     93 %, 99.9 %, over 99.9 %, under 0.1 %, 0 %
@@ -100,7 +102,7 @@ def percent(share: float) -> str:
 
 
 def fine_percent(share: float) -> str:
-    """Of what was measured on many.
+    """Format a share that was measured on many samples, with two decimals.
 
     >>> print(fine_percent(0.96207))
     96.21 %
@@ -108,17 +110,18 @@ def fine_percent(share: float) -> str:
     return f"{100 * share:.2f}{PERCENT}"
 
 
-def number(count: object) -> str:
-    """Of what a file says, which may be anything.
+def format_number(count: object) -> str:
+    """Format a number of a file, which may be any value.
 
-    >>> number(4978), number(None)
+    >>> format_number(4978), format_number(None)
     ('4,978', 'not known')
     """
     return f"{count:,}" if isinstance(count, int) else "not known"
 
 
 def similarity(value: float) -> str:
-    """
+    """Format a similarity with three decimals.
+
     >>> similarity(0.43219), similarity(-0.1)
     ('0.432', '−0.100')
     """
@@ -126,84 +129,88 @@ def similarity(value: float) -> str:
 
 
 def likelihood(probability: float) -> str:
-    """
+    """Describe a probability in words.
+
     >>> likelihood(0.95), likelihood(0.5), likelihood(0.02)
     ('very likely', 'perhaps', 'hardly')
     """
-    return next(word for least, word in LIKELIHOODS if probability >= least)
+    return next(word for minimum, word in LIKELIHOODS if probability >= minimum)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """
-    >>> counted(1, "photo"), counted(1200, "photo"), counted(2, "child", "children")
+def pluralize(count: int, singular: str, plural: str | None = None) -> str:
+    """Format a count with its noun.
+
+    >>> pluralize(1, "photo"), pluralize(1200, "photo"), pluralize(2, "child", "children")
     ('1 photo', '1,200 photos', '2 children')
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
-def called(identity: int, name: str | None) -> str:
-    """How an individual is called on a page: by its name, else by its number."""
+def display_name(identity: int, name: str | None) -> str:
+    """Return how an individual is shown on a page: its name, else its number."""
     return printable(name) if name else f"#{identity}"
 
 
-def undoing(kind: str) -> str:
+def undo_label(kind: str) -> str:
+    """Return the label of the undo button for a kind of decision.
+
+    >>> undo_label("merge"), undo_label("a kind of a newer version")
+    ('merging', 'a kind of a newer version')
     """
-    >>> undoing("merge"), undoing("of a newer version")
-    ('merging', 'of a newer version')
-    """
-    return UNDO.get(kind, kind)
+    return UNDO_LABELS.get(kind, kind)
 
 
 def day(taken_at: str | None) -> str:
-    """
+    """Shorten an ISO 8601 time to its day.
+
     >>> day("2024-06-01T12:00:00"), day("2024-06"), day(None)
     ('2024-06-01', '2024-06', '')
     """
     return (taken_at or "")[:10]
 
 
-def _frame(request: Request, service: Service) -> dict[str, Any]:
+def _frame_context(request: Request, service: Service) -> dict[str, Any]:
     path = request.url.path
-    where = next((key for key, _, start in NAV if path == start or path.startswith(start + "/")), "")
+    current = next((key for key, _, start in NAV if path == start or path.startswith(start + "/")), "")
     if path == "/" or path.startswith("/photos/"):
-        where = "album"
+        current = "album"
     return {
         "nav": NAV,
-        "where": where,
+        "current_section": current,
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
-        "csrf": csrf_of(request),
+        "csrf": csrf_token(request),
         "read_only": service.settings.read_only,
         "can_log_out": service.settings.token is not None,
-        "has_model": service.vision.has_model,
+        "has_model": service.inference.has_model,
     }
 
 
-def _around(gallery: Gallery) -> tuple[Decision | None, Any]:
+def _read_undo_and_counts(gallery: Gallery) -> tuple[Decision | None, Any]:
     with gallery.reading():
         return next(iter(decisions(gallery, 1)), None), counts(gallery)
 
 
-def _environment() -> Environment:
-    made = Environment(
+def _make_environment() -> Environment:
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "percent": percent,
         "fine_percent": fine_percent,
         "similarity": similarity,
         "likelihood": likelihood,
-        "counted": counted,
+        "pluralize": pluralize,
         "day": day,
         "photo_name": photo_name,
-        "undoing": undoing,
+        "undo_label": undo_label,
         "printable": printable,
     }
-    made.globals |= {"called": called, "number": number}
-    return made
+    environment.globals |= {"display_name": display_name, "format_number": format_number}
+    return environment
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _make_environment()

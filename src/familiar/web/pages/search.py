@@ -1,4 +1,4 @@
-"""Who is on a photo, by each of its faces. The photo is looked at and forgotten."""
+"""The search page: who is on a photo, for each of its faces. The photo is not stored."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,88 +11,95 @@ from jaxtyping import Float32
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search.listing import KnownFace, face
 from familiar.gallery.search.search import Hit, Match, search_identities, search_photos
-from familiar.web.inference import Seen
+from familiar.web.inference import DetectedFace
 from familiar.web.pages.crops import as_data_url
-from familiar.web.pages.render import page
-from familiar.web.service import Served
-from familiar.web.uploads import received
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
+from familiar.web.uploads import receive
 
-MOST_FACES = 12  # of one photo that are searched for, the best first
+MAX_FACES = 12  # of one photo that are searched for, the best ones
 MATCHES = 5
 HITS = 12
-MENTIONED = 0.01  # probability of another individual from which it is named
+MIN_MENTIONED = 0.01  # minimum probability of another individual to be mentioned
 
 router = APIRouter()
 
 
 @dataclass(frozen=True)
-class Similar:
-    """A face of the gallery that was found, and what is known of it."""
+class SimilarFace:
+    """A hit and the gallery's data of its face."""
 
     hit: Hit
     face: KnownFace
 
 
 @dataclass(frozen=True)
-class Found:
+class FaceAnswer:
     """Who one face of the photo may be.
 
-    `known` is the likeliest of the gallery, where that is more likely than not; else `likeliest` is, if there is one.
-    `others` are worth a mention. `so`: photos of whom is known; `like`: other faces like it.
+    Attributes:
+        crop: the face as the network saw it, as a data URL.
+        known: the recognized individual, which is more likely than not; None: there is none.
+        most_likely: if none is recognized, the most likely one, if there is any.
+        others: further individuals that are likely enough to be mentioned.
+        photos_of_known: similar faces of the recognized individual.
+        similar_faces: all other similar faces.
     """
 
     crop: str
     known: Match | None
-    likeliest: Match | None
+    most_likely: Match | None
     others: list[Match]
-    so: list[Similar]
-    like: list[Similar]
+    photos_of_known: list[SimilarFace]
+    similar_faces: list[SimilarFace]
 
 
 @router.get("/search")
-async def ask(request: Request, service: Served) -> HTMLResponse:
-    return await page(request, service, "search.html", found=None)
+async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
+    return await render_page(request, service, "search.html", answers=None)
 
 
 @router.post("/search")
-async def answer(request: Request, service: Served, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
-    """Refused where it is no photo; UnreadablePhoto."""
-    async with received([photo], service.settings.limits) as (upload,):
-        looked = await service.vision.look(upload)
-    faces = looked.faces[:MOST_FACES]
-    embeddings = [seen.embedding for seen in faces if seen.embedding is not None]
-    answers = await service.compare(_answers, embeddings)
-    found = [_found(seen, *one) for seen, one in zip(faces, answers, strict=True)]
-    return await page(
+async def search(request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
+    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto."""
+    async with receive([photo], service.settings.limits) as (upload,):
+        result = await service.inference.detect(upload)
+    faces = result.faces[:MAX_FACES]
+    embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
+    results = await service.read_in_model_space(_search_all, embeddings)
+    answers = [_face_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
+    return await render_page(
         request,
         service,
         "search.html",
-        found=found,
+        answers=answers,
         name=upload.name,
-        left_out=len(looked.faces) - len(found),
+        left_out=len(result.faces) - len(answers),
     )
 
 
-def _answers(gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]) -> list[tuple[list[Match], list[Similar]]]:
+def _search_all(
+    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]
+) -> list[tuple[list[Match], list[SimilarFace]]]:
     with gallery.reading():
         return [
             (
                 search_identities(gallery, embedding, MATCHES),
-                [Similar(hit, face(gallery, hit.face)) for hit in search_photos(gallery, embedding, HITS)],
+                [SimilarFace(hit, face(gallery, hit.face)) for hit in search_photos(gallery, embedding, HITS)],
             )
             for embedding in embeddings
         ]
 
 
-def _found(seen: Seen, matches: list[Match], similar: list[Similar]) -> Found:
+def _face_answer(detected: DetectedFace, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
     known = next((match for match in matches if match.known), None)
-    worth = [match for match in matches if match.probability is None or match.probability >= MENTIONED]
-    so = [one for one in similar if known is not None and one.hit.identity == known.identity]
-    return Found(
-        as_data_url(seen.crop),
+    likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
+    shows_known = [known is not None and item.hit.identity == known.identity for item in similar]
+    return FaceAnswer(
+        as_data_url(detected.crop),
         known,
         matches[0] if matches and known is None else None,
-        [match for match in worth if match is not known],
-        so,
-        [one for one in similar if one not in so],
+        [match for match in likely if match is not known],
+        [item for item, is_known in zip(similar, shows_known, strict=True) if is_known],
+        [item for item, is_known in zip(similar, shows_known, strict=True) if not is_known],
     )

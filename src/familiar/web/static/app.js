@@ -1,30 +1,30 @@
-// What every page does: messages, the focus, photos that are dropped, and the progress of taking them in.
+// Shared by all pages: messages, focus, photo uploads, and the progress of jobs.
 "use strict";
 
-const AT_ONCE = { files: 100, bytes: 200e6 }; // of one upload; a large set goes in several, one after another
+const MAX_BATCH = { files: 100, bytes: 200e6 }; // of one upload; a large set is sent in several, one after another
 const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|avif)$/i;
 const MESSAGE_SECONDS = 8;
-window.familiar = { say, wrong };
+window.familiar = { showStatus, showError };
 
 // --- Messages ----------------------------------------------------------------------------------------------------
 
-let silence = 0;
+let messageTimer = 0;
 
-function say(text) {
-  tell("said", text);
+function showStatus(text) {
+  showMessage("status", text);
 }
 
-function wrong(text) {
-  tell("wrong", text);
+function showError(text) {
+  showMessage("error", text);
 }
 
-function tell(where, text) {
-  for (const id of ["said", "wrong"]) document.getElementById(id).textContent = id === where ? text : "";
-  clearTimeout(silence);
-  if (text && where === "said") silence = setTimeout(() => say(""), 1000 * MESSAGE_SECONDS);
+function showMessage(target, text) {
+  for (const id of ["status", "error"]) document.getElementById(id).textContent = id === target ? text : "";
+  clearTimeout(messageTimer);
+  if (text && target === "status") messageTimer = setTimeout(() => showStatus(""), 1000 * MESSAGE_SECONDS);
 }
 
-function reason(request) {
+function errorMessage(request) {
   if (!request.status) return "The server does not answer. Is it still running?";
   try {
     return JSON.parse(request.responseText).detail || `The server refused (${request.status}).`;
@@ -33,19 +33,19 @@ function reason(request) {
   }
 }
 
-document.addEventListener("keydown", (event) => event.key === "Escape" && say(""));
-document.addEventListener("click", (event) => event.target.closest(".messages p:not(:has(a:hover))") && say(""));
+document.addEventListener("keydown", (event) => event.key === "Escape" && showStatus(""));
+document.addEventListener("click", (event) => event.target.closest(".messages p:not(:has(a:hover))") && showStatus(""));
 
-// --- htmx: errors are said, and the focus goes where the new page begins ------------------------------------------
+// --- htmx: show errors, and move the focus to the heading of the new page ------------------------------------------
 
 document.addEventListener("htmx:beforeRequest", () => document.body.classList.add("waiting"));
 document.addEventListener("htmx:afterRequest", () => document.body.classList.remove("waiting"));
 document.addEventListener("htmx:responseError", (event) => {
   const request = event.detail.xhr;
   if (request.status === 401) toLogin();
-  else wrong(reason(request));
+  else showError(errorMessage(request));
 });
-document.addEventListener("htmx:sendError", (event) => wrong(reason(event.detail.xhr)));
+document.addEventListener("htmx:sendError", (event) => showError(errorMessage(event.detail.xhr)));
 document.addEventListener("htmx:afterSettle", (event) => {
   const { target, requestConfig } = event.detail;
   if (target !== document.body || !requestConfig) return;
@@ -53,22 +53,22 @@ document.addEventListener("htmx:afterSettle", (event) => {
   if (!focused || focused === document.body || focused.disabled) {
     (document.querySelector("main h1") || document.getElementById("content")).focus({ preventScroll: true });
   }
-  tell("said", "");
+  showMessage("status", "");
 });
-// On the window, so that it comes after what the page itself tells.
+// On the window, so that it runs after the page's own message.
 window.addEventListener("htmx:afterSettle", (event) => {
   const undone = event.detail.requestConfig?.elt?.dataset.undone;
-  if (undone && event.detail.target === document.body) say(undone);
+  if (undone && event.detail.target === document.body) showStatus(undone);
 });
 
 function toLogin() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
-// Whatever comes into the page, at first or by htmx, is made to work once.
-document.addEventListener("htmx:load", (event) => enliven(event.detail.elt));
+// Attaches the handlers to new content once, at page load or after an htmx swap.
+document.addEventListener("htmx:load", (event) => attachHandlers(event.detail.elt));
 
-function enliven(part) {
+function attachHandlers(part) {
   const all = (selector) => [...(part.matches?.(selector) ? [part] : []), ...part.querySelectorAll(selector)];
   all("[data-drop]").forEach(dropZone);
   all("[data-chosen-by]").forEach(preview);
@@ -77,52 +77,52 @@ function enliven(part) {
   all("[data-faces]").forEach(chooser);
 }
 
-// --- Photos that are dropped or chosen ------------------------------------------------------------------------------
+// --- Photo fields: drop or choose ------------------------------------------------------------------------------------
 
-// A file that misses its zone must not replace the page.
+// A file that is dropped outside a zone must not replace the page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
 function dropZone(zone) {
   const input = zone.querySelector('input[type="file"]');
-  const over = (is) => zone.classList.toggle("over", is);
+  const setOver = (over) => zone.classList.toggle("over", over);
   zone.addEventListener("dragover", (event) => {
     event.preventDefault();
-    over(true);
+    setOver(true);
   });
-  zone.addEventListener("dragleave", (event) => zone.contains(event.relatedTarget) || over(false));
+  zone.addEventListener("dragleave", (event) => zone.contains(event.relatedTarget) || setOver(false));
   zone.addEventListener("drop", async (event) => {
     event.preventDefault();
-    over(false);
-    const files = await dropped(event.dataTransfer);
+    setOver(false);
+    const files = await droppedFiles(event.dataTransfer);
     if (zone.matches("[data-upload]")) return upload(files);
-    const held = new DataTransfer();
-    files.slice(0, 1).forEach((file) => held.items.add(file));
-    input.files = held.files;
+    const transfer = new DataTransfer();
+    files.slice(0, 1).forEach((file) => transfer.items.add(file));
+    input.files = transfer.files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
   });
 }
 
-async function dropped(data) {
+async function droppedFiles(data) {
   const entries = [...data.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-  return entries.length ? (await Promise.all(entries.map(within))).flat() : [...data.files];
+  return entries.length ? (await Promise.all(entries.map(filesWithin))).flat() : [...data.files];
 }
 
-// The files of a folder, and of the folders in it.
-async function within(entry) {
-  if (entry.isFile) return [await new Promise((good, bad) => entry.file(good, bad))];
+// The files of a folder and its subfolders.
+async function filesWithin(entry) {
+  if (entry.isFile) return [await new Promise((resolve, reject) => entry.file(resolve, reject))];
   const reader = entry.createReader();
-  const found = [];
+  const files = [];
   for (;;) {
-    const some = await new Promise((good, bad) => reader.readEntries(good, bad)); // a hundred at a time
-    if (!some.length) return found;
-    found.push(...(await Promise.all(some.map(within))).flat());
+    const part = await new Promise((resolve, reject) => reader.readEntries(resolve, reject)); // a hundred per call
+    if (!part.length) return files;
+    files.push(...(await Promise.all(part.map(filesWithin))).flat());
   }
 }
 
-// Shows the photo that was chosen; a form whose photos are all there is sent at once.
+// Shows the chosen photo, and submits the form when all its photos are chosen.
 function preview(input) {
   const form = input.form;
-  input.addEventListener("click", () => (input.value = "")); // so that the same photo can be given again
+  input.addEventListener("click", () => (input.value = "")); // so that the same photo can be chosen again
   input.addEventListener("change", () => {
     const picture = document.getElementById(input.dataset.chosenBy);
     const file = input.files[0];
@@ -131,10 +131,10 @@ function preview(input) {
     if (!file) return picture.removeAttribute("src");
     picture.src = URL.createObjectURL(file);
     picture.alt = `The photo you chose: ${file.name}`;
-    picture.onerror = () => (picture.hidden = true); // a format that browsers do not show
-    const every = [...form.querySelectorAll('input[type="file"]')].every((one) => one.files.length);
-    if (!every) return;
-    say("Looking.");
+    picture.onerror = () => (picture.hidden = true); // a format that the browser cannot show
+    const complete = [...form.querySelectorAll('input[type="file"]')].every((field) => field.files.length);
+    if (!complete) return;
+    showStatus("Searching for faces.");
     form.requestSubmit();
   });
 }
@@ -154,53 +154,53 @@ function uploader(form) {
 }
 
 async function upload(chosen) {
-  if (uploading) return wrong("Photos are on their way already; wait until they are there.");
-  const every = chosen.filter((file) => !file.name.startsWith("."));
+  if (uploading) return showError("Photos are already being sent; wait until they have arrived.");
+  const candidates = chosen.filter((file) => !file.name.startsWith("."));
   const isPhoto = (file) => PHOTO.test(file.name) || file.type.startsWith("image/");
-  const files = every.filter(isPhoto);
-  if (!files.length) return wrong(every.length ? "None of these files is a photo." : "Nothing was chosen.");
+  const files = candidates.filter(isPhoto);
+  if (!files.length) return showError(candidates.length ? "None of these files is a photo." : "Nothing was chosen.");
   const bar = document.getElementById("upload");
-  const words = document.getElementById("upload-words");
+  const label = document.getElementById("upload-words");
   const total = files.reduce((sum, file) => sum + file.size, 0);
-  const refused = every.filter((file) => !isPhoto(file)).map((file) => `${file.name}: is no photo`);
-  let before = 0;
-  let job = null; // of the batch before
+  const refused = candidates.filter((file) => !isPhoto(file)).map((file) => `${file.name}: is not a photo`);
+  let sentBytes = 0;
+  let job = null; // of the previous batch
   uploading = true;
   bar.closest("[hidden]")?.removeAttribute("hidden");
-  say(`Sending ${counted(files.length, "photo")}.`);
+  showStatus(`Sending ${pluralize(files.length, "photo")}.`);
   try {
     for (const batch of batches(files)) {
-      const some = await sent(batch, job, (bytes) => {
-        bar.value = total ? Math.min((before + bytes) / total, 1) : 1;
-        words.textContent = `Sending ${counted(files.length, "photo")}: ${Math.round(100 * bar.value)} %`;
+      const result = await sendBatch(batch, job, (bytes) => {
+        bar.value = total ? Math.min((sentBytes + bytes) / total, 1) : 1;
+        label.textContent = `Sending ${pluralize(files.length, "photo")}: ${Math.round(100 * bar.value)} %`;
       });
-      if (!some) return;
-      refused.push(...some.refused);
-      job = some.job ?? job;
-      before += batch.reduce((sum, file) => sum + file.size, 0);
+      if (!result) return;
+      refused.push(...result.refused);
+      job = result.job ?? job;
+      sentBytes += batch.reduce((sum, file) => sum + file.size, 0);
       refresh();
     }
-    say(`${counted(every.length - refused.length, "photo")} sent${refused.length ? `, ${counted(refused.length, "file")} left out` : ""}.`);
+    showStatus(`${pluralize(candidates.length - refused.length, "photo")} sent${refused.length ? `, ${pluralize(refused.length, "file")} left out` : ""}.`);
   } catch (error) {
-    wrong(error.message);
+    showError(error.message);
   } finally {
     uploading = false;
-    const shown = document.getElementById("uploading");
-    if (shown) shown.hidden = true;
-    list(refused);
+    const box = document.getElementById("uploading");
+    if (box) box.hidden = true;
+    showRefused(refused);
   }
 }
 
-// What was not taken, and why, beneath the form.
-function list(refused) {
+// Lists the files that were not accepted, with the reasons, below the form.
+function showRefused(refused) {
   const details = document.getElementById("refused");
   if (!details) return;
   details.hidden = !refused.length;
-  details.querySelector("summary").textContent = `${counted(refused.length, "file")} left out, and why`;
+  details.querySelector("summary").textContent = `${pluralize(refused.length, "file")} left out, and why`;
   details.querySelector("ul").replaceChildren(
-    ...refused.map((one) => {
+    ...refused.map((text) => {
       const item = document.createElement("li");
-      item.textContent = one;
+      item.textContent = text;
       return item;
     }),
   );
@@ -210,7 +210,7 @@ function batches(files) {
   const all = [[]];
   let bytes = 0;
   for (const file of files) {
-    if (all.at(-1).length && (all.at(-1).length >= AT_ONCE.files || bytes + file.size > AT_ONCE.bytes)) {
+    if (all.at(-1).length && (all.at(-1).length >= MAX_BATCH.files || bytes + file.size > MAX_BATCH.bytes)) {
       all.push([]);
       bytes = 0;
     }
@@ -220,37 +220,37 @@ function batches(files) {
   return all;
 }
 
-// Resolves once the server has them on its disk, with their job and what it says of those it refused; waits where it is
-// busy. `before`: the job of the batch before.
-async function sent(files, before, progress) {
+// Resolves once the server has stored the files, with their job and the messages of refused files; waits while the
+// server is busy. `previousJob`: the job of the previous batch.
+async function sendBatch(files, previousJob, progress) {
   for (;;) {
-    const request = await posted(files, before, progress);
+    const request = await postBatch(files, previousJob, progress);
     if (request.status === 202) {
       const job = JSON.parse(request.responseText);
       follow(job.number);
-      // One that waits unseen is told by those before it: a browser keeps few connections to a server.
-      if (before && !document.getElementById(`job-${before}`)) unfollow(before);
-      return { job: job.number, refused: job.skipped.map((one) => `${one.name}: ${one.reason}`) };
+      // A previous job that is not shown needs no watching: browsers allow few connections per server.
+      if (previousJob && !document.getElementById(`job-${previousJob}`)) unfollow(previousJob);
+      return { job: job.number, refused: job.skipped.map((photo) => `${photo.name}: ${photo.reason}`) };
     }
     if (request.status === 415) {
-      return { refused: files.length === 1 ? [reason(request)] : files.map((file) => `${file.name}: is no photo that can be read`) };
+      return { refused: files.length === 1 ? [errorMessage(request)] : files.map((file) => `${file.name}: is not a readable photo`) };
     }
     if (request.status === 401 || request.responseURL.includes("/login")) return toLogin();
-    if (request.status !== 503 && request.status !== 429) throw new Error(reason(request));
-    await new Promise((done) => setTimeout(done, 1000 * (Number(request.getResponseHeader("Retry-After")) || 2)));
+    if (request.status !== 503 && request.status !== 429) throw new Error(errorMessage(request));
+    await new Promise((resolve) => setTimeout(resolve, 1000 * (Number(request.getResponseHeader("Retry-After")) || 2)));
   }
 }
 
-function posted(files, before, progress) {
+function postBatch(files, previousJob, progress) {
   const body = new FormData();
   files.forEach((file) => body.append("files", file, file.name));
-  return new Promise((done) => {
+  return new Promise((resolve) => {
     const request = new XMLHttpRequest();
-    request.open("POST", `/api/v1/photos${before ? `?continues=${encodeURIComponent(before)}` : ""}`);
+    request.open("POST", `/api/v1/photos${previousJob ? `?previous_job=${encodeURIComponent(previousJob)}` : ""}`);
     request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
-    request.onloadend = () => done(request);
+    request.onloadend = () => resolve(request);
     request.send(body);
   });
 }
@@ -264,46 +264,46 @@ function unfollow(number) {
   watched.delete(number);
 }
 
-// To its end, which may come before the album shows it.
+// Watches a job to its end, which may come before the album shows it.
 function follow(number) {
   unfollow(number);
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
-  let state = document.getElementById(`job-${number}`)?.dataset.state; // as it was shown or told last
+  let state = document.getElementById(`job-${number}`)?.dataset.state; // the last state that was shown or received
   watched.set(number, events);
-  events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // else it tries again
+  events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // otherwise the browser reconnects
   events.onmessage = (event) => {
     if (!document.getElementById("album")) return events.close();
     const job = JSON.parse(event.data);
-    const shown = document.getElementById(`job-${number}`);
-    if (shown) show(shown, job);
-    const over = ["done", "failed", "stopped"].includes(job.state);
-    if (over) unfollow(number);
-    if (job.state === "done") say(taken(job));
-    if (over || (state && job.state !== state)) refresh();
+    const card = document.getElementById(`job-${number}`);
+    if (card) showJob(card, job);
+    const ended = ["done", "failed", "stopped"].includes(job.state);
+    if (ended) unfollow(number);
+    if (job.state === "done") showStatus(jobSummary(job));
+    if (ended || (state && job.state !== state)) refresh();
     state = job.state;
   };
 }
 
-function taken(job) {
-  const known = job.known ? ` ${counted(job.known, "photo")} known already.` : "";
+function jobSummary(job) {
+  const known = job.known ? ` ${pluralize(job.known, "photo")} already here.` : "";
   if (!job.photos) return `No new photo.${known}`;
-  return `${counted(job.photos, "new photo")}: ${counted(job.faces, "face")}, ${counted(job.new_individuals, "new individual")}.${known}`;
+  return `${pluralize(job.photos, "new photo")}: ${pluralize(job.faces, "face")}, ${pluralize(job.new_individuals, "new individual")}.${known}`;
 }
 
-function show(card, job) {
-  card.querySelector(".figures").hidden = !job.found;
+function showJob(card, job) {
+  card.querySelector(".figures").hidden = !job.total;
   for (const field of card.querySelectorAll("[data-field]")) {
     const value = job[field.dataset.field];
     if (value !== undefined) field.textContent = typeof value === "number" ? value.toLocaleString("en") : value;
   }
   const bar = card.querySelector("progress");
   if (!bar) return;
-  bar.max = Math.max(job.found, 1);
-  if (job.state === "looking") bar.value = job.looked;
+  bar.max = Math.max(job.total, 1);
+  if (job.state === "processing") bar.value = job.processed;
   else bar.removeAttribute("value");
 }
 
-// The album as it is now, beneath the form, which stays as it is.
+// Reloads the album below the form, which stays as it is.
 function refresh() {
   if (!document.getElementById("album")) return;
   htmx.ajax("GET", location.pathname + location.search, {
@@ -311,7 +311,7 @@ function refresh() {
   });
 }
 
-// --- One of several faces ----------------------------------------------------------------------------------------
+// --- Choice among several faces -----------------------------------------------------------------------------------
 
 function chooser(group) {
   const buttons = [...group.querySelectorAll("button[aria-controls]")];
@@ -325,6 +325,6 @@ function chooser(group) {
   if (buttons.length) choose(buttons[0]);
 }
 
-function counted(count, one) {
-  return `${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+function pluralize(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }

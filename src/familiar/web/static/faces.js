@@ -1,94 +1,94 @@
-// Individuals, faces, questions, and boxes on photos. Knows of app.js only `familiar.say`.
+// Individuals, faces, questions, and boxes on photos. Uses only `familiar.showStatus` of app.js.
 "use strict";
 
 (() => {
   const within = (part, selector) => [...(part.matches?.(selector) ? [part] : []), ...part.querySelectorAll(selector)];
 
-  let asked = null; // the question that htmx sends: a form before that would go without the CSRF header
+  let loadedQuestion = null; // a form that htmx has processed: before that, it would be sent without the CSRF header
   document.addEventListener("htmx:load", (event) => {
-    within(event.detail.elt, "form[data-keys]").forEach((form) => (asked = form));
+    within(event.detail.elt, "form[data-keys]").forEach((form) => (loadedQuestion = form));
     within(event.detail.elt, "form.selection").forEach(show);
     within(event.detail.elt, "[data-stage]").forEach(stage);
-    within(event.detail.elt, 'img[src^="/api/"]').forEach((one) => one.complete && !one.naturalWidth && gone(one));
+    within(event.detail.elt, 'img[src^="/api/"]').forEach((image) => image.complete && !image.naturalWidth && markMissing(image));
     within(event.detail.elt, "#keys").forEach((box) => (box.checked = localStorage.getItem("keys") !== "off"));
   });
 
-  // A picture whose photo is gone leaves its place empty.
-  const gone = (picture) => picture.classList.add("missing");
-  document.addEventListener("error", (event) => event.target.matches?.('img[src^="/api/"]') && gone(event.target), true);
+  // An image whose photo is missing is hidden.
+  const markMissing = (image) => image.classList.add("missing");
+  document.addEventListener("error", (event) => event.target.matches?.('img[src^="/api/"]') && markMissing(event.target), true);
 
-  // --- What was done is told, and somebody who names one after the other goes on with the next ----------------------
+  // --- Flash messages; after a name is saved, the focus moves to the next name field -------------------------------
 
-  let place = -1;
+  let namingIndex = -1;
   document.addEventListener("htmx:beforeRequest", (event) => {
     const form = event.detail.elt;
-    place = form.matches?.(".naming") ? namings().indexOf(form) : -1;
+    namingIndex = form.matches?.(".naming") ? namingForms().indexOf(form) : -1;
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.detail.target !== document.body || event.detail.requestConfig?.verb !== "post") return;
-    const told = document.getElementById("told");
-    if (told) {
-      window.familiar.say(told.textContent);
-      document.getElementById("said").replaceChildren(...told.cloneNode(true).childNodes);
+    const flash = document.getElementById("flash");
+    if (flash) {
+      window.familiar.showStatus(flash.textContent);
+      document.getElementById("status").replaceChildren(...flash.cloneNode(true).childNodes);
     }
-    if (place < 0) return;
-    const next = namings()[place];
-    if (next && !next.elements.called.value) next.elements.called.focus();
-    place = -1;
+    if (namingIndex < 0) return;
+    const next = namingForms()[namingIndex];
+    if (next && !next.elements.name.value) next.elements.name.focus();
+    namingIndex = -1;
   });
-  const namings = () => [...document.querySelectorAll("form.naming")];
+  const namingForms = () => [...document.querySelectorAll("form.naming")];
 
-  // --- Names are completed ------------------------------------------------------------------------------------------
+  // --- Completion of names ------------------------------------------------------------------------------------------
 
-  let typing = 0;
+  let completionTimer = 0;
   document.addEventListener("input", (event) => {
     const field = event.target;
     if (field.getAttribute?.("list") !== "names") return;
-    // Then Save stays, though the focus leaves before the click has ended (Safari gives buttons none).
+    // Keeps Save visible, though the focus leaves before the click has ended (Safari does not focus buttons).
     field.form.classList.toggle("changed", field.value !== field.defaultValue);
-    clearTimeout(typing);
-    typing = setTimeout(async () => {
-      const begun = field.value.trim();
-      const answer = begun && (await fetch(`/individuals/names?called=${encodeURIComponent(begun)}`).catch(Response.error));
-      if (answer && !answer.ok) return; // a name can be written whole
-      const options = answer ? await answer.text() : "";
-      const known = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
-      document.getElementById("names")?.replaceChildren(...known.querySelectorAll("option"));
+    clearTimeout(completionTimer);
+    completionTimer = setTimeout(async () => {
+      const prefix = field.value.trim();
+      const response = prefix && (await fetch(`/individuals/names?prefix=${encodeURIComponent(prefix)}`).catch(Response.error));
+      if (response && !response.ok) return; // the name can be typed in full
+      const options = response ? await response.text() : "";
+      const parsed = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
+      document.getElementById("names")?.replaceChildren(...parsed.querySelectorAll("option"));
     }, 120);
   });
 
-  // --- Selecting ----------------------------------------------------------------------------------------------------
+  // --- Selection ----------------------------------------------------------------------------------------------------
 
-  let last = null;
-  const ticks = (form) => [...form.elements].filter((one) => one.type === "checkbox");
+  let lastTick = null;
+  const ticks = (form) => [...form.elements].filter((element) => element.type === "checkbox");
 
   document.addEventListener("click", (event) => {
     const clear = event.target.closest?.("[data-clear]");
     if (clear) {
-      ticks(clear.form).forEach((one) => (one.checked = false));
+      ticks(clear.form).forEach((tick) => (tick.checked = false));
       show(clear.form);
     }
     const box = event.target;
     if (box.type !== "checkbox" || !box.form?.matches(".selection")) return;
-    const every = ticks(box.form);
-    if (event.shiftKey && last?.isConnected) {
-      const [from, to] = [every.indexOf(last), every.indexOf(box)].sort((one, other) => one - other);
-      every.slice(from, to + 1).forEach((one) => (one.checked = box.checked));
+    const all = ticks(box.form);
+    if (event.shiftKey && lastTick?.isConnected) {
+      const [from, to] = [all.indexOf(lastTick), all.indexOf(box)].sort((a, b) => a - b);
+      all.slice(from, to + 1).forEach((tick) => (tick.checked = box.checked));
     }
-    last = box;
+    lastTick = box;
     show(box.form);
   });
   document.addEventListener("keydown", (event) => {
     const form = document.querySelector("form.selection:not([hidden])");
     if (event.key === "Escape" && form && !event.target.matches("input:not([type=checkbox]), select")) {
-      ticks(form).forEach((one) => (one.checked = false));
+      ticks(form).forEach((tick) => (tick.checked = false));
       show(form);
     }
   });
 
-  // The bar: how many are selected, whether that is enough, and who of them may stay.
+  // Updates the bar: number of selected items, whether that is enough, and which of them can be merged into.
   function show(form) {
-    const chosen = ticks(form).filter((one) => one.checked);
+    const chosen = ticks(form).filter((tick) => tick.checked);
     const enough = chosen.length >= Number(form.dataset.least);
     form.hidden = !chosen.length;
     form.querySelectorAll("[data-act]").forEach((button) => (button.disabled = !enough));
@@ -96,27 +96,27 @@
     form.querySelector(".count").textContent = chosen.length ? `${chosen.length} selected${hint}` : "";
     const into = form.elements.into;
     if (!into) return;
-    const before = into.value;
+    const previous = into.value;
     into.closest("label").hidden = !enough;
-    into.replaceChildren(...chosen.map((one) => new Option(one.dataset.called, one.value)));
-    const named = chosen.find((one) => !one.dataset.called.startsWith("#"));
-    if (chosen.some((one) => one.value === before)) into.value = before;
+    into.replaceChildren(...chosen.map((tick) => new Option(tick.dataset.name, tick.value)));
+    const named = chosen.find((tick) => !tick.dataset.name.startsWith("#"));
+    if (chosen.some((tick) => tick.value === previous)) into.value = previous;
     else if (named) into.value = named.value;
   }
 
-  // --- Questions are answered with keys -----------------------------------------------------------------------------
+  // --- Answering questions with keys --------------------------------------------------------------------------------
 
   document.addEventListener("change", (event) => {
     if (event.target.id === "keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
   });
   document.addEventListener("keydown", (event) => {
     const form = document.querySelector("form[data-keys]");
-    if (!form || form !== asked || !document.getElementById("keys").checked || event.repeat) return;
+    if (!form || form !== loadedQuestion || !document.getElementById("keys").checked || event.repeat) return;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
-    if (event.key === " " && event.target.closest("a, button, input, summary")) return; // which it presses
+    if (event.key === " " && event.target.closest("a, button, input, summary")) return; // the space key presses it
     const key = event.key.toLowerCase();
-    const button = [...form.querySelectorAll("[data-key]")].find((one) => one.dataset.key.includes(key));
+    const button = [...form.querySelectorAll("[data-key]")].find((candidate) => candidate.dataset.key.includes(key));
     if (!button || key.length !== 1 || document.body.classList.contains("waiting")) return;
     event.preventDefault();
     button.click();
@@ -126,7 +126,7 @@
 
   const SVG = "http://www.w3.org/2000/svg";
   const EDGES = ["left", "top", "right", "bottom"];
-  const LEAST = 8; // pixels of a photo: what is smaller is a slip of the hand
+  const MIN_SIDE = 8; // pixels of a photo; a smaller box was drawn by accident
   const CORNERS = { nw: [0, 1], ne: [2, 1], sw: [0, 3], se: [2, 3] }; // which edges a corner moves
 
   function stage(holder) {
@@ -143,10 +143,10 @@
     }
     new ResizeObserver(sized).observe(svg);
 
-    // A face is selected on the photo and beside it alike.
+    // Selects a face on the photo and in the list.
     function choose(number) {
-      for (const one of document.querySelectorAll(".stage .box, .photo-face")) {
-        one.classList.toggle("chosen", one.dataset.face === number || one.id === `face-${number}`);
+      for (const element of document.querySelectorAll(".stage .box, .photo-face")) {
+        element.classList.toggle("chosen", element.dataset.face === number || element.id === `face-${number}`);
       }
     }
     svg.addEventListener("click", (event) => {
@@ -155,7 +155,7 @@
       event.preventDefault();
       choose(link.dataset.face);
       const card = document.getElementById(`face-${link.dataset.face}`);
-      card.parentElement.prepend(card); // beneath the photo on a phone, beside it elsewhere
+      card.parentElement.prepend(card); // below the photo on a phone, next to it elsewhere
       card.scrollIntoView({ block: "nearest", behavior: "smooth" });
       card.focus({ preventScroll: true });
     });
@@ -163,7 +163,7 @@
       card.addEventListener("focusin", () => choose(card.id.replace("face-", "")));
     }
 
-    // --- One box at a time is changed: the one whose fields are open ---
+    // --- Editing: one box at a time, the one whose fields are open ---
 
     for (const details of document.querySelectorAll("[data-box]")) {
       details.addEventListener("toggle", () => (details.open ? begin(details) : end(details)));
@@ -203,10 +203,10 @@
     }
 
     const get = () => EDGES.map((edge) => editing.form.elements[edge].valueAsNumber);
-    const isBox = ([left, top, right, bottom]) => right - left >= LEAST && bottom - top >= LEAST;
+    const isBox = ([left, top, right, bottom]) => right - left >= MIN_SIDE && bottom - top >= MIN_SIDE;
 
     function set(box) {
-      EDGES.forEach((edge, at) => (editing.form.elements[edge].value = Math.round(box[at])));
+      EDGES.forEach((edge, index) => (editing.form.elements[edge].value = Math.round(box[index])));
       draw();
     }
 
@@ -232,16 +232,16 @@
       const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
       if (!by) return;
       event.preventDefault();
-      const some = Math.max(1, Math.round(Math.max(width, height) / 200));
+      const distance = Math.max(1, Math.round(Math.max(width, height) / 200));
       const [left, top, right, bottom] = get();
-      const [x, y] = by.map((one) => one * some);
+      const [x, y] = by.map((direction) => direction * distance);
       const box = event.shiftKey ? [left, top, right + x, bottom + y] : moved([left, top, right, bottom], x, y);
       if (isBox(box)) set(box.map(onPhoto));
     }
 
-    // --- With a pointer: a corner resizes, the box moves, anywhere else a new one is drawn ---
+    // --- With a pointer: drag a corner to resize, the box to move, anywhere else to draw a new one ---
 
-    const onPhoto = (value, at) => Math.min(Math.max(value, 0), at % 2 ? height : width);
+    const onPhoto = (value, index) => Math.min(Math.max(value, 0), index % 2 ? height : width);
 
     function moved([left, top, right, bottom], x, y) {
       const right_by = Math.min(Math.max(x, -left), width - right);
@@ -253,13 +253,13 @@
       if (!editing || event.button || !event.isPrimary) return;
       event.preventDefault();
       const before = get();
-      const [x, y] = at(event);
+      const [x, y] = position(event);
       const corner = event.target.dataset?.corner;
       const inside = isBox(before) && event.target.closest?.(".edit");
       svg.setPointerCapture(event.pointerId);
 
       function drag(now) {
-        const [toX, toY] = at(now);
+        const [toX, toY] = position(now);
         if (corner) {
           const box = [...before];
           const [across, down] = CORNERS[corner];
@@ -273,7 +273,7 @@
         svg.removeEventListener("pointermove", drag);
         for (const kind of ["pointerup", "pointercancel"]) svg.removeEventListener(kind, drop);
         if (!isBox(get())) {
-          EDGES.forEach((edge, place) => (editing.form.elements[edge].value = isBox(before) ? Math.round(before[place]) : ""));
+          EDGES.forEach((edge, index) => (editing.form.elements[edge].value = isBox(before) ? Math.round(before[index]) : ""));
           draw();
         }
         editing.group.focus({ preventScroll: true });
@@ -284,15 +284,15 @@
 
     const upright = ([left, top, right, bottom]) => [Math.min(left, right), Math.min(top, bottom), Math.max(left, right), Math.max(top, bottom)];
 
-    function at(event) {
+    function position(event) {
       const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
       return [onPhoto(point.x, 0), onPhoto(point.y, 1)];
     }
   }
 
   function add(group, kind, name, corner) {
-    const one = group.appendChild(document.createElementNS(SVG, kind));
-    one.setAttribute("class", corner ? `${name} ${corner}` : name);
-    if (corner) one.dataset.corner = corner;
+    const element = group.appendChild(document.createElementNS(SVG, kind));
+    element.setAttribute("class", corner ? `${name} ${corner}` : name);
+    if (corner) element.dataset.corner = corner;
   }
 })();

@@ -16,15 +16,18 @@ from familiar.core.plural import pluralize
 @click.option(
     "--threshold",
     type=click.FloatRange(-1, 1),
-    help="Similarity from which two faces are one identity (default: the gallery's calibration, else the model's).",
+    help="Minimum similarity of two faces of one identity (default: from the gallery's calibration, or "
+    "else the model's).",
 )
-@click.option("--rebuild", is_flag=True, help="Cluster all faces again that are neither named nor confirmed.")
+@click.option(
+    "--rebuild", is_flag=True, help="Cluster again all faces that are neither confirmed nor in a named identity."
+)
 @json_option
 def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool) -> None:
     """Cluster faces into identities.
 
-    Faces that have an identity keep it, and new faces join. Corrections are never changed, and two faces of one photo
-    never become one identity.
+    Faces that have an identity keep it; new faces join existing identities or form new ones. Corrections are never
+    changed, and two faces of one photo never become one identity.
 
     \b
     Example:

@@ -20,9 +20,9 @@ from familiar.core.plural import pluralize
 def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     """Embed a gallery's faces again with another model.
 
-    Keeps every name, constraint and correction. Faces whose photos are missing are mapped by a linear bridge that is
-    fitted on the others. The gallery stays unchanged until the end; an interrupted run resumes when the command is
-    repeated.
+    Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
+    estimated from the old one by a linear map, fitted on the other faces. The gallery stays unchanged until the end; an
+    interrupted run resumes when the command is repeated.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     for count, method in (
         (result.photos, "embedded again from their photos"),
         (result.prefix, "shortened to the new length"),
-        (result.bridge, f"mapped by the bridge (cosine with the model's own: {result.bridge_cosine or 0:.3f})"),
+        (result.bridge, f"estimated by the linear map (cosine with the model's own: {result.bridge_cosine or 0:.3f})"),
     ):
         if count:
             click.echo(f"  {pluralize(count, 'face')} {method}")

@@ -1,14 +1,12 @@
-"""Classifiers over identities, their weights one center a class: softmax, and its forms on the sphere with a margin.
+"""Classifiers over identities with one center per class: softmax, and its forms on the unit sphere with a margin.
 
-All take (embeddings, labels) and give the mean cross-entropy. What they share:
+All are called with (embeddings, labels) and return the mean cross-entropy. They have in common:
 
 - Settings may be changed between steps (a margin that warms up).
-- Embeddings may be a prefix of `embedding_dim` components, at unit length again: the first as many of the centers
-  count then, at unit length too, so that one set of centers serves every prefix.
-- Half-precision embeddings are widened to float32, autocast is kept out, and an empty batch gives zero.
-- Labels outside [0, classes) raise torch's own error, wider embeddings than the centers ValueError.
-
-Knows nothing of images or networks.
+- Embeddings may be a prefix of `embedding_dim` components, scaled to unit length: then as many leading components of
+  the centers are used, at unit length too, so that one set of centers serves every prefix.
+- Half-precision embeddings are converted to float32, autocast is off, and an empty batch gives zero.
+- Labels outside [0, classes) raise torch's own error, embeddings longer than the centers ValueError.
 """
 
 import torch
@@ -16,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from familiar.losses.cross_entropy import cosine_cross_entropy, first
+from familiar.losses.cross_entropy import cosine_cross_entropy, truncate_components
 from familiar.losses.margin import (
     Branch,
     arcface_cosine,
@@ -26,38 +24,47 @@ from familiar.losses.margin import (
 )
 from familiar.losses.validation import check_classifier, check_range
 
-NO_LABEL = -(2**62)  # torch would pass over a label of -100 in silence
+UNUSED_IGNORE_INDEX = -(2**62)  # by default torch silently ignores rows with the label -100
 
 
 def new_centers(*shape: int) -> nn.Parameter:
-    """Centers in random directions; their length does not count, but the shorter, the faster they turn."""
+    """Create centers in random directions.
+
+    Their norm does not affect the loss of a normalized classifier; the smaller it is, the faster they turn.
+    """
     return nn.Parameter(torch.randn(shape) * 0.01)
 
 
 class Softmax(nn.Module):
-    """Plain softmax regression: logits `x W^T + b`, embeddings of any length.
+    """Plain softmax regression: logits `x W^T + b`, embeddings of any norm.
 
-    `label_smoothing` in [0, 1). Of a prefix's centers the first components count as they are.
+    For a prefix the first components of the centers are used as they are.
+
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        bias: whether to add b.
+        label_smoothing: in [0, 1).
     """
 
     def __init__(self, embedding_dim: int, classes: int, bias: bool = True, label_smoothing: float = 0.0) -> None:
         super().__init__()
         check_classifier(embedding_dim, classes, 1.0, label_smoothing)
         self.label_smoothing = label_smoothing
-        # Of length 1 or so: here it counts.
+        # Of norm 1 or so: here the norm matters.
         self.centers = nn.Parameter(torch.randn(classes, embedding_dim) / embedding_dim**0.5)
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         with torch.autocast(embeddings.device.type, enabled=False):
             wide = torch.promote_types(embeddings.dtype, torch.float32)
             bias = None if self.bias is None else self.bias.to(wide)
-            logits = linear(embeddings.to(wide), first(self.centers, embeddings.shape[1]).to(wide), bias)
+            logits = linear(embeddings.to(wide), truncate_components(self.centers, embeddings.shape[1]).to(wide), bias)
             loss = cross_entropy(
                 logits,
                 labels,
-                ignore_index=NO_LABEL,
+                ignore_index=UNUSED_IGNORE_INDEX,
                 label_smoothing=self.label_smoothing,
                 reduction="sum",
             )
@@ -65,9 +72,13 @@ class Softmax(nn.Module):
 
 
 class NormFace(nn.Module):
-    """Softmax of scaled cosines, `scale * cos(theta)` (arXiv 1704.06369).
+    """Softmax of scaled cosines, `scale * cos(theta)` (NormFace, arXiv 1704.06369).
 
-    `scale` above 0: with the essay's 1 the classes part little; 16 to 64 are usual. `label_smoothing` in [0, 1).
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        scale: above 0; 16 to 64 are usual. With 1, as in the digits essay, the classes separate little.
+        label_smoothing: in [0, 1).
     """
 
     def __init__(self, embedding_dim: int, classes: int, scale: float = 16.0, label_smoothing: float = 0.0) -> None:
@@ -78,15 +89,20 @@ class NormFace(nn.Module):
         self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(embeddings, self.centers, labels, lambda own: own, self.scale, self.label_smoothing)
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        return cosine_cross_entropy(embeddings, self.centers, labels, _no_margin, self.scale, self.label_smoothing)
 
 
 class ArcFace(nn.Module):
-    """Additive angular margin: the own class gets `scale * cos(theta + margin_rad)` (arXiv 1801.07698).
+    """Additive angular margin: the own class has the logit `scale * cos(theta + margin_rad)` (arXiv 1801.07698, Eq. 3).
 
-    `margin_rad` in [0, 2.33] radians, to pi with `branch="continuous"`, which says how the logit goes on past
-    `theta = pi - margin_rad` (see `margin.py`); `scale` above 0; `label_smoothing` in [0, 1).
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        scale: above 0.
+        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
+        label_smoothing: in [0, 1).
+        branch: how the logit goes on past `theta = pi - margin_rad` (see `margin.py`).
     """
 
     def __init__(
@@ -109,19 +125,24 @@ class ArcFace(nn.Module):
         self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
         )
 
-    def _own_cosine(self, cosines: Tensor) -> Tensor:
+    def _apply_margin(self, cosines: Tensor) -> Tensor:
         return arcface_cosine(cosines, self.margin_rad, self.branch)
 
 
 class CosFace(nn.Module):
-    """Additive cosine margin: the own class gets `scale * (cos(theta) - margin)` (arXiv 1801.09414).
+    """Additive cosine margin: the logit of the own class is `scale * (cos(theta) - margin)` (arXiv 1801.09414, Eq. 4).
 
-    `margin` in [0, 2], in cosine; `scale` above 0; `label_smoothing` in [0, 1).
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        scale: above 0.
+        margin: in [0, 2], in cosine.
+        label_smoothing: in [0, 1).
     """
 
     def __init__(
@@ -141,21 +162,27 @@ class CosFace(nn.Module):
         self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
         )
 
-    def _own_cosine(self, cosines: Tensor) -> Tensor:
+    def _apply_margin(self, cosines: Tensor) -> Tensor:
         return cosface_cosine(cosines, self.margin)
 
 
 class CombinedMargin(nn.Module):
-    """All three margins: the own class gets `scale * (cos(m1 theta + m2) - m3)` (arXiv 1801.07698, Eq. 4).
+    """All three margins: the logit of the own class is `scale * (cos(m1 theta + m2) - m3)` (arXiv 1801.07698, Eq. 4).
 
-    m1 is `margin_factor`, 1 or more; m2 `margin_rad` in [0, pi]; m3 `margin` in [0, 2]; `scale` above 0;
-    `label_smoothing` in [0, 1). `branch` as in `ArcFace`, with which the penalty asks that
-    `pi - (pi - m2) / m1` be 2.33 at most.
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        scale: above 0.
+        margin_factor: m1, 1 or more.
+        margin_rad: m2, in [0, pi] radians.
+        margin: m3, in [0, 2], in cosine.
+        label_smoothing: in [0, 1).
+        branch: as in `ArcFace`; with "penalty", `pi - (pi - m2) / m1` must be 2.33 at most.
     """
 
     def __init__(
@@ -183,20 +210,26 @@ class CombinedMargin(nn.Module):
         self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
         )
 
-    def _own_cosine(self, cosines: Tensor) -> Tensor:
+    def _apply_margin(self, cosines: Tensor) -> Tensor:
         return combined_cosine(cosines, self.margin_factor, self.margin_rad, self.margin, self.branch)
 
 
 class SubCenterArcFace(nn.Module):
-    """ArcFace with several centers a class, of which the nearest counts (Deng et al., ECCV 2020).
+    """ArcFace with several centers per class, of which the nearest counts (Deng et al., ECCV 2020).
 
-    Mislabeled and hard photos gather about centers of their own and leave the main one alone.
-    `centers_per_class` 1 or more; the rest as in `ArcFace`. `centers` are k x classes x embedding_dim.
+    Mislabeled and hard photos gather around centers of their own and do not disturb the main one. `centers` has the
+    shape k x classes x embedding_dim.
+
+    Args:
+        embedding_dim: length of the rows.
+        classes: number of classes.
+        centers_per_class: k, 1 or more.
+        scale, margin_rad, label_smoothing, branch: as in `ArcFace`.
     """
 
     def __init__(
@@ -218,14 +251,18 @@ class SubCenterArcFace(nn.Module):
         self.margin_rad = margin_rad
         self.label_smoothing = label_smoothing
         self.branch: Branch = branch
-        # k first, so that the largest of k is taken over whole columns.
+        # k is the first axis, so that the maximum over k compares whole columns.
         self.centers = new_centers(centers_per_class, classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
         )
 
-    def _own_cosine(self, cosines: Tensor) -> Tensor:
+    def _apply_margin(self, cosines: Tensor) -> Tensor:
         return arcface_cosine(cosines, self.margin_rad, self.branch)
+
+
+def _no_margin(cosines: Tensor) -> Tensor:
+    return cosines

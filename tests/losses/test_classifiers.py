@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from familiar.losses.center import CenterLoss
-from familiar.losses.margin import arcface_logits
-from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import (
+from familiar.losses.classifiers import (
     ArcFace,
     CombinedMargin,
     CosFace,
@@ -19,13 +17,15 @@ from familiar.losses.softmax import (
     Softmax,
     SubCenterArcFace,
 )
+from familiar.losses.margin import arcface_logits
+from familiar.losses.partial_fc import PartialFC
 from support.classifier_reference import arcface_angle, combined_angle, reference_loss, rows
 
 SEAMLESS_MARGIN_RAD = 2.33  # from here on the step at the seam goes up
 
 
 def target_logit(cosine, margin_rad, scale=1.0):
-    """The logit of a row's own class at this cosine."""
+    """Compute the logit of a row's own class at this cosine."""
     cosines = torch.tensor([[cosine, 0.0]], dtype=torch.float64)
     return arcface_logits(cosines, torch.tensor([0]), margin_rad, scale)[0, 0].item()
 
@@ -93,7 +93,7 @@ def test_without_margin_equals_normalized_softmax():
 @given(
     n=st.integers(1, 6),
     classes=st.integers(1, 6),
-    dim=st.integers(3, 5),  # in a plane, vectors fall together often enough to meet the guard
+    dim=st.integers(3, 5),  # in a plane, vectors coincide often enough to reach the guard
     margin_rad=st.floats(0, 2.33),
     scale=st.floats(0.1, 64),
     smoothing=st.floats(0, 0.9),
@@ -150,7 +150,7 @@ def test_arcface_is_finite_for_identical_and_opposite_vectors(dtype, margin_rad)
 @pytest.mark.parametrize("margin_rad", [0.0, 0.4, 2.33])
 @pytest.mark.parametrize("cosine", [1.0, -1.0])
 def test_logit_gradient_is_finite_at_poles(cosine, margin_rad):
-    """Where the sine's own is infinite, and times zero no number."""
+    """At the poles the gradient of the sine is infinite, and times zero it is NaN."""
     cosines = torch.tensor([[cosine, 0.5]], requires_grad=True)
     (gradient,) = torch.autograd.grad(arcface_logits(cosines, torch.tensor([0]), margin_rad, 32.0).sum(), cosines)
     assert gradient.isfinite().all()
@@ -221,12 +221,12 @@ def test_half_precision_embeddings_match_float64_reference(dtype):
 def test_autocast_does_not_change_loss():
     embeddings, labels = rows(64, 16, torch.float32, classes=10)
     objective = arcface(10, 16, torch.float32)
-    alone = objective(embeddings, labels)
+    without_autocast = objective(embeddings, labels)
     with torch.autocast("cpu", torch.bfloat16):
         assert (embeddings @ embeddings.T).dtype == torch.bfloat16
         within = objective(embeddings, labels)
     assert within.dtype == torch.float32
-    assert within.item() == alone.item()
+    assert within.item() == without_autocast.item()
 
 
 @pytest.mark.parametrize(
@@ -243,18 +243,18 @@ def test_arcface_matches_pytorch_metric_learning(margin_rad):
     objective = arcface(7, 16, torch.float32, margin_rad=margin_rad, scale=24.0)
     embeddings, labels = rows(80, 16, torch.float32, classes=7)
     assert (embeddings @ normalize(objective.centers).T).gather(1, labels[:, None]).min() < -0.4
-    # Theirs takes degrees, and keeps its centers as columns.
+    # PML takes degrees, and its centers are columns.
     peer = peers.ArcFaceLoss(7, 16, margin=float(np.degrees(margin_rad)), scale=24.0)
     peer.W.data = objective.centers.detach().T.clone()
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
+    ours, peer_rows = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    our_loss, their_loss = objective(ours, labels), peer(peer_rows, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
     our_loss.backward()
     their_loss.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.grad, peer_rows.grad, rtol=1e-3, atol=1e-5)
 
 
-# All the classifiers. The second of each pair is what the own class gets, by its angle.
+# All classifiers, each with the cosine of the own class as a function of the angle.
 CLASSIFIERS = {
     "NormFace": (NormFace, math.cos),
     "ArcFace": (ArcFace, partial(arcface_angle, margin_rad=0.4)),
@@ -289,7 +289,7 @@ def classifier(name, classes=5, dim=4, dtype=torch.float64, seed=0, **settings_)
 
 
 def gradients_of(loss, *inputs):
-    """Dense, the sparse ones of PartialFC too."""
+    """Return dense gradients, also for PartialFC's sparse ones."""
     gradients = torch.autograd.grad(loss, inputs)
     return [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
 
@@ -299,7 +299,7 @@ def gradients_of(loss, *inputs):
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("width", [4, 2])
 def test_every_classifier_matches_slow_reference(name, smoothing, width):
-    """And so does every prefix: of the centers the same first components count."""
+    """So does every prefix, with as many leading components of the centers."""
     for seed in range(8):
         objective = classifier(name, seed=seed, scale=9.0, label_smoothing=smoothing)
         embeddings, labels = rows(6, width, seed=seed)
@@ -317,10 +317,10 @@ def test_every_classifier_passes_gradcheck(name, width):
     embeddings, labels = rows(6, width)
 
     def loss(embeddings, centers):
-        kept = {"centers": centers}
-        return torch.func.functional_call(objective, kept, (embeddings, labels))
+        parameters = {"centers": centers}
+        return torch.func.functional_call(objective, parameters, (embeddings, labels))
 
-    if name == "PartialFC":  # its gradient is sparse, which gradcheck does not take: see test_partial.py
+    if name == "PartialFC":  # its gradient is sparse, which gradcheck does not support: see test_partial_fc.py
         centers = objective.centers.detach()
         assert torch.autograd.gradcheck(lambda rows_: loss(rows_, centers), (embeddings.requires_grad_(),))
     else:
@@ -359,17 +359,17 @@ def test_every_classifier_matches_float64_in_half_precision(name, dtype):
     narrow, wide = (classifier(name, 10, 16, kind) for kind in (torch.float32, torch.float64))
     narrow.centers.data = wide.centers.detach().float()
     embeddings.requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):  # the backward pass within as well
+    with torch.autocast("cpu", torch.bfloat16):  # around the backward pass as well
         loss = narrow(embeddings, labels)
-        of_rows, of_centers = gradients_of(loss, embeddings, narrow.centers)
+        row_gradient, center_gradient = gradients_of(loss, embeddings, narrow.centers)
     rows_ = embeddings.detach().double().requires_grad_()
     expected = wide(rows_, labels)
     expected_of_rows, expected_of_centers = gradients_of(expected, rows_, wide.centers)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert of_rows.dtype == dtype
-    torch.testing.assert_close(of_rows.double(), expected_of_rows, rtol=0.02, atol=1e-4)
-    torch.testing.assert_close(of_centers.double(), expected_of_centers, rtol=1e-3, atol=1e-5)
+    assert row_gradient.dtype == dtype
+    torch.testing.assert_close(row_gradient.double(), expected_of_rows, rtol=0.02, atol=1e-4)
+    torch.testing.assert_close(center_gradient.double(), expected_of_centers, rtol=1e-3, atol=1e-5)
 
 
 @every_classifier
@@ -391,7 +391,7 @@ def test_rejects_labels_outside_classes(name, label):
 
 @every_classifier
 def test_rejects_embeddings_wider_than_centers(name):
-    with pytest.raises(ValueError, match="6 components; the centers have 4"):
+    with pytest.raises(ValueError, match="6 components, but the centers have only 4"):
         classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
 
 
@@ -399,7 +399,7 @@ def test_rejects_embeddings_wider_than_centers(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Softmax", "Softmax without bias", "Softmax and CenterLoss"])
 def test_every_classifier_learns_to_separate_classes(name):
-    """Eight classes of three tight blobs each, which no linear map of the points alone would part."""
+    """Eight classes of three tight blobs each, which no linear map of the points would separate."""
     torch.manual_seed(3)
     labels = torch.arange(8).repeat(24)
     blobs = torch.arange(3).repeat_interleave(64)
@@ -449,8 +449,8 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
     names = [key for key, _ in objective.named_parameters()]
 
     def loss(embeddings, *parameters):
-        kept = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(objective, kept, (embeddings, labels))
+        named_parameters = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(objective, named_parameters, (embeddings, labels))
 
     inputs = [embeddings, *(parameter.detach() for parameter in objective.parameters())]
     assert torch.autograd.gradcheck(loss, [tensor.requires_grad_() for tensor in inputs])
@@ -463,20 +463,20 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
 
 
 def test_custom_gradient_matches_autograd():
-    """Of the same loss in torch's own functions; 9,000 centers take more than one block."""
+    """Autograd of the same loss in torch's own functions; 9,000 centers take more than one block."""
     objective = arcface(9_000, 128, torch.float32, label_smoothing=0.1, margin_rad=0.5)
     embeddings, labels = rows(40, 128, torch.float32, classes=9_000)
     embeddings.requires_grad_()
     logits = arcface_logits(normalize(embeddings) @ normalize(objective.centers).T, labels, 0.5, 32.0)
     expected = cross_entropy(logits, labels, label_smoothing=0.1)
-    found = objective(embeddings, labels)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    for ours, theirs in zip(
-        gradients_of(2.5 * found, embeddings, objective.centers),
+    value = objective(embeddings, labels)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+    for ours, plain_gradient in zip(
+        gradients_of(2.5 * value, embeddings, objective.centers),
         gradients_of(2.5 * expected, embeddings, objective.centers),
         strict=True,
     ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-6)
+        torch.testing.assert_close(ours, plain_gradient, rtol=1e-3, atol=2e-6)
 
 
 def test_second_backward_pass_gives_same_gradient():
@@ -488,9 +488,9 @@ def test_second_backward_pass_gives_same_gradient():
 
 
 def test_one_center_per_class_equals_arcface():
-    many, one = SubCenterArcFace(4, 5, 1).double(), arcface()
-    many.centers.data = one.centers.data[None].clone()
-    assert torch.equal(many(*rows()), one(*rows()))
+    many, single = SubCenterArcFace(4, 5, 1).double(), arcface()
+    many.centers.data = single.centers.data[None].clone()
+    assert torch.equal(many(*rows()), single(*rows()))
     assert SubCenterArcFace(4, 5).centers.shape == (3, 5, 4)
 
 
@@ -556,16 +556,16 @@ def test_sub_centers_match_pytorch_metric_learning():
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     objective = classifier("SubCenterArcFace", 7, 16, torch.float32, scale=24.0)
     peer = peers.SubCenterArcFaceLoss(num_classes=7, embedding_size=16, margin=float(np.degrees(0.4)), scale=24.0)
-    # Theirs are columns, the three of a class side by side.
+    # PML's centers are columns, the three of a class next to each other.
     agree(objective, peer, peer.W, objective.centers.detach().permute(2, 1, 0).flatten(1))
 
 
 def agree(objective, peer, weights, columns=None):
     weights.data = (objective.centers.detach().T if columns is None else columns).clone()
     embeddings, labels = rows(80, 16, torch.float32, classes=7)
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
+    ours, peer_rows = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    our_loss, their_loss = objective(ours, labels), peer(peer_rows, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
     our_loss.backward()
     their_loss.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.grad, peer_rows.grad, rtol=1e-3, atol=1e-5)

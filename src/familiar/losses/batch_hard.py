@@ -1,0 +1,98 @@
+"""Batch-hard triplet loss (Hermans et al., arXiv 1703.07737, Eq. 5): one triplet per anchor, its hardest."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import relu, softplus
+
+from familiar.losses.blockwise import Reduction, check_batch, to_float32
+from familiar.losses.mining import Triplets, hardest_pairs, mine_batch_hard
+from familiar.losses.triplet import TripletLoss, triplet_gaps
+
+
+@dataclass
+class BatchHard(TripletLoss):
+    """The loss over each anchor's farthest positive and nearest negative, see `batch_hard_triplet_loss`.
+
+    Attributes:
+        soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge; the margin is not used, and every triplet
+            is active.
+    """
+
+    soft_margin: bool = False
+
+    def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        """List the hardest triplet of each anchor."""
+        return mine_batch_hard(embeddings, labels)
+
+    def triplet_loss_from(self, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute the loss of listed triplets."""
+        if not self.soft_margin:
+            return super().triplet_loss_from(anchors, positives, negatives)
+        costs = softplus(triplet_gaps(anchors, positives, negatives))
+        return costs.sum() / max(len(costs), 1)
+
+    def __call__(
+        self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
+    ) -> Float[Tensor, ""]:
+        """Compute the loss of a batch, as `PairLoss` does. The rows of one triplet per anchor fit into memory."""
+        check_batch(embeddings, labels, anchors)
+        value: Tensor = _BatchHardFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
+        return value
+
+
+class _BatchHardFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: BatchHard, count: int | None) -> Tensor:
+        positives, negatives, has_both = hardest_pairs(embeddings, labels, count)
+        rows = to_float32(embeddings)
+        anchors = rows[: len(has_both)]
+        pull = rows.index_select(0, positives) - anchors
+        push = anchors - rows.index_select(0, negatives)
+        gaps = ((pull + push) * (pull - push)).sum(dim=1)  # as in triplet_gaps
+        if loss.soft_margin:
+            costs, slopes = softplus(gaps) * has_both, gaps.sigmoid() * has_both
+            counted = has_both
+        else:
+            costs = relu(gaps + loss.margin) * has_both
+            slopes = costs > 0
+            counted = slopes if loss.reduction == "active" else has_both
+        terms = counted.sum().clamp_min(1)
+        if ctx.needs_input_grad[0]:
+            factors = (slopes.to(rows.dtype) * 2 / terms)[:, None]
+            pull *= factors
+            push *= factors
+            gradient = torch.zeros_like(rows)
+            gradient[: len(has_both)] -= pull + push
+            gradient.index_add_(0, positives, pull).index_add_(0, negatives, push)
+            ctx.dtype = embeddings.dtype
+            ctx.save_for_backward(gradient)
+        return costs.sum() / terms
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
+        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
+
+
+def batch_hard_triplet_loss(
+    embeddings: Float[Tensor, "n d"],
+    labels: Int64[Tensor, " n"],
+    margin: float = 0.2,
+    *,
+    reduction: Reduction = "active",
+    soft_margin: bool = False,
+) -> Float[Tensor, ""]:
+    """Compute the triplet loss of each anchor's farthest positive and nearest negative (arXiv 1703.07737, Eq. 5).
+
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4].
+        reduction: the mean over the triplets that cost something ("active"), or over "all".
+        soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge, without a margin.
+    """
+    return BatchHard(margin, reduction, soft_margin)(embeddings, labels)

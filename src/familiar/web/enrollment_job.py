@@ -1,0 +1,279 @@
+"""The work of one background job: find photos, enroll them, cluster their faces, build the search index."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from familiar.core.errors import FamiliarError, GalleryBusy, UnreadablePhoto
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.search.search import build_index, lacks_index
+from familiar.photos.decoding import find_photos
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.errors import HttpProblem
+from familiar.web.gallery_executor import GalleryExecutor
+from familiar.web.inference import BatchingInference
+from familiar.web.uploads import SkippedPhoto, is_corrupt, photo_name, split_error_path
+
+MAX_SHOWN_SKIPPED = 200  # skipped photos of a job
+BUSY_RETRY_SECONDS = 1.0  # pause before a busy gallery is tried again, in addition to the ten seconds of each try
+OUTSIDE_REASON = "a link that leads out of the folders that this server reads"
+DELETED_REASON = "was deleted before it was processed"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is.
+
+    Attributes:
+        total: photos to process.
+        processed: photos processed so far.
+        photos: new photos.
+        faces: faces on the new photos.
+        without_face: new photos that show no face.
+        known: photos that were in the gallery before.
+        skipped: the first 200 of `skipped_count`.
+        new_individuals: identities that the clustering at the job's end created.
+        error: None unless the job failed.
+    """
+
+    number: str
+    state: Literal["waiting", "processing", "clustering", "done", "stopped", "failed"] = "waiting"
+    total: int = 0
+    processed: int = 0
+    photos: int = 0
+    faces: int = 0
+    without_face: int = 0
+    known: int = 0
+    skipped: tuple[SkippedPhoto, ...] = ()
+    skipped_count: int = 0
+    new_individuals: int = 0
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("done", "stopped", "failed")
+
+
+_COUNTS = (
+    "total",
+    "processed",
+    "photos",
+    "faces",
+    "without_face",
+    "known",
+    "skipped_count",
+    "new_individuals",
+)
+
+
+def merge_progress(base: Progress, progress: Progress) -> Progress:
+    """Add the counts and skipped photos of a previous job to those of the job that continues it."""
+    skipped = (*base.skipped, *progress.skipped)[:MAX_SHOWN_SKIPPED]
+    return replace(progress, **_sums(base, progress, _COUNTS), skipped=skipped)
+
+
+class StopRequested(Exception):
+    """Ends a job because the server stops."""
+
+
+class EnrollmentJob:
+    """The work of one job, done by `run` in the worker thread.
+
+    Args:
+        paths: files and folders within the allowed folders.
+        progress: as it was when the job was submitted.
+        stopping: set when the server stops; the job then ends after its current batch.
+        report: called with the progress at each change.
+
+    Attributes:
+        progress: as it was last reported, also after `run` has raised.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        progress: Progress,
+        executor: GalleryExecutor,
+        inference: BatchingInference,
+        allowed_paths: AllowedPaths,
+        stopping: threading.Event,
+        report: Callable[[Progress], None],
+    ) -> None:
+        self.progress = progress
+        self._paths = paths
+        self._executor, self._inference, self._allowed_paths = executor, inference, allowed_paths
+        self._stopping, self._report = stopping, report
+        self._photos: list[Path] = []
+        self._not_enrolled: list[SkippedPhoto] = []  # before enrollment: no photos, deleted or outside
+        self._not_enrolled_count = 0
+        self._enrolled_count = 0
+        self._enrolled = EnrollResult(
+            photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=()
+        )
+
+    def run(self) -> None:
+        """Enroll the photos, then cluster the faces and build the search index.
+
+        Raises:
+            StopRequested: the server stops.
+            FamiliarError: a path cannot be read, or the gallery cannot be written.
+        """
+        self._raise_if_stopping()
+        self._update(state="processing")
+        self._find_photos()
+        self._update(total=len(self._photos) + self._not_enrolled_count)
+        with self._executor.new_connection() as gallery:
+            self._enroll(gallery)
+            self._delete_corrupt_uploads()
+            if self._enrolled.faces or self._enrolled.edited or _has_unclustered_faces(gallery):
+                self._update(state="clustering")
+                self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
+            if lacks_index(gallery) and find_spec("usearch"):
+                self._retry_while_busy(lambda: build_index(gallery))
+
+    def _update(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)
+        self._report(self.progress)
+
+    def _raise_if_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise StopRequested
+
+    def _retry_while_busy(self, work: Callable[[], T]) -> T:
+        """Call `work` until no other process writes. Giving up would lose the job's photos."""
+        while True:
+            try:
+                return work()
+            except GalleryBusy:
+                self._stopping.wait(BUSY_RETRY_SECONDS)
+                self._raise_if_stopping()
+
+    # --- photos -----------------------------------------------------------------------------------------------------
+
+    def _find_photos(self) -> None:
+        """List the photos by their resolved paths, each once; collect those that are outside or deleted."""
+        photos: dict[Path, None] = {}
+        skipped: list[SkippedPhoto] = []
+        for path in self._paths:
+            try:
+                files = find_photos([path])
+            except UnreadablePhoto as error:
+                if path.is_relative_to(self._allowed_paths.uploads):  # forgotten, or corrupt and sent twice
+                    skipped.append(SkippedPhoto(self._display_path(path), DELETED_REASON))
+                    continue
+                raise UnreadablePhoto(f"{self._display_path(path)}: no photo found") from error
+            for file in files:
+                self._raise_if_stopping()
+                try:
+                    photos[self._allowed_paths.resolve(file)] = None
+                except HttpProblem:
+                    skipped.append(SkippedPhoto(self._display_path(file), OUTSIDE_REASON))
+        self._photos = list(photos)
+        self._not_enrolled = [*self.progress.skipped, *skipped]
+        self._not_enrolled_count = self.progress.skipped_count + len(skipped)
+
+    def _display_path(self, path: Path) -> str:
+        """Return a path relative to its root; the root itself by its name."""
+        if path.is_relative_to(self._allowed_paths.uploads):
+            return photo_name(path)
+        for root in self._allowed_paths.folders:
+            if path.is_relative_to(root):
+                return str(path.relative_to(root)) if path != root else root.name
+        return path.name
+
+    # --- enrollment -------------------------------------------------------------------------------------------------
+
+    def _enroll(self, gallery: Gallery) -> None:
+        """Enroll all photos; after the gallery was busy, resume with the next batch."""
+        names = frozenset(map(str, self._photos))
+        self._enrolled = self._retry_while_busy(lambda: self._enroll_remaining(gallery, names))
+        self._enrolled_count = len(self._photos)
+        self._report_enrolled(names)  # also if there was no batch
+
+    def _enroll_remaining(self, gallery: Gallery, names: Collection[str]) -> EnrollResult:
+        start, before = self._enrolled_count, self._enrolled
+
+        def on_batch(count: int, result: EnrollResult) -> None:
+            self._enrolled_count, self._enrolled = start + count, _add_results(before, result)
+            self._report_enrolled(names)
+
+        embedder, detector = self._inference.embedder, self._inference.detector
+        return _add_results(before, enroll(gallery, embedder, self._photos[start:], detector, on_batch=on_batch))
+
+    def _report_enrolled(self, names: Collection[str]) -> None:
+        result = self._enrolled
+        failed = [self._to_skipped_photo(error, names) for error in result.skipped[:MAX_SHOWN_SKIPPED]]
+        self._update(
+            processed=self._enrolled_count + self._not_enrolled_count,
+            photos=result.photos,
+            faces=result.faces,
+            without_face=result.without_face,
+            known=result.known + result.edited,
+            skipped=(*self._not_enrolled, *failed)[:MAX_SHOWN_SKIPPED],
+            skipped_count=self._not_enrolled_count + len(result.skipped),
+        )
+        self._raise_if_stopping()
+
+    def _to_skipped_photo(self, error: FamiliarError, names: Collection[str]) -> SkippedPhoto:
+        path, reason = split_error_path(error, names)
+        return SkippedPhoto("a photo" if path is None else self._display_path(path), reason)
+
+    def _delete_corrupt_uploads(self) -> None:
+        """Delete uploads that proved to be no photos, or the next start would process them again."""
+        uploads = frozenset(str(path) for path in self._paths if path.is_relative_to(self._allowed_paths.uploads))
+        for error in filter(is_corrupt, self._enrolled.skipped):
+            path, _ = split_error_path(error, uploads)
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _add_results(first: EnrollResult, second: EnrollResult) -> EnrollResult:
+    return EnrollResult(**_sums(first, second, [field.name for field in fields(EnrollResult)]))
+
+
+def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(first, name) + getattr(second, name) for name in names}
+
+
+# --- clustering -----------------------------------------------------------------------------------------------------
+
+
+def _cluster_and_count_new(gallery: Gallery) -> int:
+    """Cluster the gallery's faces and return the number of identities that this created."""
+    last_identity = _read_last_identity(gallery)
+    cluster(gallery)
+    return _count_identities_after(gallery, last_identity)
+
+
+def _has_unclustered_faces(gallery: Gallery) -> bool:
+    """Tell whether a job was stopped before its faces were clustered. Not if the user has undone the clustering."""
+    with gallery.reading() as connection:
+        (has_unclustered,) = connection.execute(
+            "SELECT judged_face < (SELECT coalesce(max(id), 0) FROM faces) AND (judged_face > 0 OR NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'identities')) FROM gallery"
+        ).fetchone()
+    return bool(has_unclustered)
+
+
+def _read_last_identity(gallery: Gallery) -> int:
+    """Return the highest number that an identity ever had."""
+    with gallery.reading() as connection:
+        (number,) = connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
+        ).fetchone()
+    return number
+
+
+def _count_identities_after(gallery: Gallery, identity: int) -> int:
+    with gallery.reading() as connection:
+        (count,) = connection.execute("SELECT count(*) FROM identities WHERE id > ?", (identity,)).fetchone()
+    return count
