@@ -246,7 +246,7 @@ WALKS = {
 
 def contents(gallery: Gallery) -> Contents:
     """Read every row of every table, except when decisions were made."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         tables = [
             row[0]
             for row in repository.connection.execute(
@@ -254,9 +254,11 @@ def contents(gallery: Gallery) -> Contents:
             )
         ]
         rows_by_table = {
-            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
         }
-        rows_by_table["decisions"] = connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
+        rows_by_table["decisions"] = repository.connection.execute(
+            "SELECT id, kind FROM decisions ORDER BY id"
+        ).fetchall()
     return rows_by_table
 
 
@@ -270,11 +272,11 @@ def in_the_end(rows_by_table: Contents) -> list[object]:
 
 def broken(walk: Scenario, gallery: Gallery) -> list[str]:
     """List violated invariants; empty if there are none."""
-    with gallery.reading() as connection:
-        wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        wrong += [f"dangling: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+    with gallery.reading() as repository:
+        wrong = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong += [f"dangling: {row}" for row in repository.connection.execute("PRAGMA foreign_key_check")]
         for query in (*_ALWAYS, *walk.violation_queries):
-            wrong += [row[0] for row in connection.execute(query)]
+            wrong += [row[0] for row in repository.connection.execute(query)]
     return wrong
 
 
