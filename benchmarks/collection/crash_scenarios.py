@@ -6,7 +6,6 @@ by revision. `killed` runs the task in its own process, kills it and checks the 
 
 import contextlib
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
@@ -175,8 +175,8 @@ def _forget(gallery: Gallery, _: Path) -> None:
     for number in range(1, INDIVIDUALS + 1):
         if number % 3 == 1 and number in _identities(gallery):
             forget_identity(gallery, number)
-    with gallery.reading() as connection:
-        going = connection.execute("SELECT path FROM photos WHERE path LIKE '%/02 _'").fetchall()
+    with gallery.reading() as repository:
+        going = repository.connection.execute("SELECT path FROM photos WHERE path LIKE '%/02 _'").fetchall()
     if going:
         forget_photos(gallery, [Path(path) for (path,) in going])
 
@@ -186,8 +186,8 @@ def _migrate(gallery: Gallery, _: Path) -> None:
 
 
 def _identities(gallery: Gallery) -> set[int]:
-    with gallery.reading() as connection:
-        return {row[0] for row in connection.execute("SELECT id FROM identities")}
+    with gallery.reading() as repository:
+        return {row[0] for row in repository.connection.execute("SELECT id FROM identities")}
 
 
 _SIZES = "SELECT identity_id, count(*) AS faces FROM assignments GROUP BY identity_id"
@@ -246,17 +246,19 @@ WALKS = {
 
 def contents(gallery: Gallery) -> Contents:
     """Read every row of every table, except when decisions were made."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         tables = [
             row[0]
-            for row in connection.execute(
+            for row in repository.connection.execute(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )
         ]
         rows_by_table = {
-            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
         }
-        rows_by_table["decisions"] = connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
+        rows_by_table["decisions"] = repository.connection.execute(
+            "SELECT id, kind FROM decisions ORDER BY id"
+        ).fetchall()
     return rows_by_table
 
 
@@ -270,11 +272,11 @@ def in_the_end(rows_by_table: Contents) -> list[object]:
 
 def broken(walk: Scenario, gallery: Gallery) -> list[str]:
     """List violated invariants; empty if there are none."""
-    with gallery.reading() as connection:
-        wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        wrong += [f"dangling: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+    with gallery.reading() as repository:
+        wrong = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong += [f"dangling: {row}" for row in repository.connection.execute("PRAGMA foreign_key_check")]
         for query in (*_ALWAYS, *walk.violation_queries):
-            wrong += [row[0] for row in connection.execute(query)]
+            wrong += [row[0] for row in repository.connection.execute(query)]
     return wrong
 
 
@@ -313,10 +315,10 @@ class _ReportingGallery(Gallery):
         self._tell = tell
 
     @contextlib.contextmanager
-    def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
+    def writing(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
         self._tell("begun")
-        with super().writing(faces_change=faces_change) as connection:
-            yield connection
+        with super().writing(faces_change=faces_change) as repository:
+            yield repository
         self._tell(str(self.revision))
 
     def purge_deleted(self) -> bool:

@@ -65,9 +65,9 @@ def draw_album(folder: Path) -> Path:
 
 
 def path_of(gallery: Gallery, face: int) -> Path:
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         query = "SELECT path FROM faces JOIN photos ON photos.id = photo_id WHERE faces.id = ?"
-        return Path(connection.execute(query, (face,)).fetchone()[0])
+        return Path(repository.connection.execute(query, (face,)).fetchone()[0])
 
 
 def cat(gallery: Gallery, face: int) -> str:

@@ -70,8 +70,8 @@ def _wait_for_jobs(server: Server, folder: Path) -> set[str]:
         time.sleep(0.05)
     with Gallery.open(folder) as gallery:
         assert not check(gallery).problems, check(gallery)
-        with gallery.reading() as tables:
-            return {sha256.hex() for (sha256,) in tables.execute("SELECT sha256 FROM photos")}
+        with gallery.reading() as repository:
+            return {sha256.hex() for (sha256,) in repository.connection.execute("SELECT sha256 FROM photos")}
 
 
 def _upload_until_killed(

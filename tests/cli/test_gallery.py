@@ -51,10 +51,12 @@ def fails(familiar: Familiar, *arguments: object) -> str:
 
 def identity_by_photo(folder: Path) -> dict[str, str]:
     """Map each photo to the name or number of its identity, -1 where it has none."""
-    with Gallery.open(folder) as gallery, gallery.reading() as connection:
+    with Gallery.open(folder) as gallery, gallery.reading() as repository:
         assignments = load_assignments(gallery)
         paths = dict(
-            connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
+            repository.connection.execute(
+                "SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id"
+            ).fetchall()
         )
     numbers = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
     return {Path(paths[face]).stem: assignments.names.get(number, str(number)) for face, number in numbers}
@@ -182,7 +184,7 @@ def test_stats_and_cluster_report_counts_and_threshold(familiar: Familiar, clust
     assert "7 photos, 7 faces, 2 identities, 1 unassigned" in shown
     assert "0.900, the model's" in shown
     assert re.search(r"  #\d +3 faces, 0 confirmed  for example .*photos/(red|green)", shown)
-    assert " group (" in shown
+    assert " cluster (" in shown
     again = familiar("gallery", "cluster", clustered).out
     assert "2 identities with 6 faces, 1 unassigned; 0 changed (threshold 0.900, the model's)" in again
     single = run_json(familiar, "cluster", clustered, "--threshold", "0.01", "--rebuild")
@@ -209,9 +211,9 @@ def test_corrections_apply_and_undo_reverts_each_in_order(familiar: Familiar, cl
     assert identity_by_photo(clustered)["green3"] == identity_by_photo(clustered)["blue1"] == "Blau"
     merged = familiar("gallery", "merge", clustered, "Gerd", "Blau").out
     assert merged.startswith(f"Blau became Gerd ({green})")
-    decisions = ["merge", "split", "reject", "reject", "move", "confirm", "name", "name", "group"]
+    decisions = ["merge", "split", "reject", "reject", "move", "confirm", "name", "name", "cluster"]
     assert [run_json(familiar, "undo", clustered)["kind"] for _ in decisions[1:]] == decisions[:-1]
-    assert familiar("gallery", "undo", clustered).out.startswith("undone: group of 20")
+    assert familiar("gallery", "undo", clustered).out.startswith("undone: cluster of 20")
     assert set(identity_by_photo(clustered).values()) == {"-1"}
     assert "nothing to undo" in fails(familiar, "undo", clustered)
 
@@ -245,7 +247,7 @@ def test_review_lists_questions_and_records_answers(
     assert re.findall(r"(\d)\. (?:does|are)", interactive.err)[:2] == ["1", "2"], (
         "a skipped question is not asked again"
     )
-    assert run_json(familiar, "undo", clustered)["kind"] in {"tell apart", "reject"}
+    assert run_json(familiar, "undo", clustered)["kind"] in {"mark different", "reject"}
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
     assert run_json(familiar, "review", clustered, "--interactive") == {"answered": 0}
 
@@ -293,8 +295,8 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert whole.code == 0
     assert f"missing: {photos / 'blue1.png'}" in whole.out
     assert f"{clustered}: intact; 7 photos, 7 faces" in whole.out
-    with Gallery.open(clustered) as gallery, gallery.writing() as connection:
-        connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
+    with Gallery.open(clustered) as gallery, gallery.writing() as repository:
+        repository.connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
     broken = familiar("gallery", "check", clustered)
     assert broken.code == 1
     assert "embeddings are damaged" in broken.out

@@ -33,17 +33,17 @@ def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tm
 def test_reports_dangling_foreign_key(gallery: Gallery):
     enrolled(gallery, individuals([1]))
     gallery._connection.execute("PRAGMA foreign_keys = OFF")
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
     (problem,) = check(gallery).problems
     assert problem.startswith("assignments, row 1: refers to a missing row of identities")
 
 
 def test_reports_invalid_embedding(gallery: Gallery):
     enrolled(gallery, individuals([2]))
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))
     assert len(check(gallery).problems) == 1
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (b"short",))
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (b"short",))
     assert len(check(gallery).problems) == 1

@@ -225,7 +225,7 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
     cluster(gallery)
     cluster(gallery)
-    assert [entry.kind for entry in decisions(gallery)] == ["group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["cluster"]
     undo(gallery)
     assert groups(gallery) == set()
 
@@ -250,13 +250,13 @@ def test_constraints_hold_in_an_identity_with_two_domains(gallery: Gallery, monk
     monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
     enrolled(gallery, individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
-    with gallery.writing() as connection:
-        connection.execute("DELETE FROM assignments WHERE by_user = 0")
-        connection.execute("INSERT INTO kinds VALUES (3, 1)")
+    with gallery.writing() as repository:
+        repository.connection.execute("DELETE FROM assignments WHERE by_user = 0")
+        repository.connection.execute("INSERT INTO domains VALUES (3, 1)")
     cat, person = in_one_photo(gallery, individuals([1, 1], seed=3)[::-1], "both.jpg")
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO kinds VALUES (?, 1)", (cat,))
-        connection.execute("UPDATE gallery SET judged_face = 99")
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO domains VALUES (?, 1)", (cat,))
+        repository.connection.execute("UPDATE gallery SET last_clustered_face_id = 99")
     cluster(gallery)
     assert [identity_of(gallery, face) for face in (cat, person)].count(1) == 1
     again = in_one_photo(gallery, individuals([1], seed=4), "another.jpg")

@@ -46,8 +46,8 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
     assert gallery.faces().embeddings.dtype == np.float16
     np.testing.assert_array_equal(gallery.faces().embeddings, embeddings.astype(np.float16))
     assert gallery.faces().unit_rows().dtype == np.float32
-    with gallery.reading() as connection:
-        assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
+    with gallery.reading() as repository:
+        assert repository.connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
 
 
 def test_rejects_embedding_dtypes_except_float16_and_float32(folder: Path):
@@ -87,8 +87,8 @@ def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
 
 
 def test_rejects_newer_schema_version(gallery: Gallery, folder: Path):
-    with gallery.writing() as connection:
-        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with gallery.writing() as repository:
+        repository.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     gallery.close()
     with pytest.raises(BadGallery, match="newer version of familiar"):
         Gallery.open(folder)
@@ -99,8 +99,8 @@ def test_sets_safe_sqlite_pragmas(gallery: Gallery, folder: Path):
     gallery = Gallery.open(folder)
 
     def pragma(name: str) -> object:
-        with gallery.reading() as connection:
-            return connection.execute(f"PRAGMA {name}").fetchone()[0]
+        with gallery.reading() as repository:
+            return repository.connection.execute(f"PRAGMA {name}").fetchone()[0]
 
     assert pragma("journal_mode") == "wal"
     assert pragma("synchronous") == 2  # FULL
@@ -127,9 +127,9 @@ def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
     before = rows(gallery, tables)
 
     def write_half() -> None:
-        with gallery.writing(faces_change=True) as connection:
-            connection.execute("DELETE FROM faces")
-            connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+        with gallery.writing(faces_change=True) as repository:
+            repository.connection.execute("DELETE FROM faces")
+            repository.connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -144,12 +144,12 @@ def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
     enrolled(gallery, individuals([2]))
     faces = gallery.faces()
     assert gallery.faces() is faces
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
         assert gallery.faces() is faces
     assert gallery.faces() is faces
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("DELETE FROM faces WHERE id = 1")
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("DELETE FROM faces WHERE id = 1")
         assert gallery.faces().ids.tolist() == [2]  # sees the uncommitted change
     assert gallery.faces().ids.tolist() == [2]
 
@@ -184,9 +184,9 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
     name = os.fsdecode(b"M\xfcsli.jpg")
     with Gallery.create(folder, SPACE) as gallery:
         enroll_embeddings(gallery, individuals([1]), [name], "drawn")
-        with gallery.reading() as connection:
-            assert connection.execute("SELECT path FROM photos").fetchone()[0] == name
-            stored = connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
+        with gallery.reading() as repository:
+            assert repository.connection.execute("SELECT path FROM photos").fetchone()[0] == name
+            stored = repository.connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
         assert stored == b"M\xfcsli.jpg"
         assert enroll_embeddings(gallery, individuals([1]), [name], "drawn") == []
 
@@ -195,8 +195,8 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
 
 
 def _hold_write(folder: Path, began: Event, end: Event) -> None:
-    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
-        connection.execute("DELETE FROM faces WHERE id = 1")
+    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("DELETE FROM faces WHERE id = 1")
         began.set()
         assert end.wait(30)
 
@@ -219,11 +219,13 @@ def other_process(gallery: Gallery, folder: Path):
 @pytest.mark.slow
 def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, other_process: Event):
     assert gallery.faces().ids.tolist() == [1, 2]
-    with gallery.reading() as connection:
-        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
+    with gallery.reading() as repository:
+        assert repository.connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
         other_process.set()
         time.sleep(0.5)
-        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2  # as it was when the read began
+        assert (
+            repository.connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
+        )  # as it was when the read began
     _wait_until(lambda: gallery.faces().ids.tolist() == [2])
 
 
@@ -294,12 +296,12 @@ def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
     with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.new_connection() as other:
         enrolled(gallery, individuals([2]))
         assert other.faces() is gallery.faces()
-        with gallery.writing() as connection:
-            connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
+        with gallery.writing() as repository:
+            repository.connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
         assert load_assignments(other).names == {1: "Tom"}
         revision = other.revision
-        with other.writing() as connection:
-            connection.execute("DELETE FROM identities")
+        with other.writing() as repository:
+            repository.connection.execute("DELETE FROM identities")
         assert gallery.revision == revision + 1
         assert load_assignments(gallery).names == {}
 

@@ -18,14 +18,14 @@ FACES = 8
 def gallery(gallery: Gallery) -> Gallery:
     """Faces 1 to 8 of one photo each, in no identity; identities 1 to 3 exist."""
     enrolled(gallery, individuals([FACES]))
-    with gallery.writing() as connection:
-        connection.executemany("INSERT INTO identities (id) VALUES (?)", [(1,), (2,), (3,)])
+    with gallery.writing() as repository:
+        repository.connection.executemany("INSERT INTO identities (id) VALUES (?)", [(1,), (2,), (3,)])
     return gallery
 
 
 def link(gallery: Gallery, pairs: Sequence[tuple[int, int]], *, same: bool = True) -> None:
-    with gallery.writing() as connection:
-        connection.executemany(
+    with gallery.writing() as repository:
+        repository.connection.executemany(
             "INSERT INTO constraints VALUES (?, ?, ?)", ((min(pair), max(pair), same) for pair in pairs)
         )
 
@@ -114,13 +114,13 @@ def test_must_link_wins_over_cannot_link(gallery: Gallery):
 
 
 def test_rejected_face_cannot_link_with_a_face_of_the_fixed_identity(gallery: Gallery):
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO rejections VALUES (1, 2)")
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO rejections VALUES (1, 2)")
     assert cannot_link(build(gallery, {3: 2, 4: 2})[0]) == {(1, 3)}, "one face represents those that stay together"
 
 
 def test_rejected_face_cannot_link_with_any_previous_face_of_an_unfixed_identity(gallery: Gallery):
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO rejections VALUES (1, 2)")
-        connection.executemany("INSERT INTO assignments VALUES (?, 2, 0)", [(3,), (4,)])
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO rejections VALUES (1, 2)")
+        repository.connection.executemany("INSERT INTO assignments VALUES (?, 2, 0)", [(3,), (4,)])
     assert cannot_link(build(gallery)[0]) == {(1, 3), (1, 4)}

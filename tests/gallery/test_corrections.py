@@ -113,7 +113,7 @@ def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
     with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
         corrections.split(gallery, pair)
     assert rows(gallery) == before
-    assert [entry.kind for entry in decisions(gallery)] == ["group", "group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["cluster", "cluster"]
 
 
 def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):

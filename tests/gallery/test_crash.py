@@ -44,8 +44,8 @@ def gallery(tmp_path: Path) -> Path:
 
 def hold_write(folder: Path, sender: Connection, seconds: float) -> None:
     """Hold a write open for some seconds."""
-    with Gallery.open(folder) as gallery, gallery.writing() as connection:
-        connection.execute("INSERT INTO identities (name) VALUES ('first')")
+    with Gallery.open(folder) as gallery, gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO identities (name) VALUES ('first')")
         sender.send("writing")
         time.sleep(seconds)
 
@@ -67,9 +67,9 @@ def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
         process = start_writing_process(gallery, 0.5)
         try:
             assert opened.revision == 0  # reads neither see nor wait for an uncommitted write
-            with opened.writing() as connection:
-                seen = connection.execute("SELECT name FROM identities").fetchall()
-                connection.execute("INSERT INTO identities (name) VALUES ('second')")
+            with opened.writing() as repository:
+                seen = repository.connection.execute("SELECT name FROM identities").fetchall()
+                repository.connection.execute("INSERT INTO identities (name) VALUES ('second')")
         finally:
             process.join(60)
         assert process.exitcode == 0
@@ -87,5 +87,5 @@ def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: py
         finally:
             process.kill()
             process.join(60)
-        with opened.writing() as connection:  # a killed process holds no lock, and its uncommitted write is gone
-            assert connection.execute("SELECT count(*) FROM identities").fetchone() == (0,)
+        with opened.writing() as repository:  # a killed process holds no lock, and its uncommitted write is gone
+            assert repository.connection.execute("SELECT count(*) FROM identities").fetchone() == (0,)

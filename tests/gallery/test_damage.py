@@ -24,13 +24,13 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, Famili
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.salvage import TABLES
 from familiar.gallery.database.sqlite_file import HIGH_WATER
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check, repair
-from familiar.gallery.integrity.recovery import TABLES
 from familiar.gallery.search.search import search_identities, search_photos
 from support.tiers import small_and_exhaustive
 
@@ -38,7 +38,7 @@ PAGE = 4096
 INDEX_LEAF = 0x0A  # first byte of an index page; tables WITHOUT ROWID have these, too
 FACES = INDIVIDUALS * EACH
 SPACE = Space.from_metadata(embedder().metadata)
-SAVED = ("photos", "faces", "identities", "assignments", "kinds", "constraints", "rejections")
+SAVED = ("photos", "faces", "identities", "assignments", "domains", "constraints", "rejections")
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2])
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
-        with gallery.writing() as connection:
-            connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id % 2")
+        with gallery.writing() as repository:
+            repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
     assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
     return folder
 
@@ -112,7 +112,7 @@ def test_repair_of_an_intact_gallery_loses_nothing(intact: Path, original: Conte
 
 
 def test_repair_covers_every_table_except_the_decision_log(original: Contents):
-    assert {*TABLES, "decisions", "changes", "faces_before"} == original.keys()
+    assert {*TABLES, "decisions", "changes", "previous_faces"} == original.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 
@@ -142,7 +142,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
         for table in SAVED:
             rest = {row for row in lost[table] if row[0] not in lost_faces}
             pages_with_losses[table] += (
-                bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
+                bool(rest) if table in ("assignments", "domains", "constraints", "rejections") else 0
             )
         if lost["photos"]:
             with Gallery.open(folder) as gallery:
@@ -151,7 +151,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
             assert not lost["faces"]
             assert not lost["assignments"]
     # Only the table's own page; constraints and rejections are also lost with the pages of the table definitions.
-    assert pages_with_losses["assignments"] == pages_with_losses["kinds"] == 1
+    assert pages_with_losses["assignments"] == pages_with_losses["domains"] == 1
     assert max(pages_with_losses["constraints"], pages_with_losses["rejections"]) <= 6
 
 
@@ -200,9 +200,11 @@ def test_file_without_its_last_page_keeps_user_constraints(intact: Path, origina
 def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
-        with gallery.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities")
-            connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
+        with gallery.writing() as repository:
+            repository.connection.execute(
+                "INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities"
+            )
+            repository.connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
         before = contents(gallery)
     content = (start / DATABASE).read_bytes()
     losses: list[int] = []  # rows lost per damaged page
@@ -231,19 +233,19 @@ def test_repair_keeps_faces_when_table_schema_is_garbled(intact: Path, original:
 def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
-        with decision(gallery, "move face", faces_change=True) as connection:
-            connection.execute("UPDATE faces SET left_px = 3")
+        with decision(gallery, "move face", faces_change=True) as repository:
+            repository.connection.execute("UPDATE faces SET left_px = 3")
         delete_face(gallery, 1)
         before = contents(gallery)
-    assert len(before["faces_before"]) == FACES + 1
+    assert len(before["previous_faces"]) == FACES + 1
     content = (start / DATABASE).read_bytes().replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
     folder = write_damaged(start, tmp_path / "gallery", content)  # so that rows can only be recognized page by page
     repair(folder)
     with Gallery.open(folder) as gallery:
         after = contents(gallery)
-    for table in ("photos", "faces", "identities", "assignments", "kinds"):
+    for table in ("photos", "faces", "identities", "assignments", "domains"):
         assert set(after[table]) == set(before[table]), table
-    assert not after["faces_before"]
+    assert not after["previous_faces"]
 
 
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
@@ -324,7 +326,7 @@ def test_writing_and_repair_reject_a_read_only_folder(intact: Path, tmp_path: Pa
         ),
         ("UPDATE faces SET embedding = zeroblob(32) WHERE id = 5", "embeddings are damaged .1 of 120 rows"),
         ("UPDATE faces SET embedding = x'00' WHERE id = 5", "embeddings are damaged"),
-        ("UPDATE gallery SET own_calibration = '{'", "own calibration"),
+        ("UPDATE gallery SET own_calibration = '{'", "stored calibration is damaged"),
     ],
 )
 def test_check_reports_the_problem_and_repair_fixes_it(
@@ -348,12 +350,12 @@ def test_check_reports_the_problem_and_repair_fixes_it(
 
 def test_check_lists_missing_and_changed_photos(intact: Path, tmp_path: Path):
     folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
-    with Gallery.open(folder) as gallery, gallery.writing() as connection:
+    with Gallery.open(folder) as gallery, gallery.writing() as repository:
         there = tmp_path / "there.jpg"
         there.write_bytes(b"12345")
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
     with Gallery.open(folder) as gallery:
         result = check(gallery)
     assert (result.photos, result.faces, result.problems) == (FACES, FACES, ())

@@ -48,8 +48,10 @@ def counts(result: EnrollResult) -> dict[str, int]:
 
 def paths(gallery: Gallery) -> dict[str, int]:
     """Return the number of each photo by file name."""
-    with gallery.reading() as connection:
-        return {Path(path).name: number for number, path in connection.execute("SELECT id, path FROM photos")}
+    with gallery.reading() as repository:
+        return {
+            Path(path).name: number for number, path in repository.connection.execute("SELECT id, path FROM photos")
+        }
 
 
 @pytest.fixture
@@ -64,9 +66,9 @@ def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedd
     assert counts(enroll(album, embedder, pets)) == {"photos": 24, "faces": 24}
     expected = embed_photos(embedder, pets).embeddings
     np.testing.assert_allclose(album.faces().embeddings, expected, atol=1e-5)
-    with album.reading() as connection:
-        row = connection.execute("SELECT path, size_bytes, modified_ns, taken_at FROM photos").fetchone()
-        box = connection.execute("SELECT left_px, top_px, right_px, bottom_px, score FROM faces").fetchone()
+    with album.reading() as repository:
+        row = repository.connection.execute("SELECT path, size_bytes, modified_ns, taken_at FROM photos").fetchone()
+        box = repository.connection.execute("SELECT left_px, top_px, right_px, bottom_px, score FROM faces").fetchone()
     facts = pets[0].stat()
     assert row == (str(pets[0]), facts.st_size, facts.st_mtime_ns, None)
     assert box == (0, 0, 48, 48, 1)
@@ -243,8 +245,8 @@ def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photo
     low.save(tmp_path / "no face.png")
     result = enroll(album, embedder, [together, tmp_path / "no face.png"], SquareDetector(), species="cats")
     assert counts(result) == {"photos": 2, "faces": 3, "without_face": 1}
-    with album.reading() as connection:
-        faces = connection.execute(
+    with album.reading() as repository:
+        faces = repository.connection.execute(
             "SELECT photo_id, left_px, right_px, round(score, 4), species, landmarks_px FROM faces"
         ).fetchall()
     assert [face[:5] for face in faces] == [

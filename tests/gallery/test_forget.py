@@ -41,9 +41,9 @@ def embedding_bytes(gallery: Gallery, faces: list[int]) -> list[bytes]:
 
 def make_paths_absolute(gallery: Gallery) -> list[Path]:
     """Give the photos absolute paths, as files have."""
-    with gallery.writing() as connection:
-        connection.execute("UPDATE photos SET path = '/album/' || path")
-        return [Path(row[0]) for row in connection.execute("SELECT path FROM photos ORDER BY id").fetchall()]
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE photos SET path = '/album/' || path")
+        return [Path(row[0]) for row in repository.connection.execute("SELECT path FROM photos ORDER BY id").fetchall()]
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder
     secrets = [*embedding_bytes(gallery, [1] if number == 1 else [4]), NAME.encode()]
     assert forget_identity(gallery, number).erased
     assert files_containing(folder, *secrets) == set()
-    with gallery.reading() as connection:
-        empty_decisions = connection.execute(
+    with gallery.reading() as repository:
+        empty_decisions = repository.connection.execute(
             "SELECT id FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)"
         )
         assert empty_decisions.fetchall() == []
@@ -205,8 +205,8 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
         enrolled(gallery, individuals([3]))
         corrections.split(gallery, [1, 2, 3], NAME)
         secrets = [NAME.encode(), *embedding_bytes(gallery, [1])[1:]]
-        with reader.reading() as connection:
-            assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 3
+        with reader.reading() as repository:
+            assert repository.connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 3
             forgotten = forget_identity(gallery, 1)
             assert forgotten == ForgetResult(photos=0, faces=3, erased=False)
             assert files_containing(folder, *secrets)
@@ -221,9 +221,9 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
 def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([2]))
     other = individuals([0, 0, 2])
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
-        connection.executemany(
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
+        repository.connection.executemany(
             "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.encode_embeddings(other), start=1)
         )
     corrections.split(gallery, [1, 2])
@@ -304,7 +304,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
     assert len(files_containing(folder, *secrets)) >= 5
     assert forget_photos(gallery, paths[:2]) == ForgetResult(photos=2, faces=1, erased=True)
     assert {secret for _, secret in files_containing(folder, *secrets)} < set(before[4:])  # of face 3
-    assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "group"]
+    assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "cluster"]
     assert gallery.faces().ids.tolist() == [3, 4, 5, 6]
     assert check(gallery).problems == ()
 
@@ -369,4 +369,4 @@ def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     with embedder_returning(individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
-    assert [entry.kind for entry in decisions(gallery)] == ["move face", "group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["move face", "cluster"]

@@ -18,9 +18,9 @@ def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: 
     for path in (uploaded_file, other_file):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"photo")
-    with gallery.writing() as connection:
-        connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(uploaded_file),))
-        connection.execute("UPDATE photos SET path = ? WHERE id = 2", (str(other_file),))
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(uploaded_file),))
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 2", (str(other_file),))
     with pytest.raises(NotInGallery):
         forget_photos(gallery, [uploaded_file, tmp_path / "none.jpg"])
     assert uploaded_file.exists()
@@ -31,11 +31,11 @@ def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: 
 
 def write_upload(gallery: Gallery, photo: int, *, enrolled_from: Path | None = None) -> Path:
     """Write the uploaded file of a photo that was enrolled from it, or from `enrolled_from`; return its path."""
-    with gallery.writing() as connection:
-        (sha256,) = connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
+    with gallery.writing() as repository:
+        (sha256,) = repository.connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
         path = gallery.folder / UPLOADED_PHOTOS / sha256.hex()[:2] / f"{sha256.hex()}.jpg"
         name = str(enrolled_from or path.resolve())
-        connection.execute("UPDATE photos SET path = ? WHERE id = ?", (name, photo))
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = ?", (name, photo))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"photo")
     return path

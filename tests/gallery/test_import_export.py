@@ -39,10 +39,10 @@ def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iter
 def faces_by_label(gallery: Gallery) -> dict[str, set[str]]:
     """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
     assignments = load_assignments(gallery)
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         face_at = {
             face: f"{Path(path).name} {left_px:.0f}"
-            for face, path, left_px in connection.execute(
+            for face, path, left_px in repository.connection.execute(
                 "SELECT faces.id, path, left_px FROM faces JOIN photos ON photos.id = photo_id"
             )
         }

@@ -21,15 +21,15 @@ def populated(gallery: Gallery) -> Gallery:
     rows = normalize(rng.normal(size=(60, DIM)).astype(np.float32))
     for photo in range(10):
         in_one_photo(gallery, rows[6 * photo : 6 * photo + 6], f"{photo}.jpg")
-    with gallery.writing() as connection:
-        connection.executemany(
+    with gallery.writing() as repository:
+        repository.connection.executemany(
             "INSERT INTO identities (id, name) VALUES (?, ?)",
             [(1, None), (2, "Mizzi"), (3, "Émile"), (4, None), (5, "mikesch"), (6, None)],
         )
         for face in range(1, 61):
             if identity := int(rng.choice([0, 1, 1, 2, 2, 3, 4])):
                 by_user = int(rng.random() < (0.3 if identity != 4 else 0))
-                connection.execute("INSERT INTO assignments VALUES (?, ?, ?)", (face, identity, by_user))
+                repository.connection.execute("INSERT INTO assignments VALUES (?, ?, ?)", (face, identity, by_user))
     return gallery
 
 
@@ -128,14 +128,14 @@ def test_empty_gallery_returns_empty_lists_and_zero_counts(gallery: Gallery):
 
 
 def test_face_and_photo_report_stored_fields(populated: Gallery):
-    with populated.writing() as connection:
-        connection.execute("UPDATE photos SET taken_at = '2024-06-01T12:00:00' WHERE id = 1")
-        connection.execute(
+    with populated.writing() as repository:
+        repository.connection.execute("UPDATE photos SET taken_at = '2024-06-01T12:00:00' WHERE id = 1")
+        repository.connection.execute(
             "UPDATE faces SET left_px = 1, top_px = 2, right_px = 3, bottom_px = 4.5, score = .75, quality = .5, "
             "species = 'cats' WHERE id = 5"
         )
-        connection.execute("INSERT OR REPLACE INTO assignments VALUES (5, 2, 1)")
-        connection.execute("DELETE FROM assignments WHERE face_id = 6")
+        repository.connection.execute("INSERT OR REPLACE INTO assignments VALUES (5, 2, 1)")
+        repository.connection.execute("DELETE FROM assignments WHERE face_id = 6")
     assigned = listing.face(populated, 5)
     assert assigned == listing.KnownFace(5, 1, (1.0, 2.0, 3.0, 4.5), 0.75, 0.5, "cats", 2, "Mizzi", True)
     unassigned = listing.face(populated, 6)
@@ -159,9 +159,9 @@ def test_rejects_unknown_face_photo_and_identity_numbers(populated: Gallery, num
 
 
 def test_photo_pages_cover_all_photos_in_both_orders(populated: Gallery):
-    with populated.writing(faces_change=True) as connection:
-        connection.execute("DELETE FROM faces WHERE photo_id = 4")
-        connection.execute("DELETE FROM photos WHERE id = 7")
+    with populated.writing(faces_change=True) as repository:
+        repository.connection.execute("DELETE FROM faces WHERE photo_id = 4")
+        repository.connection.execute("DELETE FROM photos WHERE id = 7")
     listed: list[listing.KnownPhoto] = []
     while page := listing.photos(populated, after=listed[-1].photo if listed else 0, limit=4):
         listed += page
@@ -220,11 +220,13 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Gallery)
     rows = normalize((shared + centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
     enrolled(gallery, rows)
     enrolled(gallery, individuals([2]), "in-domain")
-    with gallery.writing() as connection:
-        connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(1, 49)))
-        connection.execute("INSERT INTO identities (id) VALUES (1)")
+    with gallery.writing() as repository:
+        repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(1, 49)))
+        repository.connection.execute("INSERT INTO identities (id) VALUES (1)")
         # The first six are one individual, 7 is another one; 49 and 50 are in the domain of the model.
-        connection.executemany("INSERT INTO assignments VALUES (?, 1, 0)", ((face,) for face in [*range(1, 8), 49, 50]))
+        repository.connection.executemany(
+            "INSERT INTO assignments VALUES (?, 1, 0)", ((face,) for face in [*range(1, 8), 49, 50])
+        )
     confidences = {confidence.face.face: confidence for confidence in listing.face_confidences(gallery, 1)}
     assert rows[6] @ rows[0] > 0.6, "not adapted, it would pass for the same individual"
     outlier = confidences[7].probability

@@ -23,7 +23,7 @@ from support.small_gallery import (
     rows,
 )
 
-EVERYTHING = (*DECISION_TABLES, "kinds", "faces", "photos", "decisions", "changes", "faces_before")
+EVERYTHING = (*DECISION_TABLES, "domains", "faces", "photos", "decisions", "changes", "previous_faces")
 LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
 LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
 
@@ -31,8 +31,8 @@ LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.floa
 def enroll_boxes(gallery: Gallery, axes: list[int], name: str = "together") -> list[int]:
     """Enroll one photo with a face of each individual, given by axis, side by side and 100 px apart."""
     faces = in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
-    with gallery.writing(faces_change=True) as connection:
-        connection.executemany(
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.executemany(
             "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
             ((100 * index, 100 * index + 50, face) for index, face in enumerate(faces)),
         )
@@ -67,13 +67,13 @@ def test_added_face_joins_the_similar_identity(gallery: Gallery):
 
 def test_added_face_joins_a_domain_only_when_near_it(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
+    with gallery.writing() as repository:
+        repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id > 3")
     middle = gallery.faces().unit_rows()[3:].mean(axis=0)
     for vector, domains in ((normalize(middle[None])[0], [1]), (individual_embedding(0)[0], [])):
         with embedder_returning(vector) as embedder:
             face = add_face(gallery, embedder, 1, FREE)
-        assert [domain for number, domain in rows(gallery, ("kinds",))["kinds"] if number == face] == domains
+        assert [domain for number, domain in rows(gallery, ("domains",))["domains"] if number == face] == domains
         undo(gallery)
 
 
@@ -132,9 +132,9 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
     corrections.mark_different(gallery, 1, 4)
     corrections.reject(gallery, [first])
     corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("INSERT INTO kinds VALUES (5, 7)")
-        connection.execute(
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("INSERT INTO domains VALUES (5, 7)")
+        repository.connection.execute(
             "UPDATE faces SET species = 'cats', landmarks_px = ?, left_px = ?, score = ? WHERE id IN (1, ?)",
             (LANDMARKS.tobytes(), 0.1 + 0.2, 1 / 3, first),  # not exactly representable in short decimal form
         )

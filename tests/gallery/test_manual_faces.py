@@ -146,8 +146,8 @@ def test_rejects_box_that_overlaps_another_face_by_half(detected: Gallery, embed
 
 def test_face_without_box_does_not_block_a_new_face(detected: Gallery, embedder: Embedder):
     enrolled(detected, individuals([1]))  # no box
-    with detected.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
+    with detected.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
     assert add_face(detected, embedder, 1, RIGHT) == 5
 
 
@@ -225,7 +225,7 @@ def test_deleted_face_does_not_return_on_enrollment(detected: Gallery, embedder:
 
 def test_enrollment_records_no_decision(detected: Gallery):
     assert decisions(detected) == []
-    assert rows(detected, ("changes", "faces_before")) == {"changes": [], "faces_before": []}
+    assert rows(detected, ("changes", "previous_faces")) == {"changes": [], "previous_faces": []}
 
 
 def brighten(path: Path) -> None:

@@ -31,8 +31,10 @@ from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning
 def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
     """Return the rows that a migration must not change."""
     tables = rows(gallery, (*DECISION_TABLES, "photos", "decisions", "changes"))
-    with gallery.reading() as connection:
-        faces = connection.execute("SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces")
+    with gallery.reading() as repository:
+        faces = repository.connection.execute(
+            "SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces"
+        )
         return tables | {"faces": faces.fetchall()}
 
 
@@ -75,9 +77,9 @@ def test_reembeds_every_photo_and_keeps_corrections(
 
 
 def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedder: Embedder, pets: list[Path]):
-    with album.writing() as connection:
+    with album.writing() as repository:
         wider = replace(album.space, prefixes=(16, 8))
-        connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
+        repository.connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
     before = enroll_and_correct(album, embedder, pets)
     vectors = album.faces().embeddings
     shorter = with_metadata(embedder, embedding_dim=8, prefixes=(8,))
@@ -318,8 +320,10 @@ def test_undo_restores_no_embedding_of_the_old_model(
     pets: list[Path],
     shorter: bool,
 ):
-    with album.writing() as connection:
-        connection.execute("UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),))
+    with album.writing() as repository:
+        repository.connection.execute(
+            "UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),)
+        )
     enroll(album, embedder, pets)
     cluster(album)
     move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
@@ -331,18 +335,20 @@ def test_undo_restores_no_embedding_of_the_old_model(
         added = add_face(album, embedder_of_first, 24, (500.0, 0.0, 548.0, 48.0))
     corrections.split(album, [added], "Tom")
     before = rows(album)
-    with album.reading() as connection:
-        old = [row[0] for row in connection.execute("SELECT embedding FROM faces_before").fetchall()]
+    with album.reading() as repository:
+        old = [row[0] for row in repository.connection.execute("SELECT embedding FROM previous_faces").fetchall()]
     assert len(old) == 2
     if shorter:
         migrate(album, with_metadata(embedder, embedding_dim=8, prefixes=(8,)))
     else:
-        with album.writing(faces_change=True) as connection:  # a box on another pet's photo
-            connection.execute("UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,))
+        with album.writing(faces_change=True) as repository:  # a box on another pet's photo
+            repository.connection.execute(
+                "UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,)
+            )
         migrate(album, other_embedder)
     assert rows(album) == before
     assert [entry.kind for entry in decisions(album)] == ["split", "add face", "split"]
-    assert rows(album, ("faces_before",)) == {"faces_before": []}
+    assert rows(album, ("previous_faces",)) == {"previous_faces": []}
     assert [undo(album).kind for _ in range(3)] == ["split", "add face", "split"]
     assert album.faces().ids.tolist() == [1, 2, 3, 4, *range(6, 25)]
     assert rows(album)["identities"][-1][1] is None

@@ -7,9 +7,6 @@ import pytest
 
 from familiar.gallery.database import schema, sqlite_file
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.manual_faces import delete_face
-from familiar.gallery.editing.undo_log import undo
 from support.small_gallery import DECISION_TABLES, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
@@ -19,8 +16,8 @@ NEXT = schema.VERSION + 1
 def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
     enrolled(gallery, individuals([2]))
-    with gallery.writing() as connection:
-        connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
+    with gallery.writing() as repository:
+        repository.connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
     for module in (schema, sqlite_file):
         monkeypatch.setattr(module, "VERSION", NEXT)
@@ -32,9 +29,9 @@ def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: p
         connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
 
     monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_time)
-    with Gallery.open(older) as gallery, gallery.reading() as connection:
-        assert connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
+    with Gallery.open(older) as gallery, gallery.reading() as repository:
+        assert repository.connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
+        assert repository.connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
     Gallery.open(older).close()  # not again: adding the column twice would fail
 
 
@@ -50,43 +47,6 @@ def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: py
     assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
     assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT - 1
     connection.close()
-
-
-def downgrade_to_version_1(folder: Path) -> None:
-    """Remove the tables and triggers that version 2 added."""
-    connection = sqlite3.connect(folder / "gallery.sqlite", isolation_level=None)
-    for name in ("faces_insert", "faces_update", "faces_delete"):
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute("DROP TABLE faces_before")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-
-
-def schema_sql(folder: Path) -> dict[str, str]:
-    """Return the SQL of each table, index and trigger."""
-    connection = sqlite3.connect(folder / "gallery.sqlite")
-    statements = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
-    connection.close()
-    return statements
-
-
-def test_version_1_gallery_logs_faces_after_update(folder: Path):
-    with Gallery.create(folder, SPACE) as gallery:
-        enrolled(gallery, individuals([3]))
-        corrections.split(gallery, [1, 2], "Mia")
-        before = rows(gallery, (*DECISION_TABLES, "faces", "changes"))
-    current_tables = schema_sql(folder)
-    downgrade_to_version_1(folder)
-    assert len(schema_sql(folder)) == len(current_tables) - 5  # the number of removed tables, indexes and triggers
-    with Gallery.open(folder) as gallery:
-        assert rows(gallery, before) == before
-        delete_face(gallery, 1)
-        assert rows(gallery, ("faces",))["faces"] == before["faces"][1:]
-        undo(gallery)
-        assert rows(gallery, before) == before
-        undo(gallery)  # a decision that version 1 recorded
-        assert rows(gallery)["identities"] == []
-    assert schema_sql(folder) == current_tables
 
 
 def test_every_logged_change_can_be_restored(folder: Path):
@@ -110,10 +70,10 @@ def test_every_logged_change_can_be_restored(folder: Path):
             "INSERT INTO rejections VALUES (2, 1)",
             "DELETE FROM rejections",
         ),
-        "kinds": (
-            "INSERT INTO kinds VALUES (2, 7)",
-            "UPDATE kinds SET kind = 6",
-            "DELETE FROM kinds",
+        "domains": (
+            "INSERT INTO domains VALUES (2, 7)",
+            "UPDATE domains SET domain = 6",
+            "DELETE FROM domains",
         ),
         "faces": (
             "INSERT INTO faces SELECT 4, photo_id, 1, 2, 3, 4, NULL, 1, 1, NULL, embedding FROM faces WHERE id = 3",
@@ -124,33 +84,33 @@ def test_every_logged_change_can_be_restored(folder: Path):
     }
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
-        with gallery.writing() as connection:
-            connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")
-            connection.execute("INSERT INTO identities VALUES (1, 'Mia \"the cat\"'), (2, NULL)")
-            connection.execute("INSERT INTO assignments VALUES (1, 1, 1)")
-            connection.execute("INSERT INTO constraints VALUES (1, 2, 1)")
-            connection.execute("INSERT INTO rejections VALUES (3, 1)")
-            connection.execute("INSERT INTO kinds VALUES (1, 5)")
-            connection.execute(
+        with gallery.writing() as repository:
+            repository.connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")
+            repository.connection.execute("INSERT INTO identities VALUES (1, 'Mia \"the cat\"'), (2, NULL)")
+            repository.connection.execute("INSERT INTO assignments VALUES (1, 1, 1)")
+            repository.connection.execute("INSERT INTO constraints VALUES (1, 2, 1)")
+            repository.connection.execute("INSERT INTO rejections VALUES (3, 1)")
+            repository.connection.execute("INSERT INTO domains VALUES (1, 5)")
+            repository.connection.execute(
                 "UPDATE faces SET left_px = ?, landmarks_px = ?, score = ?, species = 'cats' WHERE id = 1",
                 (0.1 + 0.2, bytes(range(40)), 1 / 3),  # not exactly representable in short decimal form
             )
-        before = rows(gallery, (*DECISION_TABLES, "kinds", "faces"))
+        before = rows(gallery, (*DECISION_TABLES, "domains", "faces"))
         assert set(changes) == set(before)
         for table, statements in changes.items():
             for statement in statements:
-                with gallery.writing() as connection:
-                    connection.execute("UPDATE gallery SET open_decision = 1")
-                    connection.execute(statement)
-                    connection.execute("UPDATE gallery SET open_decision = NULL")
+                with gallery.writing() as repository:
+                    repository.connection.execute("UPDATE gallery SET open_decision = 1")
+                    repository.connection.execute(statement)
+                    repository.connection.execute("UPDATE gallery SET open_decision = NULL")
                 assert rows(gallery, (table,))[table] != before[table]
-                with gallery.writing() as connection:
-                    connection.execute("PRAGMA defer_foreign_keys = ON")
-                    logged = connection.execute(
-                        "SELECT id, table_name, first, second, before FROM changes ORDER BY id DESC"
+                with gallery.writing() as repository:
+                    repository.connection.execute("PRAGMA defer_foreign_keys = ON")
+                    logged = repository.connection.execute(
+                        "SELECT id, table_name, first_key, second_key, previous FROM changes ORDER BY id DESC"
                     )
                     for change in logged.fetchall():
-                        schema.restore_change(connection, change)
-                    connection.execute("DELETE FROM changes")
+                        schema.restore_change(repository.connection, change)
+                    repository.connection.execute("DELETE FROM changes")
                 assert rows(gallery, before) == before, statement
-                assert rows(gallery, ("faces_before",)) == {"faces_before": []}
+                assert rows(gallery, ("previous_faces",)) == {"previous_faces": []}

@@ -58,11 +58,13 @@ def test_hits_report_identity_and_name(gallery: Gallery):
 def described(gallery: Gallery) -> Gallery:
     """Twelve faces with species, times, and two identities."""
     enrolled(gallery, random_rows(12))
-    with gallery.writing() as connection:
+    with gallery.writing() as repository:
         for face in range(1, 13):
             taken = None if face == 12 else f"2024-{face:02}-15T12:00:00"
-            connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken, face))
-            connection.execute("UPDATE faces SET species = ? WHERE id = ?", ("cats" if face % 2 else "dogs", face))
+            repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken, face))
+            repository.connection.execute(
+                "UPDATE faces SET species = ? WHERE id = ?", ("cats" if face % 2 else "dogs", face)
+            )
     corrections.split(gallery, [1, 2, 3], "Mia")
     corrections.split(gallery, [4, 5], "Tom")
     return gallery
@@ -134,11 +136,13 @@ def test_search_identities_matches_slow_reference(gallery: Gallery):
     stored = random_rows(30)
     enrolled(gallery, stored)
     label = np.arange(30) % 5
-    with gallery.writing() as connection:
+    with gallery.writing() as repository:
         for number in range(4):  # those of the fifth label are unassigned
-            connection.execute("INSERT INTO identities VALUES (?, ?)", (number + 1, f"pet {number}"))
+            repository.connection.execute("INSERT INTO identities VALUES (?, ?)", (number + 1, f"pet {number}"))
             faces = (np.flatnonzero(label == number) + 1).tolist()
-            connection.executemany("INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces))
+            repository.connection.executemany(
+                "INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces)
+            )
     query = random_rows(1, seed=2)[0]
     expected = []
     for number in range(4):
@@ -190,14 +194,18 @@ EXACT = np.concatenate(
 def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple[int, int]], query_row: int, k: int):
     """Identity 0 means unassigned."""
     vectors, query = EXACT.astype(np.float32)[[row for _, row in faces]], EXACT.astype(np.float32)[query_row]
-    with gallery.writing(faces_change=True) as connection:
+    with gallery.writing(faces_change=True) as repository:
         for table in ("assignments", "identities", "photos"):
-            connection.execute(f"DELETE FROM {table}")
+            repository.connection.execute(f"DELETE FROM {table}")
     ids = enrolled(gallery, vectors)
-    with gallery.writing() as connection:
-        connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5)))
+    with gallery.writing() as repository:
+        repository.connection.executemany(
+            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5))
+        )
         for face, (identity, _) in zip(ids, faces, strict=True):
-            connection.executemany("INSERT INTO assignments VALUES (?, ?, 0)", [(face, identity)] if identity else [])
+            repository.connection.executemany(
+                "INSERT INTO assignments VALUES (?, ?, 0)", [(face, identity)] if identity else []
+            )
     expected = []
     for number in sorted({identity for identity, _ in faces} - {0}):
         members = [row for row, (identity, _) in enumerate(faces) if identity == number]
@@ -257,12 +265,14 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
     (query,), cats = cats[:1], cats[1:]
     people = individuals([0] * 10 + [3, 3])
     enrolled(gallery, np.concatenate([people, cats]))
-    with gallery.writing() as connection:
-        connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(7, 62)))
-        connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11)))
+    with gallery.writing() as repository:
+        repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(7, 62)))
+        repository.connection.executemany(
+            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11))
+        )
         for face in range(1, 62):
             identity = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
-            connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, identity))
+            repository.connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, identity))
     adapted = whiten_to_domain(np.concatenate([cats, query[None]]))
     template = normalize(adapted[:6].mean(axis=0, keepdims=True))[0]
     matches = search_identities(gallery, query)
@@ -279,8 +289,8 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
     assert not verify(gallery, query, 2).same
     assert verify(gallery, query, 9).similarity < 0.2, "an identity in the domain is compared without adaptation"
     assert [match.identity for match in search_identities(gallery, people[0])] == [9, 10]
-    with gallery.writing() as connection:
-        connection.execute("DELETE FROM kinds")
+    with gallery.writing() as repository:
+        repository.connection.execute("DELETE FROM domains")
     assert len(search_identities(gallery, query, 99)) == 10, "cached domains belong to one revision"
 
 
@@ -291,13 +301,13 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
     def enroll_then_filter(*arguments):
         with Gallery.open(folder) as other:
             enrolled(other, random_rows(1, seed=9), "more")
-            with other.writing() as connection:
-                connection.execute("UPDATE photos SET taken_at = '2024'")
+            with other.writing() as repository:
+                repository.connection.execute("UPDATE photos SET taken_at = '2024'")
         return filter_mask(*arguments)
 
     def forget_then_read(*arguments):
-        with Gallery.open(folder) as other, other.writing(faces_change=True) as connection:
-            connection.execute("DELETE FROM faces WHERE id = 1")
+        with Gallery.open(folder) as other, other.writing(faces_change=True) as repository:
+            repository.connection.execute("DELETE FROM faces WHERE id = 1")
         return hits(*arguments)
 
     monkeypatch.setattr(search_module, "filter_mask", enroll_then_filter)

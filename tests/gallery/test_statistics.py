@@ -43,7 +43,7 @@ def test_gallery_statistics_report_identities_counts_and_decisions(
             "split",
             "confirm",
             "name",
-            "group",
+            "cluster",
         ]
         corrections.confirm(gallery, [1])
         assert len(gallery_statistics(gallery).decisions) == MAX_DECISIONS == 5

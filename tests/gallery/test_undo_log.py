@@ -35,7 +35,7 @@ from support.small_gallery import (
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*DECISION_TABLES, "kinds", "faces")
+TABLES = (*DECISION_TABLES, "domains", "faces")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
 
@@ -59,8 +59,8 @@ class DecisionMachine(RuleBasedStateMachine):
     # Choosing from the gallery
 
     def _column(self, query: str) -> list[Any]:
-        with self.gallery.reading() as connection:
-            return [row[0] for row in connection.execute(query)]
+        with self.gallery.reading() as repository:
+            return [row[0] for row in repository.connection.execute(query)]
 
     def _face(self, index: int) -> int:
         faces = self._column("SELECT id FROM faces ORDER BY id")
@@ -244,8 +244,10 @@ class DecisionMachine(RuleBasedStateMachine):
         paths = self._column("SELECT path FROM photos WHERE path LIKE '% together.jpg' ORDER BY id")
         assume(paths)
         path = paths[index % len(paths)]
-        with self.gallery.writing() as connection:  # forgetting looks up absolute paths
-            connection.execute("UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path))
+        with self.gallery.writing() as repository:  # forgetting looks up absolute paths
+            repository.connection.execute(
+                "UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path)
+            )
         forget_photos(self.gallery, [Path(path)])
         self.before.clear()
 
@@ -277,8 +279,8 @@ class DecisionMachine(RuleBasedStateMachine):
         assert not self._column("SELECT 1 FROM gallery WHERE open_decision IS NOT NULL OR erasure_due")
         logged = self._column("SELECT DISTINCT decision_id FROM changes ORDER BY 1")
         assert self._column("SELECT id FROM decisions ORDER BY id") == logged
-        once = "SELECT id FROM changes WHERE table_name = 'faces' AND before IS NOT NULL ORDER BY id"
-        assert self._column("SELECT change_id FROM faces_before ORDER BY 1") == self._column(once)
+        once = "SELECT id FROM changes WHERE table_name = 'faces' AND previous IS NOT NULL ORDER BY id"
+        assert self._column("SELECT change_id FROM previous_faces ORDER BY 1") == self._column(once)
 
 
 def _box(left_px: int) -> manual_faces.Box:

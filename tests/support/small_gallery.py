@@ -51,14 +51,14 @@ def enrolled(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") ->
 
 def in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
     """Enroll embeddings as the faces of one new photo; return their numbers."""
-    with gallery.writing(faces_change=True) as connection:
-        photo = connection.execute(
+    with gallery.writing(faces_change=True) as repository:
+        photo = repository.connection.execute(
             "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0)",
             (name.encode(), name),
         ).lastrowid
         return [
             int(
-                connection.execute(
+                repository.connection.execute(
                     "INSERT INTO faces (photo_id, left_px, top_px, right_px, bottom_px, score, quality, embedding) "
                     "VALUES (?, 0, 0, 0, 0, 1, 1, ?) RETURNING id",
                     (photo, packed),
@@ -99,8 +99,10 @@ def identity_of(gallery: Gallery, face: int) -> int:
 
 def rows(gallery: Gallery, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
     """Return all rows of some tables."""
-    with gallery.reading() as connection:
-        return {table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables}
+    with gallery.reading() as repository:
+        return {
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+        }
 
 
 def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix: str = ".png") -> list[Path]:

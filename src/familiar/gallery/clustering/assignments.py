@@ -1,6 +1,5 @@
 """The identity and domain of each face of a gallery, as arrays aligned with its embeddings."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,13 +66,10 @@ def load_assignments(gallery: Gallery) -> FaceAssignments:
 
 
 def _read_assignments(gallery: Gallery) -> FaceAssignments:
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         faces = gallery.faces()
-        assignment_rows = connection.execute(
-            "SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id"
-        ).fetchall()
-        domain_rows = connection.execute("SELECT face_id, kind FROM kinds ORDER BY face_id").fetchall()
-        names = dict(connection.execute("SELECT id, name FROM identities WHERE name IS NOT NULL").fetchall())
+        assignment_rows, domain_rows = repository.assignments.all(), repository.domains.all()
+        names = repository.identities.names()
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)
     if assignment_rows:
@@ -93,19 +89,17 @@ def resolve_identity(gallery: Gallery, reference: str) -> int:
     Raises:
         NotInGallery: no identity has that name or number.
     """
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         if reference.startswith("#") and reference[1:].isdecimal() and len(reference) < _MAX_DIGITS:
-            row = connection.execute("SELECT id FROM identities WHERE id = ?", (int(reference[1:]),)).fetchone()
+            number = int(reference[1:]) if repository.identities.exists(int(reference[1:])) else None
         else:
-            row = connection.execute(
-                "SELECT id FROM identities WHERE name = CAST(? AS TEXT)", (os.fsencode(reference.strip()),)
-            ).fetchone()
-    if row is None:
+            number = repository.identities.with_name(reference.strip())
+    if number is None:
         raise NotInGallery(
             f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
             f"familiar gallery stats {gallery.folder} lists them"
         )
-    return int(row[0])
+    return number
 
 
 def resolve_face(gallery: Gallery, reference: str) -> int:
@@ -117,12 +111,8 @@ def resolve_face(gallery: Gallery, reference: str) -> int:
     if reference.isdecimal() and len(reference) < _MAX_DIGITS:
         check_faces(gallery, [int(reference)])
         return int(reference)
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT photos.id, faces.id FROM photos LEFT JOIN faces ON photo_id = photos.id WHERE path = CAST(? AS "
-            "TEXT) OR path = CAST(? AS TEXT) ORDER BY photos.id DESC, faces.id",
-            (os.fsencode(absolute_path(reference)), os.fsencode(reference)),
-        ).fetchall()
+    with gallery.reading() as repository:
+        rows = repository.faces.at_paths(absolute_path(reference), reference)
     faces = [face for photo, face in rows if photo == rows[0][0] and face is not None]
     if not rows:
         raise NotInGallery(
@@ -142,7 +132,7 @@ def check_identities(gallery: Gallery, numbers: Sequence[int]) -> None:
 
 def check_faces(gallery: Gallery, faces: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these faces exists."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         for face in faces:
-            if not connection.execute("SELECT 1 FROM faces WHERE id = CAST(? AS TEXT)", (str(face),)).fetchone():
+            if not repository.faces.exists(face):
                 raise NotInGallery(f"{gallery.folder}: has no face {face}; familiar gallery search lists faces")

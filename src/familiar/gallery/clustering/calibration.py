@@ -89,22 +89,22 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
     fitted = fit_calibration(embeddings, labels)
     threshold, f = fit_threshold(embeddings, mean_f)
     content = {"calibration": dataclasses.asdict(fitted), "threshold": threshold, "f": f}
-    with gallery.writing() as connection:
-        if connection.execute("SELECT faces_revision FROM gallery").fetchone()[0] != assignments.faces.revision:
+    with gallery.writing() as repository:
+        if repository.settings.faces_revision() != assignments.faces.revision:
             raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
-        connection.execute("UPDATE gallery SET own_calibration = ?", (json.dumps(content),))
+        repository.settings.set_own_calibration(json.dumps(content))
     return fitted, ClusteringCalibration(threshold, own=True, f=f)
 
 
 def reset_calibration(gallery: Gallery) -> None:
     """Delete the calibration fitted on this gallery, so that its model's is used again."""
-    with gallery.writing() as connection:
-        connection.execute("UPDATE gallery SET own_calibration = NULL")
+    with gallery.writing() as repository:
+        repository.settings.set_own_calibration(None)
 
 
 def _stored_calibration(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration] | None:
-    with gallery.reading() as connection:
-        (stored,) = connection.execute("SELECT own_calibration FROM gallery").fetchone()
+    with gallery.reading() as repository:
+        stored = repository.settings.own_calibration()
     if stored is None:
         return None
     try:

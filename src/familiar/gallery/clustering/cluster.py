@@ -5,7 +5,6 @@ New faces join these identities or one another. `rebuild` releases the faces tha
 placed by the user.
 """
 
-import sqlite3
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments,
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
@@ -67,26 +67,26 @@ def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool =
         revision = gallery.revision
         plan = _plan(gallery, threshold, rebuild) if attempt < _MAX_ATTEMPTS else None
         try:
-            with decision(gallery, "group") as connection:
+            with decision(gallery, "cluster") as repository:
                 if plan is None:
                     plan = _plan(gallery, threshold, rebuild)
                 elif gallery.revision != revision:
                     raise _ConcurrentWriteError
-                connection.execute("UPDATE gallery SET judged_face = (SELECT coalesce(max(id), 0) FROM faces)")
-                return _write(connection, plan)
+                repository.settings.mark_all_faces_clustered()
+                return _write(repository, plan)
         except _ConcurrentWriteError:
             continue
     raise AssertionError("the last attempt cannot be overtaken")
 
 
 def recluster(
-    gallery: Gallery, connection: sqlite3.Connection, free: Int64[np.ndarray, " k"], touched: list[int]
+    gallery: Gallery, repository: Repository, free: Int64[np.ndarray, " k"], touched: list[int]
 ) -> ClusterResult:
     """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
 
     Args:
         gallery: the gallery to change.
-        connection: of the open decision.
+        repository: of the open decision.
         free: ids of the faces to re-cluster.
         touched: identities that similar unassigned faces may join.
     """
@@ -105,14 +105,14 @@ def recluster(
             free_mask[candidates[embeddings[candidates] @ mean >= min_product]] = True
     rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return _write(connection, _Plan(assignments, assignments.identity.copy(), assignments.domain, threshold))
+        return _write(repository, _Plan(assignments, assignments.identity.copy(), assignments.domain, threshold))
     faces = assignments.faces
     neighbors, _ = search(faces.embeddings, faces.unit_rows(rows), min(_NEIGHBORS, len(embeddings)))
     nearby = np.unique(np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(touched, np.int64)]))
     subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     plan = _compute_plan(gallery, assignments, threshold, fixed_identity, subset_mask, int(faces.ids[-1]))
-    return _write(connection, plan)
+    return _write(repository, plan)
 
 
 def domain_threshold(threshold: float, domain: int) -> float:
@@ -138,8 +138,8 @@ def _plan(gallery: Gallery, threshold: float | None, rebuild: bool) -> _Plan:
     assignments = load_assignments(gallery)
     if threshold is None:
         threshold = clustering_calibration(gallery).threshold
-    with gallery.reading() as connection:
-        (last_clustered_face,) = connection.execute("SELECT judged_face FROM gallery").fetchone()
+    with gallery.reading() as repository:
+        last_clustered_face = repository.settings.last_clustered_face()
     fixed_identity = assignments.identity.copy()
     if rebuild:
         is_named = np.isin(assignments.identity, np.array(list(assignments.names), np.int64))
@@ -241,28 +241,22 @@ def _unassign_conflicts(
     return result
 
 
-def _write(connection: sqlite3.Connection, plan: _Plan) -> ClusterResult:
+def _write(repository: Repository, plan: _Plan) -> ClusterResult:
     """Write the assignments that change, and delete unnamed identities that have no face any more."""
     assignments, identity = plan.assignments, plan.identity.copy()
     new_count = int(UNASSIGNED - identity.min(initial=UNASSIGNED))
-    (last_identity,) = connection.execute(
-        "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
-    ).fetchone()
-    connection.executemany(
-        "INSERT INTO identities (id) VALUES (?)", ((last_identity + 1 + index,) for index in range(new_count))
-    )
+    last_identity = repository.identities.last_number()
+    repository.identities.insert(last_identity + 1 + index for index in range(new_count))
     identity = np.where(identity < UNASSIGNED, last_identity + UNASSIGNED - identity, identity)
     changed = np.flatnonzero(identity != assignments.identity)
     ids = assignments.faces.ids
     removed = changed[identity[changed] == UNASSIGNED]
-    connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((int(ids[row]),) for row in removed))
-    connection.executemany(
-        "INSERT INTO assignments (face_id, identity_id, by_user) VALUES (?, ?, 0) "
-        "ON CONFLICT (face_id) DO UPDATE SET identity_id = excluded.identity_id, by_user = 0",
-        ((int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED),
+    repository.assignments.unassign(int(ids[row]) for row in removed)
+    repository.assignments.assign_by_clustering(
+        (int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED
     )
-    _write_domains(connection, plan)
-    delete_empty_identities(connection)
+    _write_domains(repository, plan)
+    repository.identities.delete_empty()
     assigned = identity[identity != UNASSIGNED]
     return ClusterResult(
         identities=len(np.unique(assigned)),
@@ -273,22 +267,10 @@ def _write(connection: sqlite3.Connection, plan: _Plan) -> ClusterResult:
     )
 
 
-def _write_domains(connection: sqlite3.Connection, plan: _Plan) -> None:
+def _write_domains(repository: Repository, plan: _Plan) -> None:
     # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(connection.execute("SELECT face_id, kind FROM kinds").fetchall())
+    stored = dict(repository.domains.all())
     ids = plan.assignments.faces.ids
     domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    connection.executemany("DELETE FROM kinds WHERE face_id = ?", ((face,) for face in stored.keys() - domains.keys()))
-    connection.executemany(
-        "INSERT INTO kinds (face_id, kind) VALUES (?, ?) ON CONFLICT (face_id) DO UPDATE SET kind = excluded.kind",
-        ((face, domain) for face, domain in domains.items() if stored.get(face) != domain),
-    )
-
-
-def delete_empty_identities(connection: sqlite3.Connection) -> None:
-    """Delete identities that have no name, no face and no rejection."""
-    connection.execute(
-        "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
-        "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
-        "(SELECT 1 FROM rejections WHERE identity_id = identities.id)"
-    )
+    repository.domains.delete(stored.keys() - domains.keys())
+    repository.domains.set((face, domain) for face, domain in domains.items() if stored.get(face) != domain)

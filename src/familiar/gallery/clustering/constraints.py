@@ -114,8 +114,8 @@ def _same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2
 
 def _constraint_pairs(gallery: Gallery, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
     """List the pairs of rows that the user marked as the same individual, or as different ones."""
-    with gallery.reading() as connection:
-        pairs = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)).fetchall()
+    with gallery.reading() as repository:
+        pairs = repository.constraints.pairs(same=same)
     return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
 
 
@@ -130,8 +130,8 @@ def _rejection_pairs(
     The faces of a fixed identity stay together, so one of them represents it. If no face is fixed in the identity, any
     of its previous faces may receive its number again, so each of them counts.
     """
-    with gallery.reading() as connection:
-        rejections = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
+    with gallery.reading() as repository:
+        rejections = repository.constraints.rejections()
     ids = assignments.faces.ids[rows]
     identities, first_rows = np.unique(fixed_identity[rows], return_index=True)
     representatives = {int(identity): [int(ids[row])] for identity, row in zip(identities, first_rows, strict=True)}

@@ -220,13 +220,10 @@ def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) ->
 def _cannot_link_keys(gallery: Gallery, clusters: _Clusters) -> Int64[np.ndarray, " c"]:
     """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
     faces, labels = clusters.assignments.faces, clusters.labels
-    with gallery.reading() as connection:
-        different = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = 0").fetchall()
-        rejections = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
-        same_photo = connection.execute(
-            "SELECT one.id, other.id FROM faces AS one JOIN faces AS other "
-            "ON one.photo_id = other.photo_id AND one.id < other.id"
-        ).fetchall()
+    with gallery.reading() as repository:
+        different = repository.constraints.pairs(same=False)
+        rejections = repository.constraints.rejections()
+        same_photo = repository.faces.pairs_in_one_photo()
     face_pairs = np.array([*different, *same_photo], np.int64).reshape(-1, 2)
     pairs = labels[faces.rows_of(face_pairs.reshape(-1))].reshape(-1, 2)
     identities, first_rows = np.unique(clusters.assignments.identity, return_index=True)

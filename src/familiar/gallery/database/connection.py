@@ -6,7 +6,6 @@ it is acknowledged (`synchronous = FULL`), and deleted content is overwritten wi
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Generator
@@ -19,6 +18,7 @@ from jaxtyping import Float32
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, SpaceMismatch
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.database.face_table import FaceTable, load_face_table
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.schema import create_tables
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
@@ -58,6 +58,7 @@ class Gallery:
         """
         self.folder = folder
         self._connection, self._file = connection, file
+        self._repository = Repository(connection)
         self._cache: dict[str, tuple[int, Any]] = {}  # of each key: a revision, and the value at it
         self._writing = self._faces_change = False
         self._write_lock = threading.RLock()  # shared with `new_connection`
@@ -93,10 +94,7 @@ class Gallery:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
-            connection.execute(
-                "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
-                (secrets.token_hex(16), space.to_json(), embedding_dtype),
-            )
+            Repository(connection).settings.create(space, embedding_dtype)
             connection.execute("COMMIT")
             connection.close()
         try:
@@ -161,20 +159,20 @@ class Gallery:
         self.close()
 
     @contextlib.contextmanager
-    def reading(self) -> Generator[sqlite3.Connection, None, None]:
+    def reading(self) -> Generator[Repository, None, None]:
         """Read one snapshot, unaffected by concurrent writes. Within `writing`, see that write's changes so far."""
         with translate_sqlite_errors(self.folder):
             if self._connection.in_transaction:
-                yield self._connection
+                yield self._repository
                 return
             self._connection.execute("BEGIN")
             try:
-                yield self._connection
+                yield self._repository
             finally:
                 self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
+    def writing(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
         """Run one transaction: on the disk as a whole at the end, or undone as a whole after an error or a crash.
 
         Args:
@@ -189,11 +187,8 @@ class Gallery:
             self._writing, self._faces_change = True, faces_change
             try:
                 self._check_not_replaced()  # not earlier: BEGIN may have waited for seconds
-                yield self._connection
-                self._connection.execute("UPDATE gallery SET revision = revision + 1")
-                if faces_change:
-                    self._connection.execute("UPDATE gallery SET faces_revision = revision")
-                (revision,) = self._connection.execute("SELECT revision FROM gallery").fetchone()
+                yield self._repository
+                revision = self._repository.settings.increment_revision(faces_change=faces_change)
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
@@ -220,20 +215,20 @@ class Gallery:
     @property
     def space(self) -> Space:
         """The space of the stored embeddings."""
-        with self.reading() as connection:
-            return Space.from_json(connection.execute("SELECT space FROM gallery").fetchone()[0])
+        with self.reading() as repository:
+            return repository.settings.space()
 
     @property
     def revision(self) -> int:
         """Revision counter, incremented by every committed write of any process."""
-        with self.reading() as connection:
-            return int(connection.execute("SELECT revision FROM gallery").fetchone()[0])
+        with self.reading() as repository:
+            return repository.settings.revision()
 
     @property
     def embedding_dtype(self) -> np.dtype[Any]:
         """The stored type of embeddings: little-endian float16 or float32."""
-        with self.reading() as connection:
-            return np.dtype(connection.execute("SELECT element FROM gallery").fetchone()[0]).newbyteorder("<")
+        with self.reading() as repository:
+            return np.dtype(repository.settings.embedding_dtype()).newbyteorder("<")
 
     def check_space(self, space_id: str, embedding_dim: int) -> None:
         """Check that embeddings of this space and dimension are comparable with the stored ones.
@@ -251,14 +246,11 @@ class Gallery:
 
     def faces(self) -> FaceTable:
         """Return all faces, cached until a face is added, deleted or changed."""
-        with self.reading() as connection:
-            space, dtype_name, revision = connection.execute(
-                "SELECT space, element, faces_revision FROM gallery"
-            ).fetchone()
-            dim = Space.from_json(space).embedding_dim
-            dtype = np.dtype(dtype_name).newbyteorder("<")
+        with self.reading() as repository:
+            space, dtype_name, revision = repository.settings.embedding_format()
+            dtype, dim = np.dtype(dtype_name).newbyteorder("<"), space.embedding_dim
             return self.cached(
-                "faces", revision, lambda: load_face_table(connection, dtype, dim, revision, self.folder)
+                "faces", revision, lambda: load_face_table(self._connection, dtype, dim, revision, self.folder)
             )
 
     def cached(self, key: str, revision: int, factory: Callable[[], T]) -> T:
@@ -293,7 +285,7 @@ class Gallery:
         """
         try:
             with translate_sqlite_errors(self.folder):
-                if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
+                if not self._repository.settings.is_erasure_due():
                     return True
                 erase(self.folder)  # the index, which contains every embedding
                 for copy in (  # of a repair that was killed
@@ -304,8 +296,8 @@ class Gallery:
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
                 self._connection.execute("VACUUM")
                 self._truncate_log()
-                with self.writing() as connection:
-                    connection.execute("UPDATE gallery SET erasure_due = 0")
+                with self.writing() as repository:
+                    repository.settings.set_erasure_due(False)
                 self._truncate_log()
         except (GalleryBusy, CannotWrite):
             return False

@@ -1,26 +1,26 @@
 """SQL schema of a gallery, and the migrations from older versions of it.
 
-A user's decisions change `identities`, `assignments`, `kinds`, `constraints`, `rejections` and, for manual edits,
+A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections` and, for manual edits,
 `faces`. While `gallery.open_decision` is set, triggers record the previous content of every changed row in `changes`,
-so `undo` restores everything that a decision did. The previous version of a face is kept in `faces_before`.
+so `undo` restores everything that a decision did. The previous version of a face is kept in `previous_faces`.
 """
 
 import sqlite3
 from collections.abc import Callable, Sequence
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 2  # of the schema; in version 1 no decision could change faces
+VERSION = 3  # of the schema. 1: no decision could change faces; 2: other names of tables and columns
 
 _TABLES = """
 CREATE TABLE gallery (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     uid TEXT NOT NULL,                      -- random, unique to this gallery
     space TEXT NOT NULL,                    -- JSON of `Space`
-    element TEXT NOT NULL CHECK (element IN ('float16', 'float32')),
+    embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32')),
     own_calibration TEXT,                   -- JSON: calibration, threshold and f, as fitted to this gallery
     revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
-    judged_face INTEGER NOT NULL DEFAULT 0, -- the last face that `group` has processed
+    last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
     erasure_due INTEGER NOT NULL DEFAULT 0  -- 1: forgotten content may still be in the file's bytes
 ) STRICT;
@@ -41,7 +41,7 @@ CREATE TABLE faces (
     score REAL NOT NULL,
     quality REAL NOT NULL,
     species TEXT,
-    embedding BLOB NOT NULL                 -- `gallery.element`, little endian
+    embedding BLOB NOT NULL                 -- `gallery.embedding_dtype`, little endian
 ) STRICT;
 CREATE INDEX faces_by_photo ON faces (photo_id);
 CREATE TABLE identities (
@@ -54,9 +54,9 @@ CREATE TABLE assignments (
     by_user INTEGER NOT NULL CHECK (by_user IN (0, 1))
 ) STRICT;
 CREATE INDEX assignments_by_identity ON assignments (identity_id);
-CREATE TABLE kinds (                        -- the domain of a face outside the main one: neighbors/domains.py
+CREATE TABLE domains (                      -- the domain of a face outside the main one: neighbors/domains.py
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
-    kind INTEGER NOT NULL
+    domain INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE constraints (
     first_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
@@ -75,18 +75,18 @@ CREATE INDEX rejections_by_identity ON rejections (identity_id);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     decided_at TEXT NOT NULL,               -- ISO 8601, UTC
-    kind TEXT NOT NULL
+    kind TEXT NOT NULL                      -- the command that made it
 ) STRICT;
 CREATE TABLE changes (                      -- previous rows: JSON of the other columns, NULL for a new row
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     decision_id INTEGER NOT NULL REFERENCES decisions ON DELETE CASCADE,
     table_name TEXT NOT NULL,
-    first INTEGER NOT NULL,                 -- the row's key
-    second INTEGER,
-    before TEXT
+    first_key INTEGER NOT NULL,             -- the row's key
+    second_key INTEGER,
+    previous TEXT
 ) STRICT;
 CREATE INDEX changes_by_decision ON changes (decision_id);
-CREATE INDEX changes_by_first ON changes (table_name, first);
+CREATE INDEX changes_by_key ON changes (table_name, first_key);
 CREATE TABLE next_embeddings (              -- of an unfinished migration
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
     origin TEXT NOT NULL CHECK (origin IN ('photo', 'bridge')),
@@ -98,10 +98,10 @@ CREATE TABLE migration (                    -- one row during a migration
 ) STRICT;
 """
 
-_FACES_BEFORE = """
-CREATE TABLE faces_before (                 -- previous versions of faces; JSON loses bytes and the last digits
+_PREVIOUS_FACES = """
+CREATE TABLE previous_faces (               -- previous versions of faces; JSON loses bytes and the last digits
     change_id INTEGER PRIMARY KEY REFERENCES changes ON DELETE CASCADE,
-    embedding BLOB NOT NULL,                -- first, so that integrity/recovery.py does not take them for `faces`
+    embedding BLOB NOT NULL,                -- first, so that salvage.py does not take them for `faces`
     photo_id INTEGER NOT NULL REFERENCES photos ON DELETE CASCADE,
     left_px REAL NOT NULL, top_px REAL NOT NULL, right_px REAL NOT NULL, bottom_px REAL NOT NULL,
     landmarks_px BLOB,
@@ -109,7 +109,7 @@ CREATE TABLE faces_before (                 -- previous versions of faces; JSON 
     quality REAL NOT NULL,
     species TEXT
 ) STRICT;
-CREATE INDEX faces_before_by_photo ON faces_before (photo_id);
+CREATE INDEX previous_faces_by_photo ON previous_faces (photo_id);
 """
 _FACE_COLUMNS = (
     "embedding",
@@ -128,20 +128,18 @@ _FACE_COLUMNS = (
 _LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "identities": (("id", None), ("name",)),
     "assignments": (("face_id", None), ("identity_id", "by_user")),
-    "kinds": (("face_id", None), ("kind",)),
+    "domains": (("face_id", None), ("domain",)),
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
-    "faces": (("id", None), ()),  # the other columns are in `faces_before`
+    "faces": (("id", None), ()),  # the other columns are in `previous_faces`
 }
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create all tables and triggers of the current version in an empty database, within a transaction."""
     _execute_all(connection, _TABLES)
-    for table in _LOGGED:
-        if table != "faces":
-            _create_triggers(connection, table)
-    _create_face_log(connection)
+    _execute_all(connection, _PREVIOUS_FACES)
+    _create_all_triggers(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -161,18 +159,18 @@ def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, 
 
     Args:
         connection: within a transaction.
-        change: (id, table_name, first, second, before).
+        change: (id, table_name, first_key, second_key, previous).
     """
-    change_id, table, first, second, before = change
+    change_id, table, first_key, second_key, previous = change
     key_columns, other_columns = _LOGGED[table]
     key = [column for column in key_columns if column]
-    key_values = [first] if second is None else [first, second]
-    if before is None:
+    key_values = [first_key] if second_key is None else [first_key, second_key]
+    if previous is None:
         where = " AND ".join(f"{column} = ?" for column in key)
         connection.execute(f"DELETE FROM {table} WHERE {where}", key_values)
         return
     if table == "faces":
-        _restore_face(connection, change_id, first)
+        _restore_face(connection, change_id, first_key)
         return
     columns = ", ".join([*key, *other_columns])
     values = ["?" for _ in key] + [f"json_extract(?, '$[{index}]')" for index in range(len(other_columns))]
@@ -180,13 +178,13 @@ def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, 
     on_conflict = f"UPDATE SET {_assign_excluded(other_columns)}" if other_columns else "NOTHING"
     connection.execute(
         f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)}) ON CONFLICT ({', '.join(key)}) DO {on_conflict}",
-        [*key_values, *([before] * len(other_columns))],
+        [*key_values, *([previous] * len(other_columns))],
     )
 
 
 def delete_orphan_rows(connection: sqlite3.Connection) -> None:
     """Delete rows that refer to missing faces, for use while foreign keys are deferred or off."""
-    for table in ("assignments", "kinds", "rejections", "next_embeddings"):
+    for table in ("assignments", "domains", "rejections", "next_embeddings"):
         connection.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.execute(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
@@ -197,7 +195,7 @@ def delete_orphan_rows(connection: sqlite3.Connection) -> None:
 def _restore_face(connection: sqlite3.Connection, change_id: int, face: int) -> None:
     columns = ", ".join(_FACE_COLUMNS)
     connection.execute(
-        f"INSERT INTO faces (id, {columns}) SELECT ?, {columns} FROM faces_before WHERE change_id = ? "
+        f"INSERT INTO faces (id, {columns}) SELECT ?, {columns} FROM previous_faces WHERE change_id = ? "
         f"ON CONFLICT (id) DO UPDATE SET {_assign_excluded(_FACE_COLUMNS)}",
         (face, change_id),
     )
@@ -217,15 +215,15 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             connection.execute(statement)
 
 
-def _create_face_log(connection: sqlite3.Connection) -> None:
-    _execute_all(connection, _FACES_BEFORE)
+def _create_all_triggers(connection: sqlite3.Connection) -> None:
+    """Create the triggers that record the changes of all tables of `_LOGGED`."""
     old_values = ", ".join(f"old.{column}" for column in _FACE_COLUMNS)
-    _create_triggers(
-        connection,
-        "faces",
-        f"    INSERT INTO faces_before (change_id, {', '.join(_FACE_COLUMNS)}) "
-        f"VALUES (last_insert_rowid(), {old_values});\n",
+    copy_face = (
+        f"    INSERT INTO previous_faces (change_id, {', '.join(_FACE_COLUMNS)}) "
+        f"VALUES (last_insert_rowid(), {old_values});\n"
     )
+    for table in _LOGGED:
+        _create_triggers(connection, table, copy_face if table == "faces" else "")
 
 
 def _create_triggers(connection: sqlite3.Connection, table: str, extra_statement: str = "") -> None:
@@ -242,18 +240,56 @@ def _create_triggers(connection: sqlite3.Connection, table: str, extra_statement
         ("UPDATE", "old", True),
         ("DELETE", "old", True),
     ):
-        first, second = (f"{row}.{column}" if column else "NULL" for column in key_columns)
+        first_key, second_key = (f"{row}.{column}" if column else "NULL" for column in key_columns)
         old_columns = ", ".join(f"old.{column}" for column in other_columns)
-        before = f"json_array({old_columns})" if has_previous_row else "NULL"
+        previous = f"json_array({old_columns})" if has_previous_row else "NULL"
         connection.execute(
             f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table}\n"
             "WHEN (SELECT open_decision FROM gallery) IS NOT NULL BEGIN\n"
-            "    INSERT INTO changes (decision_id, table_name, first, second, before)\n"
-            f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first}, {second}, {before});\n"
+            "    INSERT INTO changes (decision_id, table_name, first_key, second_key, previous)\n"
+            f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first_key}, {second_key}, {previous});\n"
             f"{extra_statement if has_previous_row else ''}"
             "END"
         )
 
 
+def _migrate_from_1(connection: sqlite3.Connection) -> None:
+    """Add the table of previous faces, under the name that it had in version 2; `_migrate_from_2` adds triggers."""
+    _execute_all(connection, _PREVIOUS_FACES.replace("previous_faces", "faces_before"))
+
+
+def _migrate_from_2(connection: sqlite3.Connection) -> None:
+    """Rename tables, columns, and what the undo log calls them. The triggers name columns, so create them again."""
+    triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for (trigger,) in triggers:
+        connection.execute(f"DROP TRIGGER {trigger}")
+    _execute_all(connection, _RENAME_FROM_2)
+    _create_all_triggers(connection)
+
+
+_RENAME_FROM_2 = """
+ALTER TABLE kinds RENAME TO domains;
+ALTER TABLE domains RENAME COLUMN kind TO domain;
+ALTER TABLE gallery RENAME COLUMN element TO embedding_dtype;
+ALTER TABLE gallery RENAME COLUMN judged_face TO last_clustered_face_id;
+DROP INDEX changes_by_first;
+ALTER TABLE changes RENAME COLUMN first TO first_key;
+ALTER TABLE changes RENAME COLUMN second TO second_key;
+ALTER TABLE changes RENAME COLUMN before TO previous;
+CREATE INDEX changes_by_key ON changes (table_name, first_key);
+UPDATE changes SET table_name = 'domains' WHERE table_name = 'kinds';
+DROP INDEX faces_before_by_photo;
+ALTER TABLE faces_before RENAME TO previous_faces;
+CREATE INDEX previous_faces_by_photo ON previous_faces (photo_id);
+UPDATE decisions SET kind = 'cluster' WHERE kind = 'group';
+UPDATE decisions SET kind = 'mark different' WHERE kind = 'tell apart';
+"""
+
 # Of each older version: the migration to the next one.
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _create_face_log}
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _migrate_from_1, 2: _migrate_from_2}
+
+OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {
+    "domains": ("kinds", {"domain": "kind"}),
+    "gallery": ("gallery", {"embedding_dtype": "element", "last_clustered_face_id": "judged_face"}),
+}
+"""Names until version 2: of each renamed table, and of its renamed columns. Without those of the undo log."""

@@ -4,7 +4,6 @@ Clustering never changes what the user corrected. A correction also propagates: 
 the user did not place are clustered again where the correction concerns them.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,14 +21,7 @@ from familiar.gallery.clustering.assignments import (
 )
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.editing.assignment_rows import (
-    add_constraint,
-    add_rejections,
-    assign_faces,
-    drop_stale_constraints,
-    transfer_rejections,
-    unassign_faces,
-)
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
 
@@ -72,22 +64,19 @@ def name_identity(gallery: Gallery, identity: int, new_name: str, *, confirm: bo
     Raises:
         Contradiction: another identity has that name, or the name is not valid.
     """
-    with decision(gallery, "name") as connection:
+    with decision(gallery, "name") as repository:
         check_identities(gallery, [identity])
-        _set_name(gallery, connection, identity, new_name)
+        _set_name(gallery, repository, identity, new_name)
         if confirm:
-            connection.execute("UPDATE assignments SET by_user = 1 WHERE identity_id = ? AND by_user = 0", (identity,))
+            repository.assignments.confirm_identity(identity)
     return CorrectionResult(identity, 0)
 
 
 def confirm(gallery: Gallery, faces: Sequence[int]) -> None:
     """Mark the assignments of these faces as confirmed; unassigned faces stay unassigned."""
-    with decision(gallery, "confirm") as connection:
+    with decision(gallery, "confirm") as repository:
         check_faces(gallery, faces)
-        connection.executemany(
-            "UPDATE assignments SET by_user = 1 WHERE face_id = ? AND by_user = 0",
-            ((face,) for face in faces),
-        )
+        repository.assignments.confirm(faces)
 
 
 def merge(gallery: Gallery, into: int, others: Sequence[int]) -> CorrectionResult:
@@ -97,11 +86,11 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> CorrectionResul
         Contradiction: one photo shows two of them.
     """
     others = [other for other in dict.fromkeys(others) if other != into]
-    with decision(gallery, "merge") as connection:
+    with decision(gallery, "merge") as repository:
         check_identities(gallery, [into, *others])
         for other in others:
-            _merge_pair(connection, load_assignments(gallery), into, other)
-        propagated = recluster(gallery, connection, np.empty(0, np.int64), [into]).changed
+            _merge_pair(repository, load_assignments(gallery), into, other)
+        propagated = recluster(gallery, repository, np.empty(0, np.int64), [into]).changed
     return CorrectionResult(into, propagated)
 
 
@@ -111,10 +100,10 @@ def move(gallery: Gallery, faces: Sequence[int], to: int) -> CorrectionResult:
     Raises:
         Contradiction: one photo would have two faces in that identity.
     """
-    with decision(gallery, "move") as connection:
+    with decision(gallery, "move") as repository:
         check_faces(gallery, faces)
         check_identities(gallery, [to])
-        return CorrectionResult(to, _reassign(gallery, connection, dict.fromkeys(faces, to)))
+        return CorrectionResult(to, _reassign(gallery, repository, dict.fromkeys(faces, to)))
 
 
 def split(gallery: Gallery, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
@@ -123,10 +112,10 @@ def split(gallery: Gallery, faces: Sequence[int], name: str | None = None) -> Co
     Raises:
         Contradiction: as in `move` and `name_identity`.
     """
-    with decision(gallery, "split") as connection:
+    with decision(gallery, "split") as repository:
         check_faces(gallery, faces)
-        identity = _create_identity(gallery, connection, name)
-        return CorrectionResult(identity, _reassign(gallery, connection, dict.fromkeys(faces, identity)))
+        identity = _create_identity(gallery, repository, name)
+        return CorrectionResult(identity, _reassign(gallery, repository, dict.fromkeys(faces, identity)))
 
 
 def assign(gallery: Gallery, individuals: Sequence[IdentityFaces]) -> int:
@@ -145,18 +134,18 @@ def assign(gallery: Gallery, individuals: Sequence[IdentityFaces]) -> int:
     faces = [face for individual in individuals for face in individual.faces]
     if len(set(faces)) < len(faces):
         raise ValueError("each face must be listed only once")
-    with decision(gallery, "import") as connection:
+    with decision(gallery, "import") as repository:
         check_faces(gallery, faces)
         before = load_assignments(gallery)
         identity_of_face: dict[int, int] = {}
         used: set[int] = set()
         for individual in sorted(individuals, key=lambda individual: individual.name is None):
-            identity = _find_identity(connection, before, individual)
+            identity = _find_identity(repository, before, individual)
             if identity is None or (individual.name is None and identity in used):
-                identity = _create_identity(gallery, connection, individual.name)
+                identity = _create_identity(gallery, repository, individual.name)
             used.add(identity)
             identity_of_face |= dict.fromkeys(individual.faces, identity)
-        return _reassign(gallery, connection, identity_of_face, join=False)
+        return _reassign(gallery, repository, identity_of_face, join=False)
 
 
 def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
@@ -170,7 +159,7 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
     Raises:
         Contradiction: no identity is given, and one of the faces is unassigned.
     """
-    with decision(gallery, "reject") as connection:
+    with decision(gallery, "reject") as repository:
         check_faces(gallery, faces)
         check_identities(gallery, [] if identity is None else [identity])
         before = load_assignments(gallery)
@@ -179,9 +168,9 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
         if (rejected == UNASSIGNED).any():
             face = faces[int(np.flatnonzero(rejected == UNASSIGNED)[0])]
             raise Contradiction(f"face {face} is not assigned to an identity; give the identity that it does not show")
-        add_rejections(connection, zip(faces, rejected.tolist(), strict=True))
+        repository.constraints.add_rejections(zip(faces, rejected.tolist(), strict=True))
         leaving = rows[before.identity[rows] == rejected]
-        propagated = _unassign_and_recluster(gallery, connection, before, leaving)
+        propagated = _unassign_and_recluster(gallery, repository, before, leaving)
     return CorrectionResult(int(rejected[0]), propagated)
 
 
@@ -195,80 +184,76 @@ def mark_different(gallery: Gallery, first: int, second: int) -> None:
     """
     if first == second:
         raise Contradiction(f"face {first} cannot differ from itself; give two faces")
-    with decision(gallery, "tell apart") as connection:
+    with decision(gallery, "mark different") as repository:
         check_faces(gallery, (first, second))
         before = load_assignments(gallery)
         rows = before.faces.rows_of(np.array([first, second], np.int64))
-        add_constraint(connection, first, second, same=False)
+        repository.constraints.add(first, second, same=False)
         first_identity, second_identity = before.identity[rows].tolist()
         if first_identity != second_identity or first_identity == UNASSIGNED:
             rejections = [(first, second_identity), (second, first_identity)]
-            add_rejections(connection, [pair for pair in rejections if pair[1] != UNASSIGNED])
+            repository.constraints.add_rejections([pair for pair in rejections if pair[1] != UNASSIGNED])
             return
         if before.by_user[rows].all():
             raise Contradiction(
                 f"faces {first} and {second} were both confirmed to show #{first_identity}; move one of them"
             )
-        _unassign_and_recluster(gallery, connection, before, rows[~before.by_user[rows]][-1:])
+        _unassign_and_recluster(gallery, repository, before, rows[~before.by_user[rows]][-1:])
 
 
-def _merge_pair(connection: sqlite3.Connection, before: FaceAssignments, into: int, other: int) -> None:
+def _merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
     """Move all faces, rejections and, if needed, the name of `other` to `into`, and delete `other`."""
     into_rows, other_rows = before.rows_of_identity(into), before.rows_of_identity(other)
-    _require_different_photos(connection, before, into_rows, other_rows)
+    _require_different_photos(repository, before, into_rows, other_rows)
     if len(into_rows) and len(other_rows):
-        add_constraint(connection, before.central_face(into_rows), before.central_face(other_rows), same=True)
-    assign_faces(connection, dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
-    drop_stale_constraints(connection, into)
-    transfer_rejections(connection, other, into)
-    (into_name,), (other_name,) = (
-        connection.execute("SELECT name FROM identities WHERE id = ?", (number,)).fetchone() for number in (into, other)
-    )
-    connection.execute("DELETE FROM identities WHERE id = ?", (other,))
+        repository.constraints.add(before.central_face(into_rows), before.central_face(other_rows), same=True)
+    repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
+    repository.constraints.drop_stale(into)
+    repository.constraints.transfer_rejections(other, into)
+    into_name, other_name = repository.identities.name(into), repository.identities.name(other)
+    repository.identities.delete(other)
     if into_name is None and other_name is not None:
-        connection.execute("UPDATE identities SET name = ? WHERE id = ?", (other_name, into))
+        repository.identities.set_name(into, other_name)
 
 
-def _set_name(gallery: Gallery, connection: sqlite3.Connection, identity: int, name: str) -> None:
+def _set_name(gallery: Gallery, repository: Repository, identity: int, name: str) -> None:
     name = name.strip()
     if not name or name.startswith("#") or printable(name) != name:
         raise Contradiction(
             f"{name!r} is not a valid name; a name is one line of printable characters that does not begin with #"
         )
-    row = connection.execute("SELECT id FROM identities WHERE name = ? AND id <> ?", (name, identity)).fetchone()
-    if row:
+    bearer = repository.identities.with_name(name)
+    if bearer not in (None, identity):
         raise Contradiction(
-            f"#{row[0]} has the name {name} already; choose another name, or, if both are the same individual, merge "
-            f"them: familiar gallery merge {gallery.folder} '#{row[0]}' '#{identity}'"
+            f"#{bearer} has the name {name} already; choose another name, or, if both are the same individual, merge "
+            f"them: familiar gallery merge {gallery.folder} '#{bearer}' '#{identity}'"
         )
-    connection.execute("UPDATE identities SET name = ? WHERE id = ?", (name, identity))
+    repository.identities.set_name(identity, name)
 
 
-def _create_identity(gallery: Gallery, connection: sqlite3.Connection, name: str | None) -> int:
-    number = connection.execute("INSERT INTO identities DEFAULT VALUES").lastrowid
-    assert number is not None
+def _create_identity(gallery: Gallery, repository: Repository, name: str | None) -> int:
+    number = repository.identities.create()
     if name is not None:
-        _set_name(gallery, connection, number, name)
+        _set_name(gallery, repository, number, name)
     return number
 
 
-def _find_identity(connection: sqlite3.Connection, before: FaceAssignments, individual: IdentityFaces) -> int | None:
+def _find_identity(repository: Repository, before: FaceAssignments, individual: IdentityFaces) -> int | None:
     """Return the identity of that name; without a name, the one that has all the faces; None if there is none."""
     if individual.name is not None:
-        row = connection.execute("SELECT id FROM identities WHERE name = ?", (individual.name,)).fetchone()
-        return None if row is None else int(row[0])
+        return repository.identities.with_name(individual.name)
     identities = np.unique(before.identity[before.faces.rows_of(np.array(individual.faces, np.int64))])
     return int(identities[0]) if len(identities) == 1 and identities[0] != UNASSIGNED else None
 
 
 def _reassign(
-    gallery: Gallery, connection: sqlite3.Connection, identity_of_face: Mapping[int, int], *, join: bool = True
+    gallery: Gallery, repository: Repository, identity_of_face: Mapping[int, int], *, join: bool = True
 ) -> int:
     """Assign each face to its identity by the user's decision, and reject it from its previous one.
 
     Args:
         gallery: the gallery to change.
-        connection: of the open decision.
+        repository: of the open decision.
         identity_of_face: new identity by face id.
         join: let similar unassigned faces join these identities.
 
@@ -281,19 +266,21 @@ def _reassign(
     target_identities: list[int] = np.unique(target).tolist()
     for identity in target_identities:
         staying = np.setdiff1d(before.rows_of_identity(identity), rows)
-        _require_different_photos(connection, before, staying, rows[target == identity])
+        _require_different_photos(repository, before, staying, rows[target == identity])
     leaving = rows[(before.identity[rows] != target) & (before.identity[rows] != UNASSIGNED)]
-    add_rejections(connection, zip(before.faces.ids[leaving].tolist(), before.identity[leaving].tolist(), strict=True))
-    assign_faces(connection, identity_of_face, by_user=True)
+    repository.constraints.add_rejections(
+        zip(before.faces.ids[leaving].tolist(), before.identity[leaving].tolist(), strict=True)
+    )
+    repository.assignments.assign(identity_of_face, by_user=True)
     for identity in target_identities:
-        drop_stale_constraints(connection, identity)
-    free, source_identities = release_similar_faces(gallery, connection, before, leaving)
+        repository.constraints.drop_stale(identity)
+    free, source_identities = release_similar_faces(gallery, repository, before, leaving)
     touched = [*target_identities, *source_identities] if join else []
-    return recluster(gallery, connection, free, touched).changed
+    return recluster(gallery, repository, free, touched).changed
 
 
 def _unassign_and_recluster(
-    gallery: Gallery, connection: sqlite3.Connection, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: Gallery, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
 ) -> int:
     """Take faces out of their identities, and re-cluster them with the similar faces that follow them.
 
@@ -301,13 +288,13 @@ def _unassign_and_recluster(
         The number of faces that changed by re-clustering.
     """
     leaving_ids = before.faces.ids[leaving]
-    unassign_faces(connection, leaving_ids.tolist())
-    free, source_identities = release_similar_faces(gallery, connection, before, leaving)
-    return recluster(gallery, connection, np.concatenate([leaving_ids, free]), source_identities).changed
+    repository.assignments.unassign(leaving_ids.tolist())
+    free, source_identities = release_similar_faces(gallery, repository, before, leaving)
+    return recluster(gallery, repository, np.concatenate([leaving_ids, free]), source_identities).changed
 
 
 def _require_different_photos(
-    connection: sqlite3.Connection,
+    repository: Repository,
     before: FaceAssignments,
     staying: Int64[np.ndarray, " k"],
     added: Int64[np.ndarray, " m"],
@@ -317,7 +304,7 @@ def _require_different_photos(
     photos, counts = np.unique(photo_ids, return_counts=True)
     shared = np.intersect1d(photos[counts > 1], before.faces.photo_ids[added])
     if len(shared):
-        (path,) = connection.execute("SELECT path FROM photos WHERE id = ?", (int(shared[0]),)).fetchone()
+        path = repository.photos.path(int(shared[0]))
         raise Contradiction(
             f"{path}: shows two of these faces, and two faces of one photo are never the same individual; "
             "move or reject the wrong one first"

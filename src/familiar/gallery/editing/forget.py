@@ -3,9 +3,6 @@
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
 
-import json
-import os
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +10,7 @@ from pathlib import Path
 from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.files import absolute_path, fsync_directory, real_path
 from familiar.gallery.clustering.assignments import check_identities
-from familiar.gallery.clustering.cluster import delete_empty_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
-from familiar.gallery.editing.undo_log import delete_empty_decisions
 
 
 @dataclass(frozen=True)
@@ -43,20 +38,13 @@ def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
         NotInGallery: there is no such identity.
     """
     check_identities(gallery, [number])
-    with gallery.writing(faces_change=True) as connection:
-        # Other identities' log entries may contain the name: of one merged into this one, or of a former bearer.
-        connection.execute(
-            "DELETE FROM changes WHERE table_name = 'identities' AND (first = ? OR json_extract(before, '$[0]') = "
-            "(SELECT name FROM identities WHERE id = ?))",
-            (number, number),
-        )
-        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
-        _mark_faces(connection, "SELECT face_id FROM assignments WHERE identity_id = ?", number)
-        _mark_deleted_faces(connection, number)
-        faces = _erase_marked_faces(connection)
-        connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
-        connection.execute("DELETE FROM identities WHERE id = ?", (number,))
-        delete_empty_identities(connection)
+    with gallery.writing(faces_change=True) as repository:
+        repository.undo_log.forget_identity(number)
+        repository.erasure.mark_faces_of_identity(number)
+        faces = repository.erasure.erase_marked()
+        repository.constraints.delete_rejections(number)
+        repository.identities.delete(number)
+        repository.identities.delete_empty()
     return ForgetResult(0, faces, gallery.purge_deleted())
 
 
@@ -72,33 +60,22 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> ForgetResult:
         NotInGallery: a path is not known; nothing is forgotten.
         CannotWrite: a file cannot be deleted; nothing is forgotten.
     """
-    with gallery.writing(faces_change=True) as connection:
+    with gallery.writing(faces_change=True) as repository:
         numbers: list[int] = []
         files: set[Path] = set()
         for path in dict.fromkeys(paths):
-            photos = _photos_at(connection, absolute_path(path)) or _photos_at(connection, real_path(path))
+            photos = repository.photos.at_path(absolute_path(path)) or repository.photos.at_path(real_path(path))
             if not photos:
                 raise NotInGallery(f"{path}: is not a photo of {gallery.folder}; nothing was forgotten")
             numbers += [number for number, _, _ in photos]
             for _, photo_path, sha256 in photos:
                 files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(photo_path), sha256)
-        faces_of_photos = (
-            "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first FROM changes "
-            "JOIN faces_before ON change_id = changes.id WHERE photo_id IN (SELECT value FROM json_each(?1))"
-        )
-        _mark_faces(connection, faces_of_photos, json.dumps(numbers))
-        faces = _erase_marked_faces(connection)
-        connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
-        delete_empty_identities(connection)
+        repository.erasure.mark_faces_of_photos(numbers)
+        faces = repository.erasure.erase_marked()
+        repository.photos.delete(numbers)
+        repository.identities.delete_empty()
         _delete_files(files)  # the last step that can fail before the commit
     return ForgetResult(len(numbers), faces, gallery.purge_deleted())
-
-
-def _photos_at(connection: sqlite3.Connection, path: Path) -> list[tuple[int, str, bytes]]:
-    """Return the number, path and SHA-256 of each photo enrolled from a path."""
-    return connection.execute(
-        "SELECT id, path, sha256 FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path),)
-    ).fetchall()
 
 
 def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
@@ -116,60 +93,3 @@ def _delete_files(files: Collection[Path]) -> None:
             fsync_directory(folder)
     except OSError as error:
         raise CannotWrite(f"{error.filename}: cannot be deleted ({error.strerror}); nothing was forgotten") from error
-
-
-def _mark_faces(connection: sqlite3.Connection, query: str, value: int | str) -> None:
-    """Fill the temporary table `marked` with the face ids that a query with one parameter selects."""
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS marked (id INTEGER PRIMARY KEY)")
-    connection.execute("DELETE FROM marked")
-    connection.execute(f"INSERT INTO marked {query}", (value,))
-
-
-def _mark_deleted_faces(connection: sqlite3.Connection, number: int) -> None:
-    """Mark also the deleted faces of an identity that the undo log still contains.
-
-    Faces of identities that were merged into it count as its own. If a face was moved by hand and belongs to another
-    identity now, the log contains its version from when it was this identity's: the log is deleted up to that
-    decision, since decisions are only undone in reverse order.
-    """
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS logged (face INTEGER, decision INTEGER)")
-    connection.execute("DELETE FROM logged")
-    connection.execute(
-        "WITH merged AS (SELECT ? AS number UNION SELECT json_extract(before, '$[0]') FROM changes "
-        "WHERE table_name = 'assignments' AND before IS NOT NULL AND first IN (SELECT id FROM marked) "
-        "AND json_extract(before, '$[0]') NOT IN (SELECT id FROM identities)) "
-        "INSERT INTO logged SELECT change.first, change.decision_id FROM faces_before "
-        "JOIN changes AS change ON change.id = change_id JOIN changes AS assigned "
-        "ON assigned.table_name = 'assignments' AND assigned.first = change.first "
-        "AND assigned.decision_id >= change.decision_id "
-        "WHERE json_extract(assigned.before, '$[0]') IN (SELECT number FROM merged)",
-        (number,),
-    )
-    connection.execute("INSERT OR IGNORE INTO marked SELECT face FROM logged WHERE face NOT IN (SELECT id FROM faces)")
-    connection.execute(
-        "DELETE FROM decisions WHERE id <= (SELECT max(decision) FROM logged WHERE face NOT IN (SELECT id FROM marked))"
-    )
-
-
-def _erase_marked_faces(connection: sqlite3.Connection) -> int:
-    """Delete the marked faces, their log entries, and those of identities that only they ever belonged to.
-
-    Returns:
-        The number of faces deleted.
-    """
-    connection.execute(
-        "DELETE FROM changes WHERE table_name = 'identities' AND first NOT IN (SELECT id FROM identities) AND first IN "
-        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
-        "AND before IS NOT NULL AND first IN (SELECT id FROM marked)) AND first NOT IN "
-        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
-        "AND before IS NOT NULL AND first NOT IN (SELECT id FROM marked))"
-    )
-    connection.execute(
-        "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'kinds', 'constraints', 'rejections') "
-        "AND first IN (SELECT id FROM marked)"
-    )
-    connection.execute("DELETE FROM changes WHERE table_name = 'constraints' AND second IN (SELECT id FROM marked)")
-    delete_empty_decisions(connection)
-    faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM marked)").rowcount
-    connection.execute("UPDATE gallery SET erasure_due = 1")
-    return faces

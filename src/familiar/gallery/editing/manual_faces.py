@@ -4,10 +4,8 @@ A face is read and embedded before the write begins, so that no other writer wai
 others have changed in the meantime.
 """
 
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -19,16 +17,16 @@ from familiar.detection.alignment import align
 from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, face_quality
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
-from familiar.gallery.clustering.cluster import delete_empty_identities, recluster
+from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.database.tables.faces import Box, StoredFace
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import to_tensor
 
 MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +72,10 @@ def add_face(
         NoFaceFound: the landmarks cannot be aligned, such as five on one point.
     """
     face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
-    with decision(gallery, "add face", faces_change=True) as connection:
-        _check_still_valid(gallery, connection, embedder, face, except_face=None)
-        number = connection.execute(
-            "INSERT INTO faces (left_px, top_px, right_px, bottom_px, landmarks_px, score, quality, embedding, "
-            "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, (SELECT min(species) FROM faces "
-            "WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1))",
-            (*_column_values(gallery, face), photo),
-        ).lastrowid
-        assert number is not None
-        _assign_face(gallery, connection, number)
+    with decision(gallery, "add face", faces_change=True) as repository:
+        _check_still_valid(gallery, repository, embedder, face, except_face=None)
+        number = repository.faces.insert_with_species_of_photo(photo, _stored_face(gallery, face))
+        _assign_face(gallery, repository, number)
     return number
 
 
@@ -104,28 +96,18 @@ def move_face(gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box,
         NotInGallery: there is no such face.
         UnreadablePhoto, SpaceMismatch, Contradiction, NoFaceFound: as in `add_face`.
     """
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         check_faces(gallery, [face])
-        (photo,) = connection.execute("SELECT photo_id FROM faces WHERE id = ?", (face,)).fetchone()
+        photo = repository.faces.photo_of(face)
     embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path)
-    with decision(gallery, "move face", faces_change=True) as connection:
-        _check_still_valid(gallery, connection, embedder, embedded, except_face=face)
-        updated = connection.execute(
-            "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, landmarks_px = ?, score = ?, "
-            "quality = ?, embedding = ? WHERE id = ? AND photo_id = ?",
-            (*_column_values(gallery, embedded), face, photo),
-        )
-        if not updated.rowcount:
+    with decision(gallery, "move face", faces_change=True) as repository:
+        _check_still_valid(gallery, repository, embedder, embedded, except_face=face)
+        if not repository.faces.update_in_photo(face, photo, _stored_face(gallery, embedded)):
             raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
-        # An unfinished migration may have embedded the old box.
-        connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (face,))
-        connection.execute("DELETE FROM kinds WHERE face_id = ?", (face,))
-        connection.execute(
-            "DELETE FROM assignments WHERE face_id = ? AND by_user = 0 AND EXISTS (SELECT 1 FROM assignments AS other "
-            "WHERE other.identity_id = assignments.identity_id AND other.face_id <> assignments.face_id)",
-            (face,),
-        )
-        _assign_face(gallery, connection, face)
+        repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
+        repository.domains.delete([face])
+        repository.assignments.unassign_unconfirmed(face)
+        _assign_face(gallery, repository, face)
 
 
 def delete_face(gallery: Gallery, face: int) -> None:
@@ -136,10 +118,10 @@ def delete_face(gallery: Gallery, face: int) -> None:
     Raises:
         NotInGallery: there is no such face.
     """
-    with decision(gallery, "delete face", faces_change=True) as connection:
+    with decision(gallery, "delete face", faces_change=True) as repository:
         check_faces(gallery, [face])
-        connection.execute("DELETE FROM faces WHERE id = ?", (face,))  # cascades to all rows that refer to it
-        delete_empty_identities(connection)
+        repository.faces.delete(face)
+        repository.identities.delete_empty()
 
 
 # --- embedding a box of a photo: outside of any write --------------------------------------------------------------
@@ -154,8 +136,8 @@ def _embed_box(
     path: Path | None,
 ) -> _EmbeddedFace:
     _check_space(gallery, embedder)
-    with gallery.reading() as connection:
-        enrolled_path, sha256 = _find_photo(gallery, connection, photo_number)
+    with gallery.reading() as repository:
+        enrolled_path, sha256 = _find_photo(gallery, repository, photo_number)
     photo = _read_photo(path or Path(enrolled_path), sha256)
     _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
@@ -169,12 +151,12 @@ def _check_space(gallery: Gallery, embedder: Embedder) -> None:
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
 
 
-def _find_photo(gallery: Gallery, connection: sqlite3.Connection, number: int) -> tuple[str, bytes]:
+def _find_photo(gallery: Gallery, repository: Repository, number: int) -> tuple[str, bytes]:
     """Return the path and SHA-256 of a photo."""
-    row = connection.execute("SELECT path, sha256 FROM photos WHERE id = CAST(? AS TEXT)", (str(number),)).fetchone()
-    if row is None:
+    photo = repository.photos.find(number)
+    if photo is None:
         raise NotInGallery(f"{gallery.folder}: has no photo {number}")
-    return row
+    return photo
 
 
 def _read_photo(path: Path, sha256: bytes) -> Photo:
@@ -204,43 +186,32 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: Gallery, connection: sqlite3.Connection, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
+    gallery: Gallery, repository: Repository, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     _check_space(gallery, embedder)
-    path, _ = _find_photo(gallery, connection, face.photo)
-    for number, left, top, right, bottom in connection.execute(
-        "SELECT id, left_px, top_px, right_px, bottom_px FROM faces "
-        "WHERE photo_id = ? AND id IS NOT ? AND left_px < right_px AND top_px < bottom_px",
-        (face.photo, except_face),
-    ):
+    path, _ = _find_photo(gallery, repository, face.photo)
+    for number, left, top, right, bottom in repository.faces.boxes_in_photo(face.photo, except_face=except_face):
         smaller_area = min(face.detection.area_px, (right - left) * (bottom - top))
         overlap = box_intersection_px(face.detection.box_xyxy_px, (left, top, right, bottom))
         if overlap >= SAME_FACE_OVERLAP * smaller_area:
             raise Contradiction(f"{path}: face {number} is there already; move or delete that one")
 
 
-def _column_values(gallery: Gallery, face: _EmbeddedFace) -> tuple[Any, ...]:
-    """Return left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding as they are stored."""
-    landmarks = face.detection.landmarks_px
-    return (
-        *face.detection.box_xyxy_px,
-        None if landmarks is None else landmarks.astype("<f4").tobytes(),
-        face.detection.score,
-        face.quality,
-        gallery.encode_embeddings(face.embedding[None])[0],
-    )
+def _stored_face(gallery: Gallery, face: _EmbeddedFace) -> StoredFace:
+    (embedding,) = gallery.encode_embeddings(face.embedding[None])
+    return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
-def _assign_face(gallery: Gallery, connection: sqlite3.Connection, face: int) -> None:
+def _assign_face(gallery: Gallery, repository: Repository, face: int) -> None:
     """Find the domain of a face and, if it is unassigned, its identity."""
-    if connection.execute("SELECT 1 FROM kinds LIMIT 1").fetchone():
+    if not repository.domains.is_empty():
         assignments = load_assignments(gallery)
         row = assignments.faces.rows_of(np.array([face], np.int64))
         rows = np.union1d(np.flatnonzero(assignments.domain != IN_DOMAIN), row)
         domains = extend_domains(assignments.faces.unit_rows(rows), assignments.domain[rows])
         domain = int(domains[rows == row][0])
         if domain != IN_DOMAIN:
-            connection.execute("INSERT INTO kinds (face_id, kind) VALUES (?, ?)", (face, domain))
-    if not connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone():
-        recluster(gallery, connection, np.array([face], np.int64), [])
+            repository.domains.set([(face, domain)])
+    if not repository.assignments.exists(face):
+        recluster(gallery, repository, np.array([face], np.int64), [])

@@ -1,7 +1,5 @@
 """Choose the similar faces that follow a correction out of an identity."""
 
-import sqlite3
-
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
@@ -9,14 +7,14 @@ from familiar.gallery.clustering.assignments import FaceAssignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.editing.assignment_rows import add_constraint, drop_stale_constraints, unassign_faces
+from familiar.gallery.database.repository import Repository
 
 _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
 _MAX_ITERATIONS = 10  # of two-means
 
 
 def release_similar_faces(
-    gallery: Gallery, connection: sqlite3.Connection, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: Gallery, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """Unassign the faces that are more similar to those that leave their identity than to those that stay.
 
@@ -25,7 +23,7 @@ def release_similar_faces(
 
     Args:
         gallery: the gallery to change.
-        connection: of the open decision.
+        repository: of the open decision.
         before: assignments before the correction.
         leaving: rows of the faces that the user took out of their identities.
 
@@ -45,11 +43,11 @@ def release_similar_faces(
         if len(rest):
             central = before.central_face(rest[~follows])
             for face in before.faces.ids[taken].tolist():
-                add_constraint(connection, face, central, same=False)
+                repository.constraints.add(face, central, same=False)
     free = np.concatenate(released)
-    unassign_faces(connection, free.tolist())
+    repository.assignments.unassign(free.tolist())
     for identity in identities:
-        drop_stale_constraints(connection, identity)
+        repository.constraints.drop_stale(identity)
     return free, identities
 
 

@@ -1,14 +1,13 @@
 """The user's decisions, one transaction each, and undoing them."""
 
 import contextlib
-import sqlite3
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.database.schema import delete_orphan_rows, restore_change
+from familiar.gallery.database.repository import Repository
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Decision:
 
 
 @contextlib.contextmanager
-def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
+def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
     Args:
@@ -37,18 +36,10 @@ def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Gene
         kind: the command, as the log lists it.
         faces_change: as in `Gallery.writing`.
     """
-    with gallery.writing(faces_change=faces_change) as connection:
-        number = connection.execute(
-            "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)",
-            (datetime.now(UTC).isoformat(timespec="seconds"), kind),
-        ).lastrowid
-        connection.execute("UPDATE gallery SET open_decision = ?", (number,))
-        yield connection
-        connection.execute("UPDATE gallery SET open_decision = NULL")
-        connection.execute(
-            "DELETE FROM decisions WHERE id = ? AND NOT EXISTS (SELECT 1 FROM changes WHERE decision_id = ?)",
-            (number, number),
-        )
+    with gallery.writing(faces_change=faces_change) as repository:
+        number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
+        yield repository
+        repository.undo_log.close_decision(number)
 
 
 def undo(gallery: Gallery, expected: int | None = None) -> Decision:
@@ -67,8 +58,8 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
         NotInGallery: there is nothing to undo.
         Contradiction: the last decision is not the expected one; nothing was undone.
     """
-    with gallery.writing() as connection:
-        entries = _read_decisions(connection, limit=1)
+    with gallery.writing() as repository:
+        entries = _last_decisions(repository, limit=1)
         if not entries:
             raise NotInGallery(f"{gallery.folder}: nothing to undo")
         last = entries[0]
@@ -76,45 +67,24 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
             raise Contradiction(
                 f"nothing was undone, because the last change is another one by now ({last.kind}); reload and retry"
             )
-        connection.execute("PRAGMA defer_foreign_keys = ON")
-        changes = connection.execute(
-            "SELECT id, table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
-            (last.number,),
-        ).fetchall()
-        for change in changes:
-            restore_change(connection, change)
-        if any(table == "faces" for _, table, *_ in changes):
-            # As `writing(faces_change=True)` does at its end; that faces change is known only now.
-            connection.execute("UPDATE gallery SET faces_revision = revision + 1")
-        delete_orphan_rows(connection)
+        if repository.undo_log.restore(last.number):
+            repository.settings.mark_faces_changed()  # not by `writing(faces_change=True)`: it is known only now
+        repository.delete_orphan_rows()
         # An identity that lost its last face may have been deleted since; the restored faces need it.
-        connection.execute(
-            "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
-            "WHERE identity_id NOT IN (SELECT id FROM identities)"
-        )
+        repository.identities.insert_missing()
         # Restored rejections of an identity that has been forgotten since.
-        connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
-        if last.kind == "group":  # the next grouping may find other domains, so it must process all faces
-            connection.execute("UPDATE gallery SET judged_face = 0")
-        connection.execute("DELETE FROM decisions WHERE id = ?", (last.number,))
+        repository.constraints.delete_orphan_rejections()
+        if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
+            repository.settings.mark_no_face_clustered()
+        repository.undo_log.delete(last.number)
     return last
 
 
 def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
-    with gallery.reading() as connection:
-        return _read_decisions(connection, limit)
+    with gallery.reading() as repository:
+        return _last_decisions(repository, limit)
 
 
-def delete_empty_decisions(connection: sqlite3.Connection) -> None:
-    """Delete decisions without recorded changes, which have nothing to undo."""
-    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
-
-
-def _read_decisions(connection: sqlite3.Connection, limit: int) -> list[Decision]:
-    rows = connection.execute(
-        "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "
-        "FROM decisions ORDER BY id DESC LIMIT ?",
-        (limit,),
-    )
-    return [Decision(*row) for row in rows]
+def _last_decisions(repository: Repository, limit: int) -> list[Decision]:
+    return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]

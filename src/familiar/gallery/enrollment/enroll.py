@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,10 +97,10 @@ def enroll(
             skipped += errors
             counts["known"] += len(batch) - len(files) - len(errors)
             if files:
-                with gallery.writing(faces_change=any(file.faces for file in files)) as connection:
+                with gallery.writing(faces_change=any(file.faces for file in files)) as repository:
                     _check_space(gallery, embedder)  # again: another process may have migrated the gallery
                     for file in files:
-                        counts.update(write_photo(connection, gallery, file, species))
+                        counts.update(write_photo(repository, gallery, file, species))
             done += len(batch)
             on_batch(done, _to_result(counts, skipped))
     finally:
@@ -145,30 +144,12 @@ def enroll_embeddings(
             hashlib.sha256(name + b"\0" + row).digest(): (name, row)
             for name, row in zip(encoded_names, encoded_rows, strict=True)
         }
-        with gallery.writing(faces_change=True) as connection:
+        with gallery.writing(faces_change=True) as repository:
             gallery.check_space(space_id, embeddings.shape[1])
-            last_photo, last_face = (_last_id(connection, table) for table in ("photos", "faces"))
-            connection.executemany(
-                "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, CAST(? AS TEXT), 0, 0) "
-                "ON CONFLICT DO NOTHING",
-                ((sha256, name) for sha256, (name, _) in by_hash.items()),
-            )
-            new_photos = connection.execute(
-                "SELECT id, sha256 FROM photos WHERE id > ? ORDER BY id", (last_photo,)
-            ).fetchall()
-            connection.executemany(
-                "INSERT INTO faces (photo_id, left_px, top_px, right_px, bottom_px, score, quality, embedding) "
-                "VALUES (?, 0, 0, 0, 0, 1, 1, ?)",
-                ((photo, by_hash[sha256][1]) for photo, sha256 in new_photos),
-            )
-            rows = connection.execute("SELECT id FROM faces WHERE id > ? ORDER BY id", (last_face,))
-            added += [row[0] for row in rows]
+            new_photos = repository.photos.insert_without_files((sha256, name) for sha256, (name, _) in by_hash.items())
+            added += repository.faces.insert_without_boxes((photo, by_hash[sha256][1]) for photo, sha256 in new_photos)
     return added
 
 
 def _check_space(gallery: Gallery, embedder: Embedder) -> None:
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
-
-
-def _last_id(connection: sqlite3.Connection, table: str) -> int:
-    return connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]

@@ -1,6 +1,5 @@
 """Read the photos of an enrollment, and detect and embed the faces of new ones."""
 
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +40,6 @@ class PhotoFile:
     taken_at: str | None = None
     faces: tuple[EmbeddedFace, ...] | None = None
 
-    @property
-    def encoded_path(self) -> bytes:
-        """The path in the file system's encoding, which may not be UTF-8."""
-        return os.fsencode(self.path)
-
 
 @dataclass(frozen=True, eq=False)
 class EnrolledPhotos:
@@ -57,8 +51,8 @@ class EnrolledPhotos:
 
 def load_enrolled_photos(gallery: Gallery) -> EnrolledPhotos:
     """Read which photos a gallery has."""
-    with gallery.reading() as connection:
-        rows = connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
+    with gallery.reading() as repository:
+        rows = repository.photos.files()
     return EnrolledPhotos(
         {path: (size_bytes, modified_ns) for path, size_bytes, modified_ns, _ in rows},
         frozenset(row[3] for row in rows),

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,11 @@ from pathlib import Path
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.database.schema import VERSION, create_tables, delete_orphan_rows
+from familiar.gallery.database.salvage import create_from_damaged
+from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
 from familiar.gallery.database.sqlite_file import DATABASE, HIGH_WATER
-from familiar.gallery.integrity.recovery import TABLES, recover_rows
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
@@ -62,18 +61,13 @@ class RepairResult:
 
 def check(gallery: Gallery) -> CheckResult:
     """Check every page, every reference and every embedding of a gallery, and whether the photos are still there."""
-    problems: list[str] = []
     missing: list[str] = []
     changed: list[str] = []
-    with gallery.reading() as connection:
-        problems += [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        problems += [
-            f"{table}, row {row}: refers to a missing row of {parent}"
-            for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
-        ]
-        if connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
+    with gallery.reading() as repository:
+        problems = repository.integrity_problems()
+        if repository.settings.is_erasure_due():
             problems.append(ERASURE_DUE)
-        for path, size_bytes in connection.execute("SELECT path, size_bytes FROM photos ORDER BY path"):
+        for path, size_bytes in repository.photos.paths_and_sizes():
             if not size_bytes:  # enrolled as an embedding, without a file
                 continue
             try:
@@ -81,9 +75,7 @@ def check(gallery: Gallery) -> CheckResult:
                     changed.append(path)
             except OSError:
                 missing.append(path)
-        photos, faces = (
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("photos", "faces")
-        )
+        photos, faces = repository.photos.count(), repository.faces.count()
         for read in (Gallery.faces, calibration):
             try:
                 read(gallery)
@@ -156,21 +148,14 @@ def _recover_into(repaired: Path, damaged: Path, folder: Path, space: Space | No
     Returns:
         The number of rows recovered from each table that had any.
     """
-    with translate_sqlite_errors(folder), contextlib.closing(sqlite3.connect(repaired, isolation_level=None)) as target:
-        target.text_factory = bytes
-        target.execute("BEGIN IMMEDIATE")
-        create_tables(target)
+    with translate_sqlite_errors(folder):
         try:
-            recover_rows(damaged, target, space)
+            return create_from_damaged(repaired, damaged, space)
         except KeyError as error:
             raise BadGallery(
                 f"{folder / DATABASE}: the row that says which model the gallery belongs to is lost, if it is a "
                 f"gallery at all; name the model: familiar gallery repair {folder} --model MODEL, or restore a backup"
             ) from error
-        saved = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
-        _restore_consistency(target)
-        target.execute("COMMIT")
-    return {table: count for table, count in saved.items() if count}
 
 
 def _create_folder_for_damaged(folder: Path) -> Path:
@@ -182,22 +167,3 @@ def _create_folder_for_damaged(folder: Path) -> Path:
             damaged_folder.mkdir()
             return damaged_folder
     raise AssertionError("a thousand repairs in one second")
-
-
-def _restore_consistency(target: sqlite3.Connection) -> None:
-    """Add placeholder rows for lost photos and identities, and delete rows that refer to lost faces."""
-    target.execute(
-        "INSERT INTO photos (id, sha256, path, size_bytes, modified_ns) SELECT DISTINCT photo_id, randomblob(32), "
-        "'(lost)', 0, 0 FROM faces WHERE photo_id NOT IN (SELECT id FROM photos)"
-    )
-    for table in ("assignments", "rejections"):
-        target.execute(
-            f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
-            "WHERE identity_id NOT IN (SELECT id FROM identities)"
-        )
-    delete_orphan_rows(target)
-    target.execute(
-        # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery.
-        "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "
-        "faces_revision = revision + 1, revision = revision + 1"
-    )

@@ -48,26 +48,8 @@ NO_FILTER = Filter()
 
 def filter_mask(gallery: Gallery, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
-    conditions: list[str] = []
-    values: list[str | int] = []
-    if only.identities is not None:
-        conditions.append(f"identity_id IN ({', '.join('?' * len(only.identities))})")
-        values += only.identities
-    if only.species is not None:
-        conditions.append("species = ?")
-        values.append(only.species)
-    if only.since is not None:
-        conditions.append("taken_at >= ?")
-        values.append(only.since)
-    if only.until is not None:
-        conditions.append("substr(taken_at, 1, length(?)) <= ?")
-        values += [only.until, only.until]
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
-            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(conditions)}",
-            values,
-        ).fetchall()
+    with gallery.reading() as repository:
+        passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
     mask = np.zeros(len(faces.ids), np.bool_)
-    mask[faces.rows_of(np.array([row[0] for row in rows], np.int64))] = True
+    mask[faces.rows_of(np.array(passing, np.int64))] = True
     return mask

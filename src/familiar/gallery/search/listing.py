@@ -1,9 +1,9 @@
 """List the photos, faces and identities of a gallery page by page, and how certain each assignment is."""
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -25,7 +25,6 @@ from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
 BEST = 4  # faces in an identity's summary
-_MAX_INTEGER = 2**63 - 1  # of SQLite
 
 
 @dataclass(frozen=True)
@@ -122,9 +121,9 @@ class Counts:
 
 def face(gallery: Gallery, number: int) -> KnownFace:
     """Return a face; raise NotInGallery if it does not exist."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         check_faces(gallery, [number])
-        return _read_faces(connection, "faces.id = ?", [number])[0]
+        return _known_faces(repository.faces.described([number]))[0]
 
 
 def photo(gallery: Gallery, number: int) -> KnownPhoto:
@@ -144,14 +143,10 @@ def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit
         before: if given, only photos with a smaller id instead, newest first.
         limit: maximum number of photos.
     """
-    condition, bound, order = ("id > ?", after, "id") if before is None else ("id < ?", before, "id DESC")
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            f"SELECT id, path, sha256, taken_at FROM photos WHERE {condition} ORDER BY {order} LIMIT ?",
-            (max(0, min(bound, _MAX_INTEGER)), limit),
-        ).fetchall()
-        id_range = sorted((rows[0][0], rows[-1][0])) if rows else [0, 0]
-        faces = _read_faces(connection, "photo_id BETWEEN ? AND ?", id_range)
+    with gallery.reading() as repository:
+        rows = repository.photos.page(after=after, before=before, limit=limit)
+        first, last = sorted((rows[0][0], rows[-1][0])) if rows else (0, 0)
+        faces = _known_faces(repository.faces.described_in_photos(first, last))
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
     return [
         KnownPhoto(number, path, sha256.hex(), taken_at, faces_by_photo.get(number, ()))
@@ -197,11 +192,11 @@ def identity_summary(gallery: Gallery, identity: int) -> IdentitySummary:
 
 def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
     """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         check_identities(gallery, [identity])
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
-        faces = {face.face: face for face in _read_faces(connection, "identity_id = ?", [identity])}
+        faces = {face.face: face for face in _known_faces(repository.faces.described_of_identity(identity))}
         threshold, model = clustering_calibration(gallery).threshold, calibration(gallery)
     scored: list[tuple[float, FaceConfidence]] = []
     for domain in np.unique(assignments.domain[members]).tolist():
@@ -219,11 +214,11 @@ def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
 
 def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[KnownFace]:
     """Return a page of the unassigned faces with an id above `after`, by rising id."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         assignments = load_assignments(gallery)
         ids = assignments.faces.ids
         page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
-        faces = _read_faces(connection, f"faces.id IN ({', '.join('?' * len(page))})", page)
+        faces = _known_faces(repository.faces.described(page))
     return sorted(faces, key=lambda face: face.face)
 
 
@@ -286,8 +281,8 @@ def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
 
 
 def _count(gallery: Gallery) -> Counts:
-    with gallery.reading() as connection:
-        (photo_count,) = connection.execute("SELECT count(*) FROM photos").fetchone()
+    with gallery.reading() as repository:
+        photo_count = repository.photos.count()
         assignments = load_assignments(gallery)
     assigned = assignments.identity[assignments.identity != UNASSIGNED]
     named = np.array(list(assignments.names), np.int64)
@@ -316,14 +311,8 @@ def _similarity_to_others(
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
 
 
-def _read_faces(connection: sqlite3.Connection, condition: str, values: Sequence[int]) -> list[KnownFace]:
-    """Read the faces that meet an SQL condition, by rising photo id, then face id."""
-    rows = connection.execute(
-        "SELECT faces.id, photo_id, left_px, top_px, right_px, bottom_px, score, quality, species, identity_id, name, "
-        "by_user FROM faces LEFT JOIN assignments ON face_id = faces.id "
-        f"LEFT JOIN identities ON identities.id = identity_id WHERE {condition} ORDER BY photo_id, faces.id",
-        values,
-    )
+def _known_faces(rows: Iterable[tuple[Any, ...]]) -> list[KnownFace]:
+    """Convert the rows of `Faces.described`."""
     return [
         KnownFace(face, photo, (left, top, right, bottom), score, quality, species, identity, name, bool(by_user))
         for face, photo, left, top, right, bottom, score, quality, species, identity, name, by_user in rows

@@ -1,6 +1,5 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -279,9 +278,8 @@ def open_index(gallery: Gallery) -> HnswIndex | None:
 
 
 def _watermark(gallery: Gallery, faces: FaceTable) -> str:
-    with gallery.reading() as connection:
-        (uid,) = connection.execute("SELECT uid FROM gallery").fetchone()
-    return f"{uid} {faces.revision}"
+    with gallery.reading() as repository:
+        return f"{repository.settings.uid()} {faces.revision}"
 
 
 def _prefixes(gallery: Gallery, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
@@ -305,13 +303,8 @@ def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> 
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
     individuals = load_assignments(gallery).estimated_identity_count
     odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT faces.id, path, left_px, top_px, right_px, bottom_px, identity_id, name FROM faces "
-            "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities "
-            "ON identities.id = identity_id WHERE faces.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids.tolist()),),
-        ).fetchall()
+    with gallery.reading() as repository:
+        rows = repository.faces.hits(ids.tolist())
     row_of_face = {row[0]: row[1:] for row in rows}
     hits: list[Hit] = []
     for index, face in enumerate(ids.tolist()):

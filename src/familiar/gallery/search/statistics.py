@@ -65,13 +65,9 @@ class GalleryStatistics:
 
 def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
-    with gallery.reading() as connection:
-        (photo_count,) = connection.execute("SELECT count(*) FROM photos").fetchone()
-        paths = dict(
-            connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
-        )
-        numbers = [row[0] for row in connection.execute("SELECT id FROM identities")]
-        identities = _identities(gallery, numbers, paths)
+    with gallery.reading() as repository:
+        photo_count, paths = repository.photos.count(), repository.faces.paths()
+        identities = _identities(gallery, repository.identities.numbers(), paths)
         face_count = len(gallery.faces().ids)
         return GalleryStatistics(
             photos=photo_count,

@@ -81,12 +81,8 @@ def export_csv(gallery: Gallery, path: Path) -> int:
     Raises:
         CannotWrite: the file cannot be written.
     """
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT path, left_px, top_px, right_px, bottom_px, faces.id, identity_id, name, by_user FROM faces "
-            "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id "
-            "LEFT JOIN identities ON identities.id = identity_id ORDER BY path, faces.id"
-        ).fetchall()
+    with gallery.reading() as repository:
+        rows = repository.faces.export_rows()
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -188,12 +184,8 @@ def export_folders(gallery: Gallery, folder: Path, mode: Literal["link", "copy"]
     Raises:
         CannotWrite: the folder is not empty, or a file cannot be written.
     """
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT DISTINCT identity_id, coalesce(name, '#' || identity_id), path FROM assignments "
-            "JOIN identities ON identities.id = identity_id JOIN faces ON faces.id = face_id "
-            "JOIN photos ON photos.id = photo_id ORDER BY identity_id, path"
-        ).fetchall()
+    with gallery.reading() as repository:
+        rows = repository.assignments.photos_by_identity()
     missing: list[str] = []
     folder_names: set[str] = set()
     folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
@@ -243,12 +235,9 @@ class _PhotoLookup:
     @staticmethod
     def load(gallery: Gallery) -> "_PhotoLookup":
         faces: defaultdict[int, list[tuple[int, _Box]]] = defaultdict(list)
-        with gallery.reading() as connection:
-            photos = connection.execute("SELECT id, path, sha256 FROM photos ORDER BY id").fetchall()
-            for photo, face, *box in connection.execute(
-                "SELECT photo_id, id, left_px, top_px, right_px, bottom_px FROM faces ORDER BY id"
-            ):
-                left, top, right, bottom = box
+        with gallery.reading() as repository:
+            photos = repository.photos.paths_and_hashes()
+            for photo, face, left, top, right, bottom in repository.faces.boxes():
                 faces[photo].append((face, (left, top, right, bottom)))
         return _PhotoLookup({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
 

@@ -7,13 +7,11 @@ The undo log contains old embeddings of faces that were moved or deleted by hand
 ones. So decisions up to the last of these cannot be undone any more; later ones can.
 """
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -26,7 +24,7 @@ from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import calibrate
 from familiar.gallery.database.connection import FaceTable, Gallery, Space
-from familiar.gallery.editing.undo_log import delete_empty_decisions
+from familiar.gallery.database.repository import Repository
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
@@ -115,40 +113,30 @@ def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
-    with gallery.writing(faces_change=True) as connection:
+    with gallery.writing(faces_change=True) as repository:
         faces = gallery.faces()
         if prefix_length is not None:
             rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
-            connection.executemany(
-                "UPDATE faces SET embedding = ? WHERE id = ?", zip(rows, faces.ids.tolist(), strict=True)
-            )
-            _delete_logged_embeddings(connection)
-        had_own_calibration = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
-        _delete_domains(connection)
-        connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
-    _recalibrate(gallery, bool(had_own_calibration))
+            repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
+            repository.undo_log.forget_embeddings()
+        had_own_calibration = repository.settings.own_calibration() is not None
+        _change_space(repository, new)
+    _recalibrate(gallery, had_own_calibration)
     return MigrationResult(0, len(faces.ids) if prefix_length else 0, 0, None)
 
 
 def _begin_migration(gallery: Gallery, new: Space) -> None:
     """Record the migration, and delete embeddings that an interrupted one has left for another model."""
-    with gallery.writing() as connection:
-        row = connection.execute("SELECT space FROM migration").fetchone()
-        if row is None or Space.from_json(row[0]) != new:
-            connection.execute("DELETE FROM next_embeddings")
-            connection.execute("DELETE FROM migration")
-            connection.execute("INSERT INTO migration (id, space) VALUES (1, ?)", (new.to_json(),))
-        connection.execute("DELETE FROM next_embeddings WHERE origin = 'bridge'")  # their photos may be back
+    with gallery.writing() as repository:
+        if repository.migration.space() != new:
+            repository.migration.begin(new)
+        repository.migration.delete_mapped()  # their photos may be back
 
 
 def _load_pending_faces(gallery: Gallery) -> list[_StoredFace]:
     """Return the faces without a new embedding, by photo."""
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT faces.id, path, sha256, left_px, top_px, right_px, bottom_px, landmarks_px, score FROM faces "
-            "JOIN photos ON photos.id = photo_id WHERE faces.id NOT IN (SELECT face_id FROM next_embeddings) "
-            "ORDER BY photo_id, faces.id"
-        ).fetchall()
+    with gallery.reading() as repository:
+        rows = repository.migration.pending_faces()
     return [
         _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score))
         for face, path, sha256, *box, landmarks, score in rows
@@ -239,16 +227,11 @@ def _save_next_embeddings(
     if not len(faces):
         return
     encoded = gallery.encode_embeddings(embeddings)
-    with gallery.writing() as connection:
-        _check_migration_unchanged(gallery, connection, new)
-        connection.executemany(
-            "INSERT INTO next_embeddings (face_id, origin, embedding) SELECT faces.id, ?, ? FROM faces "
-            "JOIN photos ON photos.id = photo_id WHERE faces.id = ? AND sha256 = ? "
-            "AND (left_px, top_px, right_px, bottom_px) = (?, ?, ?, ?) ON CONFLICT (face_id) DO NOTHING",
-            (
-                (origin, row, stored.face, stored.sha256, *stored.box_xyxy_px)
-                for stored, row in zip(faces, encoded, strict=True)
-            ),
+    with gallery.writing() as repository:
+        _check_migration_unchanged(gallery, repository, new)
+        repository.migration.save(
+            origin,
+            ((row, stored.face, stored.sha256, stored.box_xyxy_px) for stored, row in zip(faces, encoded, strict=True)),
         )
 
 
@@ -258,11 +241,9 @@ def _map_by_bridge(gallery: Gallery, new: Space, without_photo: list[_StoredFace
     Returns:
         `MigrationResult.bridge_cosine`.
     """
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         faces = gallery.faces()
-        rows: list[Any] = connection.execute(
-            "SELECT face_id, embedding FROM next_embeddings WHERE origin = 'photo' ORDER BY face_id"
-        ).fetchall()
+        rows = repository.migration.embeddings_from_photos()
     if len(rows) < MIN_BRIDGE_PAIRS:
         raise FamiliarError(
             f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
@@ -294,49 +275,33 @@ def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tupl
     Returns:
         The result, and whether the gallery had a calibration of its own; None if some new embeddings are missing.
     """
-    with gallery.writing(faces_change=True) as connection:
-        _check_migration_unchanged(gallery, connection, new)
-        if connection.execute(
-            "SELECT 1 FROM faces WHERE id NOT IN (SELECT face_id FROM next_embeddings) LIMIT 1"
-        ).fetchone():
+    with gallery.writing(faces_change=True) as repository:
+        _check_migration_unchanged(gallery, repository, new)
+        if repository.migration.has_pending_faces():
             return None
-        counts = dict(connection.execute("SELECT origin, count(*) FROM next_embeddings GROUP BY origin").fetchall())
-        had_own_calibration = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
-        connection.execute(
-            "UPDATE faces SET embedding = (SELECT embedding FROM next_embeddings WHERE face_id = faces.id)"
-        )
-        connection.execute("DELETE FROM next_embeddings")
-        connection.execute("DELETE FROM migration")
-        _delete_logged_embeddings(connection)
-        _delete_domains(connection)
-        connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
-    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own_calibration)
+        counts = repository.migration.counts_by_origin()
+        had_own_calibration = repository.settings.own_calibration() is not None
+        repository.migration.swap_embeddings()
+        repository.undo_log.forget_embeddings()
+        _change_space(repository, new)
+    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), had_own_calibration
 
 
-def _check_migration_unchanged(gallery: Gallery, connection: sqlite3.Connection, new: Space) -> None:
+def _check_migration_unchanged(gallery: Gallery, repository: Repository, new: Space) -> None:
     """Raise GalleryBusy if another process began or ended a migration: embeddings of two models must never mix."""
-    row = connection.execute("SELECT space FROM migration").fetchone()
-    if row is None or Space.from_json(row[0]) != new:
+    if repository.migration.space() != new:
         raise GalleryBusy(
             f"{gallery.folder}: another process has started or finished a migration of this gallery; see which model "
             f"it uses now: familiar gallery stats {gallery.folder}"
         )
 
 
-def _delete_logged_embeddings(connection: sqlite3.Connection) -> None:
-    """Delete decisions whose log contains embeddings, and all earlier ones: they are only undone in reverse order."""
-    connection.execute(
-        "DELETE FROM decisions WHERE id <= "
-        "(SELECT max(decision_id) FROM changes JOIN faces_before ON change_id = changes.id)"
-    )
-
-
-def _delete_domains(connection: sqlite3.Connection) -> None:
-    """Delete the domains of faces, which depend on what the model was trained on."""
-    connection.execute("DELETE FROM kinds")
-    connection.execute("UPDATE gallery SET judged_face = 0")
-    connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
-    delete_empty_decisions(connection)
+def _change_space(repository: Repository, new: Space) -> None:
+    """Store the new space. Delete the domains of faces, which depend on what the model was trained on."""
+    repository.domains.delete_all()
+    repository.settings.mark_no_face_clustered()
+    repository.undo_log.forget_domains()
+    repository.settings.replace_space(new)
 
 
 def _recalibrate(gallery: Gallery, had_own_calibration: bool) -> None:

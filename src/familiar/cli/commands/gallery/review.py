@@ -125,13 +125,5 @@ def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]
 
 
 def _paths(gallery: "Gallery", question: "Question") -> tuple[str, str]:
-    with gallery.reading() as connection:
-        first, second = (
-            str(
-                connection.execute(
-                    "SELECT path FROM faces JOIN photos ON photos.id = photo_id WHERE faces.id = ?", (face,)
-                ).fetchone()[0]
-            )
-            for face in (question.first_face, question.second_face)
-        )
-    return first, second
+    with gallery.reading() as repository:
+        return repository.faces.path_of(question.first_face), repository.faces.path_of(question.second_face)

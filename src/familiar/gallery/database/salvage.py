@@ -1,4 +1,4 @@
-"""Recover readable rows of a damaged gallery file into the tables of a new one.
+"""Recover readable rows of a damaged gallery file into a new one.
 
 First, rows are read through SQLite, from both ends of each table. If that fails - because a damaged page is the root
 of a table, or contains the table definitions - each page of the file is read on its own, and the types of the columns
@@ -7,7 +7,6 @@ tell which table its rows belong to.
 
 import contextlib
 import json
-import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from familiar.core.vectors import UNIT_NORM_TOLERANCE
+from familiar.gallery.database.schema import OLD_NAMES, create_tables, delete_orphan_rows
 from familiar.gallery.database.space import Space
+from familiar.gallery.database.tables.settings import Settings
 
 # Parents before children. The undo log is not among them: an incomplete one cannot be undone.
 TABLES = (
@@ -25,7 +26,7 @@ TABLES = (
     "identities",
     "faces",
     "assignments",
-    "kinds",
+    "domains",
     "constraints",
     "rejections",
     "next_embeddings",
@@ -39,7 +40,7 @@ _ROW_CONDITIONS = {
     "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob'",
     "assignments": "typeof(c1) = 'integer' AND c2 IN (0, 1) AND c3 IS NULL AND c0 IS NULL",
-    "kinds": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
+    "domains": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
 }
 _MAX_COLUMNS = 11  # of these tables
 _TABLE_LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 1.6)
@@ -52,17 +53,34 @@ _UNREADABLE = (
 )
 
 
-def recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
-    """Fill the empty tables of a new gallery with the readable rows of a damaged one.
+def create_from_damaged(path: Path, damaged: Path, space: Space | None) -> dict[str, int]:
+    """Create a database with what can be read of a damaged one.
 
     Args:
+        path: of the new database.
         damaged: the damaged file.
-        target: the new gallery, within a transaction; its text factory is bytes.
         space: of the gallery's model, for when the gallery's own row is lost.
+
+    Returns:
+        The number of rows recovered from each table that had any.
 
     Raises:
         KeyError: the gallery's own row is lost, and `space` is None.
+        sqlite3.Error: the new database cannot be written; see `translate_sqlite_errors`.
     """
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+        target.text_factory = bytes
+        target.execute("BEGIN IMMEDIATE")
+        create_tables(target)
+        _recover_rows(damaged, target, space)
+        saved = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+        _restore_consistency(target)
+        target.execute("COMMIT")
+    return {table: count for table, count in saved.items() if count}
+
+
+def _recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
+    """Fill the empty tables of a new gallery, within a transaction, with the readable rows of a damaged one."""
     recovery = _Recovery(damaged, target)
     recovery.recover(TABLES[:1])  # first the row that says how embeddings are stored
     if not target.execute("SELECT 1 FROM gallery").fetchone():
@@ -70,6 +88,25 @@ def recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None)
             raise KeyError("space")
         recovery.create_gallery_row(space)
     recovery.recover(TABLES[1:])
+
+
+def _restore_consistency(target: sqlite3.Connection) -> None:
+    """Add placeholder rows for lost photos and identities, and delete rows that refer to lost faces."""
+    target.execute(
+        "INSERT INTO photos (id, sha256, path, size_bytes, modified_ns) SELECT DISTINCT photo_id, randomblob(32), "
+        "'(lost)', 0, 0 FROM faces WHERE photo_id NOT IN (SELECT id FROM photos)"
+    )
+    for table in ("assignments", "rejections"):
+        target.execute(
+            f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
+            "WHERE identity_id NOT IN (SELECT id FROM identities)"
+        )
+    delete_orphan_rows(target)
+    target.execute(
+        # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery.
+        "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "
+        "faces_revision = revision + 1, revision = revision + 1"
+    )
 
 
 class _Recovery:
@@ -110,10 +147,7 @@ class _Recovery:
                 if (row := page.execute(query).fetchone()) is not None:
                     embedding_dtype = "float32" if row[0] == 4 * space.embedding_dim else "float16"
                     break
-        self._target.execute(
-            "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
-            (secrets.token_hex(16), space.to_json(), embedding_dtype),
-        )
+        Settings(self._target).create(space, embedding_dtype)
 
     def _copy_table(self, source: sqlite3.Connection, table: str) -> bool:
         """Copy a table from its front up to an unreadable row and, if there is one, from its back down to one.
@@ -121,12 +155,24 @@ class _Recovery:
         Returns:
             Whether every row could be read.
         """
+        source_table, source_columns = self._source_names(source, table)
         for direction in ("ASC", "DESC"):
             order = ", ".join(f"{column} {direction}" for column in self._keys[table])
-            query = f"SELECT {', '.join(self._columns[table])} FROM {table} ORDER BY {order}"
+            query = f"SELECT {', '.join(source_columns)} FROM {source_table} ORDER BY {order}"
             if self._copy_rows(source, table, query):
                 return direction == "ASC" and (table != "gallery" or self._embedding_encoding() is not None)
         return False
+
+    def _source_names(self, source: sqlite3.Connection, table: str) -> tuple[str, list[str]]:
+        """Return the names that a table and its columns have in the damaged file, which may be of an older version."""
+        columns = self._columns[table]
+        if table in OLD_NAMES:
+            old_table, renamed = OLD_NAMES[table]
+            old_columns = [renamed.get(column, column) for column in columns]
+            with contextlib.suppress(*_UNREADABLE):
+                source.execute(f"SELECT {', '.join(old_columns)} FROM {old_table} LIMIT 0")
+                return old_table, old_columns
+        return table, columns
 
     def _copy_rows(self, source: sqlite3.Connection, table: str, query: str) -> bool:
         """Copy the valid rows that a query selects, up to an unreadable one; whether there was none."""
@@ -161,7 +207,7 @@ class _Recovery:
     def _embedding_encoding(self) -> tuple[np.dtype[Any], int] | None:
         """Return the stored type and the dimension of embeddings, or None before the gallery's row is recovered."""
         if self._encoding is None:
-            row = self._target.execute("SELECT space, element FROM gallery").fetchone()
+            row = self._target.execute("SELECT space, embedding_dtype FROM gallery").fetchone()
             if row is not None:
                 embedding_dtype = np.dtype(row[1].decode()).newbyteorder("<")
                 self._encoding = (embedding_dtype, json.loads(row[0])["embedding_dim"])

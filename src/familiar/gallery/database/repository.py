@@ -1,0 +1,52 @@
+"""All SQL statements on an open gallery, grouped by table."""
+
+import sqlite3
+
+from familiar.gallery.database.schema import delete_orphan_rows
+from familiar.gallery.database.tables.assignments import Assignments
+from familiar.gallery.database.tables.constraints import Constraints
+from familiar.gallery.database.tables.domains import Domains
+from familiar.gallery.database.tables.erasure import Erasure
+from familiar.gallery.database.tables.faces import Faces
+from familiar.gallery.database.tables.identities import Identities
+from familiar.gallery.database.tables.migration import Migration
+from familiar.gallery.database.tables.photos import Photos
+from familiar.gallery.database.tables.settings import Settings
+from familiar.gallery.database.tables.undo_log import UndoLog
+
+
+class Repository:
+    """The rows of a gallery, within the transaction of `Gallery.reading` or `Gallery.writing`.
+
+    Attributes:
+        connection: to the database; no other module needs it.
+        settings, photos, faces, identities, assignments, domains, constraints, undo_log, migration: the statements on
+            the tables of these names. `constraints` has the rejections, too.
+        erasure: deletes faces for good.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use a connection to the gallery's database."""
+        self.connection = connection
+        self.settings = Settings(connection)
+        self.photos = Photos(connection)
+        self.faces = Faces(connection)
+        self.identities = Identities(connection)
+        self.assignments = Assignments(connection)
+        self.domains = Domains(connection)
+        self.constraints = Constraints(connection)
+        self.undo_log = UndoLog(connection)
+        self.migration = Migration(connection)
+        self.erasure = Erasure(connection)
+
+    def delete_orphan_rows(self) -> None:
+        """Delete rows that refer to missing faces, while foreign keys are deferred."""
+        delete_orphan_rows(self.connection)
+
+    def integrity_problems(self) -> list[str]:
+        """Read every page of the file, and return a description of each damage and each reference to a missing row."""
+        damage = [row[0] for row in self.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        return damage + [
+            f"{table}, row {row}: refers to a missing row of {parent}"
+            for table, row, parent, _ in self.connection.execute("PRAGMA foreign_key_check")
+        ]

@@ -1,0 +1,1 @@
+"""The SQL statements of a gallery, in one class per table. Callers reach them through `Repository`."""

@@ -1,0 +1,67 @@
+"""The user's constraints on pairs of faces, and rejections of faces from identities."""
+
+from collections.abc import Iterable
+
+from familiar.gallery.database.tables.table import Table
+
+
+class Constraints(Table):
+    """SQL statements on the tables `constraints` and `rejections`."""
+
+    def pairs(self, *, same: bool) -> list[tuple[int, int]]:
+        """Return the pairs of faces that the user marked as the same individual, or as different ones."""
+        return self._connection.execute(
+            "SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)
+        ).fetchall()
+
+    def add(self, first: int, second: int, *, same: bool) -> None:
+        """Store that two faces show the same individual or different ones, replacing an earlier constraint on them."""
+        self._connection.execute(
+            "INSERT INTO constraints (first_face, second_face, same) VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET same = excluded.same",
+            (min(first, second), max(first, second), same),
+        )
+
+    def rejections(self) -> list[tuple[int, int]]:
+        """Return the pairs of a face and an identity that it does not show."""
+        return self._connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
+
+    def add_rejections(self, rejections: Iterable[tuple[int, int]]) -> None:
+        """Store pairs of a face and an identity that it does not show."""
+        self._connection.executemany("INSERT OR IGNORE INTO rejections VALUES (?, ?)", rejections)
+
+    def transfer_rejections(self, source: int, target: int) -> None:
+        """Let the faces rejected from `source` be rejected from `target` instead, unless they are assigned to it."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO rejections SELECT face_id, ? FROM rejections WHERE identity_id = ? AND face_id "
+            "NOT IN (SELECT face_id FROM assignments WHERE identity_id = ?)",
+            (target, source, target),
+        )
+        self.delete_rejections(source)
+
+    def delete_rejections(self, identity: int) -> None:
+        """Delete the rejections from an identity."""
+        self._connection.execute("DELETE FROM rejections WHERE identity_id = ?", (identity,))
+
+    def delete_orphan_rejections(self) -> None:
+        """Delete the rejections from identities that do not exist."""
+        self._connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
+
+    def drop_stale(self, identity: int) -> None:
+        """Delete earlier constraints and rejections that contradict the faces an identity has now.
+
+        The latest correction counts: cannot-link pairs within the identity go, must-link pairs with only one face in
+        it, and rejections of its faces from it.
+        """
+        members = "(SELECT face_id FROM assignments WHERE identity_id = ?)"
+        self._connection.execute(
+            f"DELETE FROM constraints WHERE same = 0 AND first_face IN {members} AND second_face IN {members}",
+            (identity, identity),
+        )
+        self._connection.execute(
+            f"DELETE FROM constraints WHERE same = 1 AND (first_face IN {members}) <> (second_face IN {members})",
+            (identity, identity),
+        )
+        self._connection.execute(
+            f"DELETE FROM rejections WHERE identity_id = ? AND face_id IN {members}", (identity, identity)
+        )

@@ -1,0 +1,76 @@
+"""The identities of a gallery."""
+
+import os
+from collections.abc import Iterable
+
+from familiar.gallery.database.tables.table import Table
+
+
+class Identities(Table):
+    """SQL statements on the table `identities`."""
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all identities."""
+        return [row[0] for row in self._connection.execute("SELECT id FROM identities")]
+
+    def last_number(self) -> int:
+        """Return the highest number that an identity ever had, or 0. Numbers are never reused."""
+        return self._connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
+        ).fetchone()[0]
+
+    def count_after(self, number: int) -> int:
+        """Return how many identities have a higher number."""
+        return self._connection.execute("SELECT count(*) FROM identities WHERE id > ?", (number,)).fetchone()[0]
+
+    def exists(self, number: int) -> bool:
+        """Whether there is an identity with this number."""
+        return self._connection.execute("SELECT 1 FROM identities WHERE id = ?", (number,)).fetchone() is not None
+
+    def names(self) -> dict[int, str]:
+        """Return the name of each identity that has one."""
+        return dict(self._connection.execute("SELECT id, name FROM identities WHERE name IS NOT NULL").fetchall())
+
+    def name(self, number: int) -> str | None:
+        """Return the name of an identity that exists."""
+        return self._connection.execute("SELECT name FROM identities WHERE id = ?", (number,)).fetchone()[0]
+
+    def with_name(self, name: str) -> int | None:
+        """Return the identity with this name, if there is one."""
+        row = self._connection.execute(
+            "SELECT id FROM identities WHERE name = CAST(? AS TEXT)", (os.fsencode(name),)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def create(self) -> int:
+        """Add an identity without a name, and return its number."""
+        number = self._connection.execute("INSERT INTO identities DEFAULT VALUES").lastrowid
+        assert number is not None
+        return number
+
+    def insert(self, numbers: Iterable[int]) -> None:
+        """Add identities with these numbers, without names."""
+        self._connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in numbers))
+
+    def insert_missing(self) -> None:
+        """Add the identities that faces are assigned to and that do not exist."""
+        self._connection.execute(
+            "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
+            "WHERE identity_id NOT IN (SELECT id FROM identities)"
+        )
+
+    def set_name(self, number: int, name: str) -> None:
+        """Name an identity."""
+        self._connection.execute("UPDATE identities SET name = ? WHERE id = ?", (name, number))
+
+    def delete(self, number: int) -> None:
+        """Delete an identity that has no face."""
+        self._connection.execute("DELETE FROM identities WHERE id = ?", (number,))
+
+    def delete_empty(self) -> None:
+        """Delete identities that have no name, no face and no rejection."""
+        self._connection.execute(
+            "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
+            "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
+            "(SELECT 1 FROM rejections WHERE identity_id = identities.id)"
+        )

@@ -1,0 +1,116 @@
+"""The photos of a gallery."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from familiar.gallery.database.tables.table import Table
+
+_MAX_INTEGER = 2**63 - 1  # of SQLite
+
+
+class Photos(Table):
+    """SQL statements on the table `photos`. Paths are stored in the file system's encoding, which may not be UTF-8."""
+
+    def count(self) -> int:
+        """Return the number of photos."""
+        return self._connection.execute("SELECT count(*) FROM photos").fetchone()[0]
+
+    def last_id(self) -> int:
+        """Return the highest id of a photo, or 0."""
+        return self._connection.execute("SELECT coalesce(max(id), 0) FROM photos").fetchone()[0]
+
+    def find(self, photo: int) -> tuple[str, bytes] | None:
+        """Return the path and SHA-256 of a photo, if it exists. The number may be too large for SQLite."""
+        return self._connection.execute(
+            "SELECT path, sha256 FROM photos WHERE id = CAST(? AS TEXT)", (str(photo),)
+        ).fetchone()
+
+    def path(self, photo: int) -> str:
+        """Return the path of a photo that exists."""
+        return self._connection.execute("SELECT path FROM photos WHERE id = ?", (photo,)).fetchone()[0]
+
+    def with_hash(self, sha256: bytes) -> tuple[int, str] | None:
+        """Return the id and path of the photo with this content, if there is one."""
+        return self._connection.execute("SELECT id, path FROM photos WHERE sha256 = ?", (sha256,)).fetchone()
+
+    def at_path(self, path: Path) -> list[tuple[int, str, bytes]]:
+        """Return the id, path and SHA-256 of each photo enrolled from a path."""
+        return self._connection.execute(
+            "SELECT id, path, sha256 FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path),)
+        ).fetchall()
+
+    def page(
+        self, *, after: int = 0, before: int | None = None, limit: int
+    ) -> list[tuple[int, str, bytes, str | None]]:
+        """Return id, path, SHA-256 and capture time of photos by rising id, or of those before an id, newest first."""
+        condition, bound, order = ("id > ?", after, "id") if before is None else ("id < ?", before, "id DESC")
+        bound = max(0, min(bound, _MAX_INTEGER))
+        return self._connection.execute(
+            f"SELECT id, path, sha256, taken_at FROM photos WHERE {condition} ORDER BY {order} LIMIT ?", (bound, limit)
+        ).fetchall()
+
+    def files(self) -> list[tuple[str, int, int, bytes]]:
+        """Return the path, size in bytes, modification time in ns and SHA-256 of every photo."""
+        return self._connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
+
+    def paths_and_hashes(self) -> list[tuple[int, str, bytes]]:
+        """Return the id, path and SHA-256 of every photo, by rising id."""
+        return self._connection.execute("SELECT id, path, sha256 FROM photos ORDER BY id").fetchall()
+
+    def paths_and_sizes(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the path and size in bytes of every photo, by path. The size is 0 for one without a file."""
+        return self._connection.execute("SELECT path, size_bytes FROM photos ORDER BY path")
+
+    def paths(self) -> Iterator[str]:
+        """Iterate over the paths of all photos."""
+        return (path for (path,) in self._connection.execute("SELECT path FROM photos"))
+
+    def paths_by_hash(self) -> dict[str, str]:
+        """Return the path of every photo by the SHA-256 of its content, in upper-case hex."""
+        return dict(self._connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
+
+    def insert(self, path: Path, sha256: bytes, size_bytes: int, modified_ns: int, taken_at: str | None) -> int:
+        """Add a photo, and return its id."""
+        (photo,) = self._connection.execute(
+            "INSERT INTO photos (sha256, path, size_bytes, modified_ns, taken_at) VALUES (?, CAST(? AS TEXT), ?, ?, ?) "
+            "RETURNING id",
+            (sha256, os.fsencode(path), size_bytes, modified_ns, taken_at),
+        ).fetchone()
+        return photo
+
+    def insert_without_files(self, photos: Iterable[tuple[bytes, bytes]]) -> list[tuple[int, bytes]]:
+        """Add photos of which only embeddings are known, unless their hashes are known already.
+
+        Args:
+            photos: pairs of a SHA-256 and an encoded name.
+
+        Returns:
+            The id and SHA-256 of each new photo, by rising id.
+        """
+        last_id = self.last_id()
+        self._connection.executemany(
+            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, CAST(? AS TEXT), 0, 0) "
+            "ON CONFLICT DO NOTHING",
+            photos,
+        )
+        return self._connection.execute("SELECT id, sha256 FROM photos WHERE id > ? ORDER BY id", (last_id,)).fetchall()
+
+    def update_file(self, photo: int, path: Path, size_bytes: int, modified_ns: int) -> None:
+        """Store where a photo's file is now, its size and its modification time."""
+        self._connection.execute(
+            "UPDATE photos SET path = CAST(? AS TEXT), size_bytes = ?, modified_ns = ? WHERE id = ?",
+            (os.fsencode(path), size_bytes, modified_ns, photo),
+        )
+
+    def delete(self, photos: Iterable[int]) -> None:
+        """Delete photos and their faces."""
+        self._connection.executemany("DELETE FROM photos WHERE id = ?", ((photo,) for photo in photos))
+
+    def delete_without_faces(self, path: Path, *, except_photo: int) -> int:
+        """Delete the photos at a path that have no face, except one; return the number of photos deleted."""
+        return self._connection.execute(
+            "DELETE FROM photos WHERE path = CAST(? AS TEXT) AND id <> ? "
+            "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id)",
+            (os.fsencode(path), except_photo),
+        ).rowcount

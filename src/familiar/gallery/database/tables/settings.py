@@ -1,0 +1,96 @@
+"""The row of the gallery itself: its space, revisions, calibration and pending work."""
+
+import secrets
+
+from familiar.gallery.database.space import Space
+from familiar.gallery.database.tables.table import Table
+
+
+class Settings(Table):
+    """SQL statements on the single row of the table `gallery`."""
+
+    def create(self, space: Space, embedding_dtype: str) -> None:
+        """Insert the row of a new gallery, with a random uid."""
+        self._connection.execute(
+            "INSERT INTO gallery (id, uid, space, embedding_dtype) VALUES (1, ?, ?, ?)",
+            (secrets.token_hex(16), space.to_json(), embedding_dtype),
+        )
+
+    def uid(self) -> str:
+        """Return the random text that is unique to this gallery."""
+        return self._connection.execute("SELECT uid FROM gallery").fetchone()[0]
+
+    def space(self) -> Space:
+        """Return the space of the stored embeddings."""
+        return Space.from_json(self._connection.execute("SELECT space FROM gallery").fetchone()[0])
+
+    def embedding_dtype(self) -> str:
+        """Return how embeddings are stored: "float16" or "float32"."""
+        return self._connection.execute("SELECT embedding_dtype FROM gallery").fetchone()[0]
+
+    def embedding_format(self) -> tuple[Space, str, int]:
+        """Return the space and the stored type of the embeddings, and the revision at which faces last changed."""
+        space, embedding_dtype, faces_revision = self._connection.execute(
+            "SELECT space, embedding_dtype, faces_revision FROM gallery"
+        ).fetchone()
+        return Space.from_json(space), embedding_dtype, faces_revision
+
+    def replace_space(self, space: Space) -> None:
+        """Set the space of the embeddings, and delete the calibration that was fitted in the previous space."""
+        self._connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (space.to_json(),))
+
+    def revision(self) -> int:
+        """Return the number of committed writes."""
+        return int(self._connection.execute("SELECT revision FROM gallery").fetchone()[0])
+
+    def faces_revision(self) -> int:
+        """Return the revision at which faces were last added, deleted or changed."""
+        return self._connection.execute("SELECT faces_revision FROM gallery").fetchone()[0]
+
+    def increment_revision(self, *, faces_change: bool) -> int:
+        """Count a write, and return the new revision; `faces_change` makes it that of the faces as well."""
+        self._connection.execute("UPDATE gallery SET revision = revision + 1")
+        if faces_change:
+            self._connection.execute("UPDATE gallery SET faces_revision = revision")
+        return self.revision()
+
+    def mark_faces_changed(self) -> None:
+        """Set the faces' revision to the one that the current write will have."""
+        self._connection.execute("UPDATE gallery SET faces_revision = revision + 1")
+
+    def own_calibration(self) -> str | None:
+        """Return the JSON of the calibration that was fitted on this gallery, if any."""
+        return self._connection.execute("SELECT own_calibration FROM gallery").fetchone()[0]
+
+    def set_own_calibration(self, content: str | None) -> None:
+        """Store the JSON of a calibration, or delete it."""
+        self._connection.execute("UPDATE gallery SET own_calibration = ?", (content,))
+
+    def last_clustered_face(self) -> int:
+        """Return the id up to which clustering has processed the faces; 0 if it must process all of them."""
+        return self._connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone()[0]
+
+    def mark_all_faces_clustered(self) -> None:
+        """Store that clustering has processed every face."""
+        self._connection.execute("UPDATE gallery SET last_clustered_face_id = (SELECT coalesce(max(id), 0) FROM faces)")
+
+    def mark_no_face_clustered(self) -> None:
+        """Let the next clustering process all faces."""
+        self._connection.execute("UPDATE gallery SET last_clustered_face_id = 0")
+
+    def is_clustering_pending(self) -> bool:
+        """Whether faces wait for the next clustering; False if the user has undone the only one."""
+        (is_pending,) = self._connection.execute(
+            "SELECT last_clustered_face_id < (SELECT coalesce(max(id), 0) FROM faces) "
+            "AND (last_clustered_face_id > 0 OR NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'identities')) FROM gallery"
+        ).fetchone()
+        return bool(is_pending)
+
+    def is_erasure_due(self) -> bool:
+        """Whether forgotten content may still be in the file's bytes."""
+        return bool(self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0])
+
+    def set_erasure_due(self, is_due: bool) -> None:
+        """Store whether forgotten content may still be in the file's bytes."""
+        self._connection.execute("UPDATE gallery SET erasure_due = ?", (int(is_due),))

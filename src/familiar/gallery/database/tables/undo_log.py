@@ -1,0 +1,81 @@
+"""The log of the user's decisions, which triggers fill while one is open (see `database.schema`)."""
+
+from familiar.gallery.database.schema import restore_change
+from familiar.gallery.database.tables.table import Table
+
+
+class UndoLog(Table):
+    """SQL statements on the tables `decisions`, `changes` and `previous_faces`."""
+
+    def open_decision(self, kind: str, decided_at: str) -> int:
+        """Record all changes from now on as those of a new decision, and return its number."""
+        number = self._connection.execute(
+            "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)", (decided_at, kind)
+        ).lastrowid
+        assert number is not None
+        self._connection.execute("UPDATE gallery SET open_decision = ?", (number,))
+        return number
+
+    def close_decision(self, number: int) -> None:
+        """Stop recording, and delete the decision if it has changed nothing."""
+        self._connection.execute("UPDATE gallery SET open_decision = NULL")
+        self._connection.execute(
+            "DELETE FROM decisions WHERE id = ? AND NOT EXISTS (SELECT 1 FROM changes WHERE decision_id = ?)",
+            (number, number),
+        )
+
+    def last_decisions(self, limit: int) -> list[tuple[int, str, str, int]]:
+        """Return number, kind, time and number of changes of the last decisions, newest first."""
+        return self._connection.execute(
+            "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "
+            "FROM decisions ORDER BY id DESC LIMIT ?",
+            (limit,),
+        ).fetchall()
+
+    def restore(self, number: int) -> bool:
+        """Restore every row that a decision changed, the last change first.
+
+        Foreign keys are checked at the end of the transaction: delete or add the rows that are missing.
+
+        Returns:
+            Whether faces were among the rows.
+        """
+        self._connection.execute("PRAGMA defer_foreign_keys = ON")
+        changes = self._connection.execute(
+            "SELECT id, table_name, first_key, second_key, previous FROM changes WHERE decision_id = ? "
+            "ORDER BY id DESC",
+            (number,),
+        ).fetchall()
+        for change in changes:
+            restore_change(self._connection, change)
+        return any(table == "faces" for _, table, *_ in changes)
+
+    def delete(self, number: int) -> None:
+        """Delete a decision and its changes."""
+        self._connection.execute("DELETE FROM decisions WHERE id = ?", (number,))
+
+    def delete_empty(self) -> None:
+        """Delete decisions without recorded changes, which have nothing to undo."""
+        self._connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
+
+    def forget_embeddings(self) -> None:
+        """Delete decisions whose log contains embeddings, and all earlier ones, as undo goes in reverse order."""
+        self._connection.execute(
+            "DELETE FROM decisions WHERE id <= "
+            "(SELECT max(decision_id) FROM changes JOIN previous_faces ON change_id = changes.id)"
+        )
+
+    def forget_domains(self) -> None:
+        """Delete the logged changes of domains."""
+        self._connection.execute("DELETE FROM changes WHERE table_name = 'domains'")
+        self.delete_empty()
+
+    def forget_identity(self, number: int) -> None:
+        """Delete the logged changes that contain an identity's name or rejections from it."""
+        # Other identities' log entries may contain the name: of one merged into this one, or of a former bearer.
+        self._connection.execute(
+            "DELETE FROM changes WHERE table_name = 'identities' AND (first_key = ? "
+            "OR json_extract(previous, '$[0]') = (SELECT name FROM identities WHERE id = ?))",
+            (number, number),
+        )
+        self._connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second_key = ?", (number,))
