@@ -195,12 +195,12 @@ def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
 
 def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
     post(client, f"identities/{RED}/merge", identities=[GREEN])
-    assert [item["kind"] for item in get(client, "decisions")] == ["merge", "group"]
+    assert [item["kind"] for item in get(client, "decisions")] == ["merge", "cluster"]
     number = client.get("/api/v1/decisions").json()[0]["number"]
     assert "merge" in post(client, f"undo?decision={number - 1}", 409)["detail"], "another was the last"
     assert post(client, f"undo?decision={number}")["kind"] == "merge"
     assert identities_of(gallery, GREENS) == [GREEN] * 3
-    assert post(client, "undo")["kind"] == "group"
+    assert post(client, "undo")["kind"] == "cluster"
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 

@@ -363,10 +363,10 @@ def test_next_job_groups_faces_from_stopped_job(
     again = taken_in(Service(settings), more)
     assert (again.known, again.new_individuals) == (3, 1)
     with Gallery.open(folder) as gallery:
-        assert undo(gallery).kind == "group"
+        assert undo(gallery).kind == "cluster"
         once_more = taken_in(Service(settings), more)
         assert (once_more.state, once_more.new_individuals) == ("done", 0)
-        assert [decision.kind for decision in decisions(gallery)] == ["group"], "what was undone stays so"
+        assert [decision.kind for decision in decisions(gallery)] == ["cluster"], "what was undone stays so"
         another = color_album.photo(more / "white3.png", "white", shade=3)
         assert taken_in(Service(settings), another).new_individuals == 1
 

@@ -321,7 +321,7 @@ def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Galler
 def test_rejects_move_without_name(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/faces", operation="move", face="1", name="  ")
     assert answer.status_code == 409
-    assert decisions(gallery, 1)[0].kind == "group"
+    assert decisions(gallery, 1)[0].kind == "cluster"
 
 
 def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):

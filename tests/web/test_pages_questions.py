@@ -107,7 +107,7 @@ def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Galle
     end = asking.get(path).text
     assert "except 3 questions that you skipped" in end
     assert 'href="/questions">Ask them again' in end
-    assert decisions(doubtful, 1)[0].kind == "group"
+    assert decisions(doubtful, 1)[0].kind == "cluster"
 
 
 def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
@@ -148,7 +148,7 @@ def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Galle
     question = question_on(asking.get("/questions").text) | change
     for same in ("true", "false"):
         assert redirect_of(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
-    assert decisions(doubtful, 1)[0].kind == "group"
+    assert decisions(doubtful, 1)[0].kind == "cluster"
 
 
 def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gallery):

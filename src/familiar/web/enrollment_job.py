@@ -256,24 +256,16 @@ def _cluster_and_count_new(gallery: Gallery) -> int:
 
 def _has_unclustered_faces(gallery: Gallery) -> bool:
     """Tell whether a job was stopped before its faces were clustered. Not if the user has undone the clustering."""
-    with gallery.reading() as connection:
-        (has_unclustered,) = connection.execute(
-            "SELECT judged_face < (SELECT coalesce(max(id), 0) FROM faces) AND (judged_face > 0 OR NOT EXISTS "
-            "(SELECT 1 FROM sqlite_sequence WHERE name = 'identities')) FROM gallery"
-        ).fetchone()
-    return bool(has_unclustered)
+    with gallery.reading() as repository:
+        return repository.settings.is_clustering_pending()
 
 
 def _read_last_identity(gallery: Gallery) -> int:
     """Return the highest number that an identity ever had."""
-    with gallery.reading() as connection:
-        (number,) = connection.execute(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
-        ).fetchone()
-    return number
+    with gallery.reading() as repository:
+        return repository.identities.last_number()
 
 
 def _count_identities_after(gallery: Gallery, identity: int) -> int:
-    with gallery.reading() as connection:
-        (count,) = connection.execute("SELECT count(*) FROM identities WHERE id > ?", (identity,)).fetchone()
-    return count
+    with gallery.reading() as repository:
+        return repository.identities.count_after(identity)

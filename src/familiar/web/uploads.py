@@ -138,8 +138,8 @@ def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
 
 def _read_paths_by_sha256(gallery: Gallery) -> dict[str, str]:
     """Return the path of each photo by its SHA-256 in upper-case hex."""
-    with gallery.reading() as connection:
-        return dict(connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
+    with gallery.reading() as repository:
+        return repository.photos.paths_by_hash()
 
 
 def is_corrupt(error: FamiliarError) -> bool:
