@@ -13,7 +13,7 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import search
 from support.cli import Familiar
-from support.color_album import album, gallery_of, photo
+from support.color_album import create_gallery, draw_album, draw_photo
 from support.random_bundle import random_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "commands.md"
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "commands.md"
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    album(tmp_path / "photos", red=3, green=3, blue=1)
+    draw_album(tmp_path / "photos", red=3, green=3, blue=1)
     return tmp_path / "photos"
 
 
@@ -130,7 +130,7 @@ def test_search_and_verify_report_known_identity_or_error(
     familiar: Familiar, tmp_path: Path, mean_color_bundle: Path, clustered: Path
 ):
     model = ("--model", mean_color_bundle)
-    new = photo(tmp_path / "new.png", "red", shade=20)
+    new = draw_photo(tmp_path / "new.png", "red", shade=20)
     familiar("gallery", "name", clustered, "#" + identity_by_photo(clustered)["red1"], "Rosa")
     answer = familiar("gallery", "search", clustered, new, *model, "-k", "2").out.splitlines()
     assert answer[0].startswith("Rosa (#")
@@ -143,7 +143,7 @@ def test_search_and_verify_report_known_identity_or_error(
     only = run_json(familiar, "search", clustered, new, *model, "--identity", green, "--prefix", 3)
     assert {Path(hit["path"]).stem for hit in only["photos"]} == {"green1", "green2", "green3"}
     assert only["known"] is None
-    blue = photo(tmp_path / "b.png", "blue", shade=9)
+    blue = draw_photo(tmp_path / "b.png", "blue", shade=9)
     assert familiar("gallery", "search", clustered, blue, *model).out.startswith(
         "no match: the most similar identity, "
     )
@@ -280,7 +280,7 @@ def test_calibrate_fits_confirmed_faces_and_reset_restores_model(
 ):
     assert "confirmed" in fails(familiar, "calibrate", clustered)
     folder = tmp_path / "large"
-    gallery_of(folder, mean_color_bundle, album(tmp_path / "more", red=6, green=6)).close()
+    create_gallery(folder, mean_color_bundle, draw_album(tmp_path / "more", red=6, green=6)).close()
     familiar("gallery", "cluster", folder)
     for number in set(identity_by_photo(folder).values()):
         familiar("gallery", "name", folder, f"#{number}", f"name {number}", "--confirm")

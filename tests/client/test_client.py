@@ -33,12 +33,12 @@ RED, GREEN, BLUE = 1, 2, 3
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    return color_album.album(tmp_path / "photos", red=4, green=3, blue=2)
+    return color_album.draw_album(tmp_path / "photos", red=4, green=3, blue=2)
 
 
 @pytest.fixture
 def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Settings:
-    with color_album.gallery_of(tmp_path / "album", mean_color_bundle, photos) as gallery:
+    with color_album.create_gallery(tmp_path / "album", mean_color_bundle, photos) as gallery:
         cluster(gallery)
     return Settings(tmp_path / "album", mean_color_bundle, token=TOKEN)
 
@@ -113,13 +113,13 @@ def test_face_can_be_deleted_added_and_moved(client: Client):
 
 
 def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: list[Path], tmp_path: Path):
-    new = [color_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
+    new = [color_album.draw_photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
     updates = list(client.watch(client.enroll([*new[:2], new[2].read_bytes()])))
     assert all(isinstance(progress, Progress) for progress in updates)
     assert (updates[-1].state, updates[-1].photos, updates[-1].faces) == ("done", 3, 3)
     assert [job.number for job in client.jobs()] == [updates[-1].number]
     assert client.job(updates[-1].number) == updates[-1]
-    last = color_album.photo(tmp_path / "18.png", "blue", shade=18)
+    last = color_album.draw_photo(tmp_path / "18.png", "blue", shade=18)
     last_update = list(client.watch(client.enroll([last], previous_job=updates[-1])))[-1]
     assert (last_update.photos, client.jobs()) == (4, (last_update,))
     again = client.enroll_folder(str(photos[0].parent))
@@ -169,7 +169,7 @@ def test_every_method_is_tested_here():
 
 
 def test_upload_keeps_few_files_open(client: Client, tmp_path: Path):
-    photo = color_album.photo(tmp_path / "one.png", "red")
+    photo = color_album.draw_photo(tmp_path / "one.png", "red")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 60
     try:

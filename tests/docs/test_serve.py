@@ -34,7 +34,7 @@ def test_every_command_parses(line: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_python_example_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    photos = color_album.album(tmp_path / "photos", red=3, green=2)
+    photos = color_album.draw_album(tmp_path / "photos", red=3, green=2)
     namespace = {"photos": photos}
     exec(PYTHON.replace("http://127.0.0.1:8000", url), namespace)
     *_, last, known = capsys.readouterr().out.splitlines()

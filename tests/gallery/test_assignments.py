@@ -14,13 +14,13 @@ from familiar.gallery.clustering.assignments import (
 )
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from support.small_gallery import enrolled, individuals
+from support.small_gallery import draw_individuals, enroll_vectors
 
 
 @pytest.fixture
 def gallery(gallery: Gallery) -> Gallery:
     """Mia has faces 1 and 2, the first assigned by the user; face 3 is unassigned."""
-    enrolled(gallery, individuals([2, 1]))
+    enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1], "Mia")
     return gallery
 

@@ -11,12 +11,12 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
 from familiar.metrics.calibration import calibrate as fit_calibration
-from support.small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
+from support.small_gallery import DIM, SPACE, THRESHOLD, draw_individuals, enroll_vectors, groups, identity_of
 
 
 def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
     """Individuals that are similar by .8 or more, .99 within each: the model's threshold joins them all."""
-    rows = individuals(sizes, seed, noise=0.01)
+    rows = draw_individuals(sizes, seed, noise=0.01)
     rows[:, DIM - 1] += 2.0
     return normalize(rows)
 
@@ -24,7 +24,7 @@ def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
 @pytest.fixture
 def gallery(gallery: Gallery) -> Gallery:
     """Three named individuals of five confirmed faces each."""
-    enrolled(gallery, close_together([5, 5, 5]))
+    enroll_vectors(gallery, close_together([5, 5, 5]))
     for first, name in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
         corrections.split(gallery, list(range(first, first + 5)), name)
     return gallery
@@ -32,19 +32,22 @@ def gallery(gallery: Gallery) -> Gallery:
 
 def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
     assert calibration(gallery) == SPACE.calibration
-    assert (clustering_calibration(gallery).threshold, clustering_calibration(gallery).own) == (THRESHOLD, False)
+    assert (clustering_calibration(gallery).threshold, clustering_calibration(gallery).from_gallery) == (
+        THRESHOLD,
+        False,
+    )
 
 
 def test_fits_on_confirmed_faces_only(gallery: Gallery):
     expected = fit_calibration(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
-    enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unconfirmed")
+    enroll_vectors(gallery, close_together([0, 0, 0, 0, 6]), "unconfirmed")
     cluster(gallery)
     # Clustered with one of them, which must not count as evidence.
     assert identity_of(gallery, 16) in (1, 2, 3)
     fitted, threshold = calibrate(gallery)
     assert (fitted.pairs_same, fitted.pairs_different) == (30, 75)
     np.testing.assert_allclose(fitted.balanced.similarity, expected.balanced.similarity, atol=0.01)
-    assert threshold.own
+    assert threshold.from_gallery
     assert threshold.f == pytest.approx(1.0)
     assert 0.85 < threshold.threshold < 1.0
     assert calibration(gallery) == fitted
@@ -53,7 +56,7 @@ def test_fits_on_confirmed_faces_only(gallery: Gallery):
 
 def test_clustering_and_search_use_calibration_until_reset(gallery: Gallery):
     calibrate(gallery)
-    enrolled(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
+    enroll_vectors(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
     cluster(gallery)
     assert {frozenset([17, 18, 19]), frozenset([20, 21, 22])} <= groups(gallery)
     assert identity_of(gallery, 16) == 1
@@ -78,7 +81,7 @@ def test_rejects_too_few_confirmed_pairs(folder):
     with Gallery.create(folder, SPACE) as gallery:
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
             calibrate(gallery)
-        enrolled(gallery, individuals([6, 6]))
+        enroll_vectors(gallery, draw_individuals([6, 6]))
         cluster(gallery)
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # clustered is not confirmed
             calibrate(gallery)

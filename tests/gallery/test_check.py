@@ -9,12 +9,12 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import CheckResult, check
-from support.small_gallery import DIM, draw_pets, enrolled, individuals
+from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors
 
 
 def test_intact_gallery_has_no_problems(gallery: Gallery):
     assert check(gallery) == CheckResult(0, 0, (), (), ())
-    enrolled(gallery, individuals([2, 1]))
+    enroll_vectors(gallery, draw_individuals([2, 1]))
     revision = gallery.revision
     assert check(gallery) == CheckResult(photos=3, faces=3, problems=(), missing=(), changed=())
     assert gallery.revision == revision
@@ -31,7 +31,7 @@ def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tm
 
 
 def test_reports_dangling_foreign_key(gallery: Gallery):
-    enrolled(gallery, individuals([1]))
+    enroll_vectors(gallery, draw_individuals([1]))
     gallery._connection.execute("PRAGMA foreign_keys = OFF")
     with gallery.writing() as repository:
         repository.connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
@@ -40,7 +40,7 @@ def test_reports_dangling_foreign_key(gallery: Gallery):
 
 
 def test_reports_invalid_embedding(gallery: Gallery):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     with gallery.writing(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))
     assert len(check(gallery).problems) == 1

@@ -15,11 +15,11 @@ from support.small_gallery import (
     DIM,
     SPACE,
     THRESHOLD,
-    enrolled,
+    draw_individuals,
+    enroll_in_one_photo,
+    enroll_vectors,
     groups,
     identity_of,
-    in_one_photo,
-    individuals,
     rows,
 )
 
@@ -39,7 +39,7 @@ def between(first: int, second: int, share: float) -> np.ndarray:
 
 def test_without_constraints_matches_neighbors_clustering(gallery: Gallery):
     embeddings = scattered(80)
-    faces = enrolled(gallery, embeddings)
+    faces = enroll_vectors(gallery, embeddings)
     result = cluster(gallery)
     expected = cluster_embeddings(embeddings, THRESHOLD)
     sizes = np.bincount(expected)
@@ -54,12 +54,12 @@ def test_without_constraints_matches_neighbors_clustering(gallery: Gallery):
 
 def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path):
     embeddings = scattered(80)
-    enrolled(gallery, embeddings)
+    enroll_vectors(gallery, embeddings)
     cluster(gallery)
     expected = groups(gallery)
     order = np.random.default_rng(1).permutation(80)
     with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
-        faces = np.array(enrolled(other, embeddings[order]))
+        faces = np.array(enroll_vectors(other, embeddings[order]))
         cluster(other)
         original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
         assert {frozenset(original[face] for face in members) for members in groups(other)} == expected
@@ -67,22 +67,22 @@ def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path
 
 def test_empty_gallery_and_single_face_have_no_clusters(gallery: Gallery):
     assert cluster(gallery).identities == 0
-    enrolled(gallery, individuals([1]))
+    enroll_vectors(gallery, draw_individuals([1]))
     assert (cluster(gallery).identities, cluster(gallery).unassigned) == (0, 1)
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
 def test_groups_float16_embeddings(gallery: Gallery):
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
 def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     before = rows(gallery)["assignments"]
-    more = enrolled(gallery, np.concatenate([individuals([1, 1, 2], seed=7), between(0, 1, 0.5)]), "more")
+    more = enroll_vectors(gallery, np.concatenate([draw_individuals([1, 1, 2], seed=7), between(0, 1, 0.5)]), "more")
     result = cluster(gallery)
     assert rows(gallery)["assignments"][:5] == before
     assert identity_of(gallery, more[0]) == identity_of(gallery, 1)
@@ -93,9 +93,9 @@ def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
 
 
 def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
-    first = enrolled(gallery, individuals([2], seed=1))
+    first = enroll_vectors(gallery, draw_individuals([2], seed=1))
     cluster(gallery)
-    second = enrolled(gallery, individuals([2], seed=2), "more")
+    second = enroll_vectors(gallery, draw_individuals([2], seed=2), "more")
     corrections.split(gallery, second)
     cluster(gallery)
     assert groups(gallery) == {frozenset(first), frozenset(second)}  # though all four are similar
@@ -104,15 +104,15 @@ def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
 
 
 def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
-    separate = enrolled(gallery, individuals([2]))
-    twins = in_one_photo(gallery, individuals([2], seed=3), "twins")
+    separate = enroll_vectors(gallery, draw_individuals([2]))
+    twins = enroll_in_one_photo(gallery, draw_individuals([2], seed=3), "twins")
     cluster(gallery)
     assert not any(set(twins) <= members for members in groups(gallery))
     assert any(set(separate) <= members for members in groups(gallery))
 
 
 def test_threshold_argument_controls_cluster_count(gallery: Gallery):
-    enrolled(gallery, individuals([2, 2]))
+    enroll_vectors(gallery, draw_individuals([2, 2]))
     assert cluster(gallery, threshold=0.999).identities == 0
     assert cluster(gallery, threshold=-0.5).identities == 1
     with pytest.raises(ValueError, match="threshold"):
@@ -120,7 +120,7 @@ def test_threshold_argument_controls_cluster_count(gallery: Gallery):
 
 
 def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
-    enrolled(gallery, individuals([4, 3, 2]))
+    enroll_vectors(gallery, draw_individuals([4, 3, 2]))
     cluster(gallery, threshold=-1.0)  # all in one identity
     first_identity = identity_of(gallery, 1)
     corrections.split(gallery, [8], "Mia")
@@ -138,7 +138,7 @@ def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
 
 
 def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
-    enrolled(gallery, individuals([2, 4]))
+    enroll_vectors(gallery, draw_individuals([2, 4]))
     cluster(gallery, threshold=-1.0)
     number = identity_of(gallery, 1)
     cluster(gallery, rebuild=True)
@@ -147,7 +147,7 @@ def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
 
 
 def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
-    enrolled(gallery, individuals([4, 4]))
+    enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery, threshold=-1.0)
     before = identity_of(gallery, 1)
     corrected = corrections.split(gallery, [5, 6], "Tom")
@@ -159,14 +159,14 @@ def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
 
 
 def test_naming_a_face_assigns_similar_unassigned_faces(gallery: Gallery):
-    enrolled(gallery, individuals([3]))
+    enroll_vectors(gallery, draw_individuals([3]))
     corrections.split(gallery, [1], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3])}
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
 def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
-    enrolled(gallery, individuals([5], noise=0.01))
+    enroll_vectors(gallery, draw_individuals([5], noise=0.01))
     cluster(gallery)
     corrections.reject(gallery, [2])
     ((first, second, _),) = rows(gallery)["constraints"]
@@ -178,7 +178,7 @@ def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
 def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery, again: str):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     cluster(gallery)
     corrections.reject(gallery, [1])
     for _ in range(2 if again == "rebuild twice" else 1):
@@ -189,7 +189,7 @@ def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery,
 
 @pytest.mark.parametrize("again", ["group", "rebuild"])
 def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str):
-    enrolled(gallery, np.concatenate([individuals([3, 3]), between(0, 1, 0.45)]))
+    enroll_vectors(gallery, np.concatenate([draw_individuals([3, 3]), between(0, 1, 0.45)]))
     cluster(gallery)
     questions = [question for question in propose_questions(gallery) if question.kind == "merge"]
     for question in questions:
@@ -200,7 +200,7 @@ def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str)
 
 
 def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([3]))
+    enroll_vectors(gallery, draw_individuals([3]))
     compute_plan, calls = cluster_module._plan, []
 
     def plan_then_correct(*arguments):
@@ -212,7 +212,7 @@ def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monk
         return plan
 
     monkeypatch.setattr(cluster_module, "_plan", plan_then_correct)
-    enrolled(gallery, individuals([1, 2]), "more")
+    enroll_vectors(gallery, draw_individuals([1, 2]), "more")
     cluster(gallery)
     assert len(calls) == 2
     assert load_assignments(gallery).names == {1: "Mia"}
@@ -222,7 +222,7 @@ def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monk
 def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     from familiar.gallery.editing.undo_log import decisions, undo
 
-    enrolled(gallery, individuals([2, 2]))
+    enroll_vectors(gallery, draw_individuals([2, 2]))
     cluster(gallery)
     cluster(gallery)
     assert [entry.kind for entry in decisions(gallery)] == ["cluster"]
@@ -232,14 +232,14 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
 
 def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
     """Half of the others are more similar to any given face than to the rest, but show the same individual."""
-    enrolled(gallery, individuals([12], noise=0.1))
+    enroll_vectors(gallery, draw_individuals([12], noise=0.1))
     cluster(gallery, threshold=-1.0)
     assert corrections.reject(gallery, [3]).propagated_faces == 0
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
 def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
-    enrolled(gallery, individuals([6, 6], noise=0.1))
+    enroll_vectors(gallery, draw_individuals([6, 6], noise=0.1))
     cluster(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
@@ -248,18 +248,18 @@ def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
 def test_constraints_hold_in_an_identity_with_two_domains(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     """Mia has faces of two domains; each attracts one of two faces of one photo."""
     monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
-    enrolled(gallery, individuals([2, 2]))
+    enroll_vectors(gallery, draw_individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
     with gallery.writing() as repository:
         repository.connection.execute("DELETE FROM assignments WHERE by_user = 0")
         repository.connection.execute("INSERT INTO domains VALUES (3, 1)")
-    cat, person = in_one_photo(gallery, individuals([1, 1], seed=3)[::-1], "both.jpg")
+    cat, person = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=3)[::-1], "both.jpg")
     with gallery.writing() as repository:
         repository.connection.execute("INSERT INTO domains VALUES (?, 1)", (cat,))
         repository.connection.execute("UPDATE gallery SET last_clustered_face_id = 99")
     cluster(gallery)
     assert [identity_of(gallery, face) for face in (cat, person)].count(1) == 1
-    again = in_one_photo(gallery, individuals([1], seed=4), "another.jpg")
+    again = enroll_in_one_photo(gallery, draw_individuals([1], seed=4), "another.jpg")
     corrections.reject(gallery, again, 1)
     cluster(gallery)
     assert identity_of(gallery, again[0]) != 1

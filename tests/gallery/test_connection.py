@@ -20,12 +20,12 @@ from familiar.gallery.database.connection import DATABASE, Gallery, Space
 from familiar.gallery.database.sqlite_file import high_water
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
-from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
+from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors, rows
 
 
 def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: Path):
-    embeddings = individuals([2, 1])
-    faces = enrolled(gallery, embeddings)
+    embeddings = draw_individuals([2, 1])
+    faces = enroll_vectors(gallery, embeddings)
     gallery.close()
     with Gallery.open(folder) as reopened:
         assert reopened.space == SPACE
@@ -41,8 +41,8 @@ def test_space_survives_json_round_trip():
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
 def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
-    embeddings = individuals([3])
-    enrolled(gallery, embeddings)
+    embeddings = draw_individuals([3])
+    enroll_vectors(gallery, embeddings)
     assert gallery.faces().embeddings.dtype == np.float16
     np.testing.assert_array_equal(gallery.faces().embeddings, embeddings.astype(np.float16))
     assert gallery.faces().unit_rows().dtype == np.float32
@@ -122,7 +122,7 @@ def test_rejects_non_unit_embeddings(gallery: Gallery):
 
 
 def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([1]))
+    enroll_vectors(gallery, draw_individuals([1]))
     tables = ("photos", "faces", "identities")
     before = rows(gallery, tables)
 
@@ -136,12 +136,12 @@ def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
         write_half()
     assert rows(gallery, tables) == before
     assert gallery.revision == high_water(folder) == 1
-    enrolled(gallery, individuals([1, 1]), "later")  # the gallery can be written to again
+    enroll_vectors(gallery, draw_individuals([1, 1]), "later")  # the gallery can be written to again
     assert len(gallery.faces().ids) == 3
 
 
 def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     faces = gallery.faces()
     assert gallery.faces() is faces
     with gallery.writing() as repository:
@@ -170,7 +170,7 @@ def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
 
 
 def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
-    enrolled(gallery, individuals([3]))
+    enroll_vectors(gallery, draw_individuals([3]))
     faces = gallery.faces()
     assert faces.rows_of(np.array([3, 1])).tolist() == [2, 0]
     assert faces.rows_of(np.empty(0, np.int64)).tolist() == []
@@ -183,12 +183,12 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
     folder = folder / os.fsdecode(b"caf\xe9")
     name = os.fsdecode(b"M\xfcsli.jpg")
     with Gallery.create(folder, SPACE) as gallery:
-        enroll_embeddings(gallery, individuals([1]), [name], "drawn")
+        enroll_embeddings(gallery, draw_individuals([1]), [name], "drawn")
         with gallery.reading() as repository:
             assert repository.connection.execute("SELECT path FROM photos").fetchone()[0] == name
             stored = repository.connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
         assert stored == b"M\xfcsli.jpg"
-        assert enroll_embeddings(gallery, individuals([1]), [name], "drawn") == []
+        assert enroll_embeddings(gallery, draw_individuals([1]), [name], "drawn") == []
 
 
 # Other processes
@@ -204,7 +204,7 @@ def _hold_write(folder: Path, began: Event, end: Event) -> None:
 @pytest.fixture
 def other_process(gallery: Gallery, folder: Path):
     """Start a process that holds a write open; the event ends it."""
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     context = multiprocessing.get_context("spawn")
     began, end = context.Event(), context.Event()
     process = context.Process(target=_hold_write, args=(folder, began, end))
@@ -236,7 +236,7 @@ def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypat
     with Gallery.open(folder) as gallery:
         start = time.monotonic()
         with pytest.raises(GalleryBusy, match="another process is writing"):
-            enrolled(gallery, individuals([1]), "more")
+            enroll_vectors(gallery, draw_individuals([1]), "more")
         assert 0.2 <= time.monotonic() - start < 5
         assert gallery.faces().ids.tolist() == [1, 2]
 
@@ -245,7 +245,7 @@ def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypat
 def test_a_second_writer_waits_for_the_first(folder: Path, other_process: Event):
     with Gallery.open(folder) as gallery:
         threading.Timer(0.3, other_process.set).start()
-        assert enrolled(gallery, individuals([1]), "more") == [3]
+        assert enroll_vectors(gallery, draw_individuals([1]), "more") == [3]
         assert gallery.faces().ids.tolist() == [2, 3]
 
 
@@ -294,7 +294,7 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
 
 def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
     with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.new_connection() as other:
-        enrolled(gallery, individuals([2]))
+        enroll_vectors(gallery, draw_individuals([2]))
         assert other.faces() is gallery.faces()
         with gallery.writing() as repository:
             repository.connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
@@ -307,24 +307,24 @@ def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
 
 
 def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     with gallery.new_connection() as other:
-        assert enrolled(other, individuals([1]), "before it is replaced") == [3]
+        assert enroll_vectors(other, draw_individuals([1]), "before it is replaced") == [3]
         repair(folder)
         for opened in (gallery, other):
             with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
-                enrolled(opened, individuals([1]), "lost")
+                enroll_vectors(opened, draw_individuals([1]), "lost")
         with pytest.raises(BadGallery, match="replaced since it was opened"):
             gallery.new_connection()
     with Gallery.open(folder) as reopened:
         assert reopened.faces().ids.tolist() == [1, 2, 3]
-        assert enrolled(reopened, individuals([1]), "written") == [4]
+        assert enroll_vectors(reopened, draw_individuals([1]), "written") == [4]
 
 
 def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):
     (folder / DATABASE).rename(folder / "elsewhere")
     with pytest.raises(BadGallery, match="replaced"):
-        enrolled(gallery, individuals([1]))
+        enroll_vectors(gallery, draw_individuals([1]))
     with pytest.raises(BadGallery, match="replaced"):
         gallery.new_connection()
     assert not (folder / DATABASE).exists()

@@ -9,7 +9,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.database.connection import Gallery
 from familiar.neighbors.constraints import Constraints
-from support.small_gallery import enrolled, in_one_photo, individuals
+from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors
 
 FACES = 8
 
@@ -17,7 +17,7 @@ FACES = 8
 @pytest.fixture
 def gallery(gallery: Gallery) -> Gallery:
     """Faces 1 to 8 of one photo each, in no identity; identities 1 to 3 exist."""
-    enrolled(gallery, individuals([FACES]))
+    enroll_vectors(gallery, draw_individuals([FACES]))
     with gallery.writing() as repository:
         repository.connection.executemany("INSERT INTO identities (id) VALUES (?)", [(1,), (2,), (3,)])
     return gallery
@@ -98,7 +98,7 @@ def test_seeds_match_repeated_relabeling(gallery: Gallery, seed: int):
 
 
 def test_faces_of_one_photo_cannot_link(gallery: Gallery):
-    three = in_one_photo(gallery, individuals([1, 1, 1]), "three.jpg")
+    three = enroll_in_one_photo(gallery, draw_individuals([1, 1, 1]), "three.jpg")
     assert cannot_link(build(gallery)[0]) == {(three[0], three[1]), (three[0], three[2]), (three[1], three[2])}
 
 

@@ -8,13 +8,13 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
-from support.small_gallery import enrolled, groups, identity_of, in_one_photo, individuals, rows
+from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, groups, identity_of, rows
 
 
 @pytest.fixture
 def gallery(gallery: Gallery) -> Gallery:
     """#1 has faces 1 to 3, #2 has 4 and 5."""
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     return gallery
 
@@ -93,7 +93,7 @@ def test_merge_of_unnamed_identities_survives_regrouping(gallery: Gallery):
 
 
 def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
-    (outside,) = enrolled(gallery, individuals([0, 1], seed=5), "more")
+    (outside,) = enroll_vectors(gallery, draw_individuals([0, 1], seed=5), "more")
     corrections.reject(gallery, [outside], 2)
     corrections.merge(gallery, 1, [2])
     assert rows(gallery)["rejections"] == [(outside, 1)]
@@ -102,7 +102,7 @@ def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
 
 
 def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
-    pair = in_one_photo(gallery, individuals([1, 1], seed=9), "both.jpg")
+    pair = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=9), "both.jpg")
     cluster(gallery)
     assert [identity_of(gallery, face) for face in pair] == [1, 2]
     before = rows(gallery)

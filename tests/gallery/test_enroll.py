@@ -21,7 +21,7 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
-from support.small_gallery import DIM, draw_pets, enrolled, individuals, rows, side_by_side
+from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors, rows, side_by_side
 
 NOTHING = EnrollResult(photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=())
 
@@ -307,7 +307,7 @@ def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Emb
     with pytest.raises(SpaceMismatch, match="embeddings are in the space random"):
         enroll(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
-        enroll_embeddings(album, individuals([1]), ["a"], "other")
+        enroll_embeddings(album, draw_individuals([1]), ["a"], "other")
     assert len(album.faces().ids) == 0
 
 
@@ -329,14 +329,14 @@ def test_rejects_old_model_after_concurrent_migration(
 
 
 def test_embeddings_are_identified_by_name_and_content(gallery: Gallery):
-    embeddings = individuals([2, 1])
-    assert enrolled(gallery, embeddings) == [1, 2, 3]
-    assert enrolled(gallery, embeddings) == []
+    embeddings = draw_individuals([2, 1])
+    assert enroll_vectors(gallery, embeddings) == [1, 2, 3]
+    assert enroll_vectors(gallery, embeddings) == []
     assert enroll_embeddings(gallery, embeddings[:1], ["another name"], "drawn") == [4]
     assert enroll_embeddings(gallery, embeddings[1:2], ["photo 0.jpg"], "drawn") == [5]
     assert enroll_embeddings(gallery, embeddings[[0, 0]], ["twice", "twice"], "drawn") == [6]
     assert enroll_embeddings(gallery, np.empty((0, DIM), np.float32), [], "drawn") == []
     with pytest.raises(ValueError, match="not unit vectors"):
-        enrolled(gallery, embeddings * 2)
+        enroll_vectors(gallery, embeddings * 2)
     with pytest.raises(SpaceMismatch):
         enroll_embeddings(gallery, embeddings[:, :8], ["a", "b", "c"], "drawn")

@@ -17,7 +17,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import build_index, search_photos
-from support.small_gallery import SPACE, embedder_returning, enrolled, groups, identity_of, individuals, rows
+from support.small_gallery import SPACE, draw_individuals, embedder_returning, enroll_vectors, groups, identity_of, rows
 
 NAME = "Schnurrhilde"
 
@@ -55,7 +55,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([30, 2, 40]))
+    enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, NAME)
     build_index(gallery)
@@ -72,8 +72,8 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Pa
     assert files_containing(folder, *other_secrets)
     assert groups(gallery) == {frozenset(range(1, 31)), frozenset(range(33, 73))}
     assert check(gallery).problems == ()
-    assert 31 not in {hit.face for hit in search_photos(gallery, individuals([0, 1])[0], 99)}
-    assert enrolled(gallery, individuals([30, 2, 40])) == []  # their photos stay known
+    assert 31 not in {hit.face for hit in search_photos(gallery, draw_individuals([0, 1])[0], 99)}
+    assert enroll_vectors(gallery, draw_individuals([30, 2, 40])) == []  # their photos stay known
     with pytest.raises(NotInGallery):
         forget_identity(gallery, 2)
 
@@ -81,7 +81,7 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Pa
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([5, 5]), "Garten")
+    enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")
     paths = make_paths_absolute(gallery)
     cluster(gallery)
     corrections.split(gallery, [3], NAME)  # a face that had an identity of its own
@@ -94,11 +94,11 @@ def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path)
     assert files_containing(folder, *secrets) == set()
     assert files_containing(folder, os.fsencode(paths[0]))
     assert check(gallery).problems == ()
-    assert len(enrolled(gallery, individuals([5, 5]), "Garten")) == 2  # only these are new again
+    assert len(enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")) == 2  # only these are new again
 
 
 def test_rejects_unknown_path_and_forgets_nothing(gallery: Gallery):
-    enrolled(gallery, individuals([3]))
+    enroll_vectors(gallery, draw_individuals([3]))
     paths = make_paths_absolute(gallery)
     before = rows(gallery, ("photos", "faces"))
     with pytest.raises(NotInGallery, match="nothing was forgotten"):
@@ -158,7 +158,7 @@ def _name_undone(gallery: Gallery) -> int:
     ],
 )
 def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder: Path, correct):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     number = correct(gallery)
     secrets = [*embedding_bytes(gallery, [1] if number == 1 else [4]), NAME.encode()]
@@ -176,7 +176,7 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder
 
 
 def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
     forget_identity(gallery, 1)
@@ -187,7 +187,7 @@ def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
 
 
 def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Gallery):
-    enrolled(gallery, individuals([2, 1]))
+    enroll_vectors(gallery, draw_individuals([2, 1]))
     paths = make_paths_absolute(gallery)
     corrections.split(gallery, [1, 2])
     corrections.split(gallery, [3])
@@ -202,7 +202,7 @@ def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Gallery):
 @pytest.mark.usefixtures("short_waits")
 def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
     with Gallery.create(folder, SPACE) as gallery, Gallery.open(folder) as reader:
-        enrolled(gallery, individuals([3]))
+        enroll_vectors(gallery, draw_individuals([3]))
         corrections.split(gallery, [1, 2, 3], NAME)
         secrets = [NAME.encode(), *embedding_bytes(gallery, [1])[1:]]
         with reader.reading() as repository:
@@ -219,8 +219,8 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
 
 
 def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([2]))
-    other = individuals([0, 0, 2])
+    enroll_vectors(gallery, draw_individuals([2]))
+    other = draw_individuals([0, 0, 2])
     with gallery.writing() as repository:
         repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
         repository.connection.executemany(
@@ -234,7 +234,7 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder:
 
 @pytest.mark.usefixtures("indexed")
 def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([30, 2, 40]))
+    enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     build_index(gallery)
     packed = gallery.faces().embeddings[30].astype("<f2").tobytes()  # as the index stores it
@@ -250,7 +250,7 @@ def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path,
 
 @pytest.mark.usefixtures("indexed")
 def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     build = search_module.HnswIndex.build
 
@@ -266,7 +266,7 @@ def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path
 
 
 def test_undo_restores_the_name_after_forgetting_one_photo(gallery: Gallery):
-    enrolled(gallery, individuals([4, 4]))
+    enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery)
     paths = make_paths_absolute(gallery)
     corrections.name_identity(gallery, 2, NAME)
@@ -281,7 +281,7 @@ BOX = (0.0, 0.0, 50.0, 50.0)
 
 def random_face(seed: int) -> np.ndarray:
     """Return an embedding that is similar to no individual."""
-    return individuals([0, 0, 0, 1], seed, 0.5)[0]
+    return draw_individuals([0, 0, 0, 1], seed, 0.5)[0]
 
 
 def encodings(*vectors: np.ndarray) -> list[bytes]:
@@ -290,7 +290,7 @@ def encodings(*vectors: np.ndarray) -> list[bytes]:
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     paths = make_paths_absolute(gallery)
     cluster(gallery)
     before = embedding_bytes(gallery, [1, 2, 3])
@@ -311,7 +311,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([3, 3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3, 3]))
     cluster(gallery)
     secrets = embedding_bytes(gallery, [1, 2, 3, 4, 5, 6])
     corrections.name_identity(gallery, 2, NAME)
@@ -330,7 +330,7 @@ def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, fol
 
 
 def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
     delete_face(gallery, 1)
@@ -342,13 +342,13 @@ def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
 
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, folder: Path, confirmed: bool):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, "Tom")
     secrets = embedding_bytes(gallery, [1])
     if confirmed:
         corrections.confirm(gallery, [1])
-    with embedder_returning(individuals([0, 1])[0]) as embedder:
+    with embedder_returning(draw_individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 1, BOX)
     if confirmed:
         corrections.move(gallery, [1], 2)
@@ -364,9 +364,9 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
 
 
 def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
-    with embedder_returning(individuals([0, 1])[0]) as embedder:
+    with embedder_returning(draw_individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
     assert [entry.kind for entry in decisions(gallery)] == ["move face", "cluster"]

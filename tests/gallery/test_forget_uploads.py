@@ -9,11 +9,11 @@ from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
 from familiar.gallery.editing import forget as forget_module
 from familiar.gallery.editing.forget import forget_photos
-from support.small_gallery import enrolled, individuals
+from support.small_gallery import draw_individuals, enroll_vectors
 
 
 def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: Path, tmp_path: Path):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     uploaded_file, other_file = folder / UPLOADED_PHOTOS / "ab" / "abc.jpg", tmp_path / "original.jpg"
     for path in (uploaded_file, other_file):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write_upload(gallery: Gallery, photo: int, *, enrolled_from: Path | None = N
 
 
 def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_path: Path):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     original = tmp_path / "original.jpg"
     original.write_bytes(b"photo")
     uploaded_copy, other_upload = write_upload(gallery, 1, enrolled_from=original), write_upload(gallery, 2)
@@ -53,7 +53,7 @@ def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_p
 
 
 def test_forgetting_deletes_uploads_when_opened_through_a_symlink(gallery: Gallery, folder: Path, tmp_path: Path):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     first, second = write_upload(gallery, 1), write_upload(gallery, 2)
     link = tmp_path / "link"
     link.symlink_to(folder)
@@ -64,7 +64,7 @@ def test_forgetting_deletes_uploads_when_opened_through_a_symlink(gallery: Galle
 
 
 def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     path = write_upload(gallery, 1)
 
     def fail(path: Path, **_: bool) -> None:
@@ -77,7 +77,7 @@ def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, mon
 
 
 def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     path = write_upload(gallery, 1)
     delete_files = forget_module._delete_files
 

@@ -20,19 +20,19 @@ from familiar.gallery.transfer.import_export import (
     import_csv,
     import_folders,
 )
-from support.color_album import album, gallery_of, photo
+from support.color_album import create_gallery, draw_album, draw_photo
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
     """Three photos of red, two of green, one of blue, and `both`: green on the left, red on the right."""
-    singles = album(tmp_path / "photos", red=3, green=2, blue=1)
-    return [*singles, photo(tmp_path / "photos" / "both.png", "green", "red", shade=9)]
+    singles = draw_album(tmp_path / "photos", red=3, green=2, blue=1)
+    return [*singles, draw_photo(tmp_path / "photos" / "both.png", "green", "red", shade=9)]
 
 
 @pytest.fixture
 def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
-    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
+    with create_gallery(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
         yield gallery
 
 
@@ -75,7 +75,7 @@ def test_csv_export_and_import_restore_identities(
         ["both.png 32", "red1.png 0", "red2.png 0", "red3.png 0"],
     ]
     assert export_csv(gallery, tmp_path / "labels.csv") == 8
-    with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # gives the faces other numbers
+    with create_gallery(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # gives the faces other numbers
         imported = import_csv(fresh, tmp_path / "labels.csv")
         assert (imported.faces, imported.identities, imported.propagated_faces, imported.skipped) == (7, 2, 0, ())
         assert without_numbers(faces_by_label(fresh)) == before
@@ -205,10 +205,10 @@ def test_csv_import_rejects_conflicts_with_the_gallery(gallery: Gallery, tmp_pat
 
 
 def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Path):
-    (plain,) = album(tmp_path / "odd", red=1)
+    (plain,) = draw_album(tmp_path / "odd", red=1)
     odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd" / "r") + b'\xff, "1"\n.png'))
     plain.rename(odd)
-    with gallery_of(tmp_path / "gallery", mean_color_bundle, [odd]) as gallery:
+    with create_gallery(tmp_path / "gallery", mean_color_bundle, [odd]) as gallery:
         corrections.split(gallery, [resolve_face(gallery, str(odd))], "Rosa")
         export_csv(gallery, tmp_path / "labels.csv")
         undo(gallery)
@@ -236,7 +236,7 @@ def test_folder_export_and_import_restore_identities(
         export_folders(gallery, tmp_path / "copied", "copy")
     for path in photos[:4]:
         path.unlink()  # the copies have the same content, which identifies them
-    with gallery_of(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
+    with create_gallery(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
         imported = import_folders(fresh, tmp_path / "copied")
         assert (imported.faces, imported.identities) == (2, 2)
         assert len(imported.skipped) == 4
@@ -268,8 +268,8 @@ def test_folder_import_skips_two_face_photos_and_rejects_duplicates(
 
 def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path], mean_color_bundle: Path):
     (tmp_path / "more").mkdir()
-    same_name = photo(tmp_path / "more" / "red1.png", "red", shade=4)
-    with gallery_of(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
+    same_name = draw_photo(tmp_path / "more" / "red1.png", "red", shade=4)
+    with create_gallery(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
         identity = corrections.split(second, [1, 2], "A/b").identity
         exported = export_folders(second, tmp_path / "out")
         assert exported.photos == 2

@@ -11,7 +11,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
 from familiar.gallery.search.statistics import gallery_statistics
-from support.small_gallery import DIM, enrolled, in_one_photo, individuals
+from support.small_gallery import DIM, draw_individuals, enroll_in_one_photo, enroll_vectors
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def populated(gallery: Gallery) -> Gallery:
     rng = np.random.default_rng(3)
     rows = normalize(rng.normal(size=(60, DIM)).astype(np.float32))
     for photo in range(10):
-        in_one_photo(gallery, rows[6 * photo : 6 * photo + 6], f"{photo}.jpg")
+        enroll_in_one_photo(gallery, rows[6 * photo : 6 * photo + 6], f"{photo}.jpg")
     with gallery.writing() as repository:
         repository.connection.executemany(
             "INSERT INTO identities (id, name) VALUES (?, ?)",
@@ -96,7 +96,7 @@ def test_identity_summary_pages_concatenate_to_the_full_list(populated: Gallery,
 
 
 def test_identity_summaries_with_equal_face_counts_sort_by_identity_number(gallery: Gallery):
-    enrolled(gallery, individuals([2, 2, 2]))
+    enroll_vectors(gallery, draw_individuals([2, 2, 2]))
     cluster(gallery)
     assert [summary.identity for summary in listing.identity_summaries(gallery)] == [1, 2, 3]
     assert [summary.identity for summary in listing.identity_summaries(gallery, after=(2, 1))] == [2, 3]
@@ -186,8 +186,8 @@ def test_unassigned_face_pages_cover_all_unassigned_faces(populated: Gallery):
 
 
 def test_face_confidences_are_sorted_by_similarity_to_the_other_faces(gallery: Gallery):
-    rows = individuals([5], noise=0.2)
-    enrolled(gallery, rows)
+    rows = draw_individuals([5], noise=0.2)
+    enroll_vectors(gallery, rows)
     corrections.split(gallery, [1, 2, 3, 4, 5], "Mia")
     confidences = listing.face_confidences(gallery, 1)
     expected = {}
@@ -203,7 +203,7 @@ def test_face_confidences_are_sorted_by_similarity_to_the_other_faces(gallery: G
 
 
 def test_face_confidences_have_no_probability_for_a_single_face(gallery: Gallery):
-    enrolled(gallery, individuals([1]))
+    enroll_vectors(gallery, draw_individuals([1]))
     number = corrections.split(gallery, [1]).identity
     (confidence,) = listing.face_confidences(gallery, number)
     assert (confidence.similarity, confidence.probability) == (1.0, None)
@@ -218,8 +218,8 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Gallery)
     shared = np.eye(DIM)[0] * 1.5
     centers = np.eye(DIM)[1:9].repeat(6, axis=0)
     rows = normalize((shared + centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
-    enrolled(gallery, rows)
-    enrolled(gallery, individuals([2]), "in-domain")
+    enroll_vectors(gallery, rows)
+    enroll_vectors(gallery, draw_individuals([2]), "in-domain")
     with gallery.writing() as repository:
         repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(1, 49)))
         repository.connection.execute("INSERT INTO identities (id) VALUES (1)")
@@ -237,7 +237,7 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Gallery)
         probability = 1 / (1 + np.exp(20 * (midpoint - confidence.similarity)))
         assert confidence.probability == pytest.approx(probability, rel=1e-4)
     assert list(confidences)[-1] == 7
-    in_domain = individuals([2])
+    in_domain = draw_individuals([2])
     assert confidences[49].similarity == pytest.approx(float(in_domain[0] @ in_domain[1]), abs=1e-6)
 
 

@@ -15,11 +15,11 @@ from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.integrity.check import check
 from support.small_gallery import (
     DECISION_TABLES,
+    draw_individuals,
     embedder_returning,
-    enrolled,
+    enroll_in_one_photo,
+    enroll_vectors,
     identity_of,
-    in_one_photo,
-    individuals,
     rows,
 )
 
@@ -30,7 +30,7 @@ LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.floa
 
 def enroll_boxes(gallery: Gallery, axes: list[int], name: str = "together") -> list[int]:
     """Enroll one photo with a face of each individual, given by axis, side by side and 100 px apart."""
-    faces = in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
+    faces = enroll_in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
     with gallery.writing(faces_change=True) as repository:
         repository.connection.executemany(
             "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
@@ -41,7 +41,7 @@ def enroll_boxes(gallery: Gallery, axes: list[int], name: str = "together") -> l
 
 def individual_embedding(axis: int, seed: int = 9) -> np.ndarray:
     """Return one more embedding of an individual of `individuals`, shape (1, 16)."""
-    return individuals([int(index == axis) for index in range(axis + 1)], seed)
+    return draw_individuals([int(index == axis) for index in range(axis + 1)], seed)
 
 
 def photo_of(gallery: Gallery, face: int) -> int:
@@ -52,7 +52,7 @@ FREE = (1000.0, 0.0, 1050.0, 50.0)
 
 
 def test_added_face_joins_the_similar_identity(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     with embedder_returning(individual_embedding(1)[0]) as embedder:
         face = add_face(gallery, embedder, 1, FREE)
@@ -66,7 +66,7 @@ def test_added_face_joins_the_similar_identity(gallery: Gallery):
 
 
 def test_added_face_joins_a_domain_only_when_near_it(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     with gallery.writing() as repository:
         repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id > 3")
     middle = gallery.faces().unit_rows()[3:].mean(axis=0)
@@ -78,7 +78,7 @@ def test_added_face_joins_a_domain_only_when_near_it(gallery: Gallery):
 
 
 def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
     for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
@@ -91,7 +91,7 @@ def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
 
 
 def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     mia = identity_of(gallery, 1)
     corrections.confirm(gallery, [1])
@@ -104,7 +104,7 @@ def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
 
 
 def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     cluster(gallery)
     corrections.name_identity(gallery, 1, "Mia")
     delete_face(gallery, 2)
@@ -114,7 +114,7 @@ def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
 
 
 def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
-    enrolled(gallery, individuals([1, 1]))
+    enroll_vectors(gallery, draw_individuals([1, 1]))
     corrections.split(gallery, [1], "Mia")
     corrections.split(gallery, [2])
     delete_face(gallery, 1)
@@ -125,7 +125,7 @@ def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
 @pytest.mark.slow
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     first, second = enroll_boxes(gallery, [0, 1])
     cluster(gallery)
     corrections.confirm(gallery, [2])
@@ -155,7 +155,7 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
 
 
 def test_second_connection_sees_deletion_and_undo(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([3]))
+    enroll_vectors(gallery, draw_individuals([3]))
     with Gallery.open(folder) as other:
         assert other.faces().ids.tolist() == [1, 2, 3]
         delete_face(gallery, 2)

@@ -21,9 +21,9 @@ from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import to_tensor
 from support.small_gallery import (
-    enrolled,
+    draw_individuals,
+    enroll_vectors,
     identity_of,
-    individuals,
     rows,
     side_by_side,
 )
@@ -145,7 +145,7 @@ def test_rejects_box_that_overlaps_another_face_by_half(detected: Gallery, embed
 
 
 def test_face_without_box_does_not_block_a_new_face(detected: Gallery, embedder: Embedder):
-    enrolled(detected, individuals([1]))  # no box
+    enroll_vectors(detected, draw_individuals([1]))  # no box
     with detected.writing(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
     assert add_face(detected, embedder, 1, RIGHT) == 5

@@ -25,7 +25,7 @@ from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
-from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enrolled, rows
+from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enroll_vectors, rows
 
 
 def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_embeddings_without_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enroll(album, embedder, crowd)
-    enrolled(album, album.faces().unit_rows()[:2])
+    enroll_vectors(album, album.faces().unit_rows()[:2])
     assert (result := migrate(album, other_embedder)).bridge == 2
     assert result.photos == 70
 
@@ -283,7 +283,7 @@ def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_e
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
     fitted, _ = calibrate(album)
     migrate(album, other_embedder)
-    assert clustering_calibration(album).own
+    assert clustering_calibration(album).from_gallery
     assert calibration(album) != fitted
     assert calibration(album).pairs_same == 24
 

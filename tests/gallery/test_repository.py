@@ -5,7 +5,7 @@ import hashlib
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import undo
-from support.small_gallery import enrolled, individuals
+from support.small_gallery import draw_individuals, enroll_vectors
 
 
 def is_clustering_pending(gallery: Gallery) -> bool:
@@ -15,23 +15,23 @@ def is_clustering_pending(gallery: Gallery) -> bool:
 
 def test_clustering_is_pending_until_all_faces_are_clustered(gallery: Gallery):
     assert not is_clustering_pending(gallery), "no face"
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     assert is_clustering_pending(gallery)
     cluster(gallery)
     assert not is_clustering_pending(gallery)
-    enrolled(gallery, individuals([1], seed=1), "later")
+    enroll_vectors(gallery, draw_individuals([1], seed=1), "later")
     assert is_clustering_pending(gallery)
 
 
 def test_clustering_is_not_pending_after_the_user_undid_it(gallery: Gallery):
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     undo(gallery)
     assert not is_clustering_pending(gallery)
 
 
 def test_identity_numbers_count_deleted_identities(gallery: Gallery):
-    enrolled(gallery, individuals([3, 2]))
+    enroll_vectors(gallery, draw_individuals([3, 2]))
     with gallery.reading() as repository:
         assert repository.identities.last_number() == 0
     cluster(gallery)
@@ -45,8 +45,8 @@ def test_identity_numbers_count_deleted_identities(gallery: Gallery):
 
 
 def test_paths_of_photos_are_listed_by_content(gallery: Gallery):
-    embeddings = individuals([2])
-    enrolled(gallery, embeddings)
+    embeddings = draw_individuals([2])
+    enroll_vectors(gallery, embeddings)
     names = ["photo 0.jpg", "photo 1.jpg"]
     encoded = gallery.encode_embeddings(embeddings)
     hashes = [hashlib.sha256(name.encode() + b"\0" + row).hexdigest() for name, row in zip(names, encoded, strict=True)]

@@ -13,11 +13,11 @@ from familiar.gallery.editing.undo_log import undo
 from support.small_gallery import (
     DIM,
     THRESHOLD,
-    enrolled,
+    draw_individuals,
+    enroll_in_one_photo,
+    enroll_vectors,
     groups,
     identity_of,
-    in_one_photo,
-    individuals,
     rows,
 )
 
@@ -39,8 +39,10 @@ def proposed_pairs(gallery: Gallery) -> set[tuple[int, int]]:
 
 
 def test_first_question_has_the_highest_expected_gain(gallery: Gallery):
-    enrolled(gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)]))
-    enrolled(gallery, np.concatenate([row_at(1, 5, 6), row_at(0.5, 5, 6)]), "lone")
+    enroll_vectors(
+        gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)])
+    )
+    enroll_vectors(gallery, np.concatenate([row_at(1, 5, 6), row_at(0.5, 5, 6)]), "lone")
     cluster(gallery)
     large, small = propose_questions(gallery)
     assert (large.kind, large.first, large.second) == ("merge", 1, 2)
@@ -54,7 +56,7 @@ def test_first_question_has_the_highest_expected_gain(gallery: Gallery):
 
 
 def test_proposes_a_face_dissimilar_to_its_identity(gallery: Gallery):
-    enrolled(gallery, np.concatenate([individuals([4]), row_at(0.4, 0, 1)]))
+    enroll_vectors(gallery, np.concatenate([draw_individuals([4]), row_at(0.4, 0, 1)]))
     cluster(gallery, threshold=0.3)
     (question,) = propose_questions(gallery)
     assert (question.kind, question.first_face, question.first, question.second) == ("outlier", 5, 1, 1)
@@ -74,7 +76,7 @@ def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, 
     from familiar.gallery.editing.undo_log import decisions
 
     rows_of_both = [np.repeat(row_at(1, 0, 1), sizes[0], axis=0), np.repeat(row_at(0.5, 0, 1), sizes[1], axis=0)]
-    faces = enrolled(gallery, np.concatenate(rows_of_both))
+    faces = enroll_vectors(gallery, np.concatenate(rows_of_both))
     cluster(gallery)
     (question,) = propose_questions(gallery)
     answer_question(gallery, question, same=True)
@@ -84,8 +86,8 @@ def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, 
 
 
 def test_never_proposes_pairs_that_violate_constraints(gallery: Gallery):
-    in_one_photo(gallery, individuals([2]), "twins")
-    enrolled(gallery, individuals([0, 1, 1]))
+    enroll_in_one_photo(gallery, draw_individuals([2]), "twins")
+    enroll_vectors(gallery, draw_individuals([0, 1, 1]))
     corrections.mark_different(gallery, 3, 4)
     assert not {(1, 2), (3, 4)} & proposed_pairs(gallery)
 
@@ -95,7 +97,7 @@ def test_never_proposes_pairs_that_violate_constraints(gallery: Gallery):
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_answered_pairs_are_never_proposed_again(gallery: Gallery, rebuild: bool):
     rng = np.random.default_rng(3)
-    enrolled(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
+    enroll_vectors(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     cluster(gallery)
     answered: set[tuple[int, int]] = set()
     for _ in range(12):
@@ -112,7 +114,7 @@ def test_answered_pairs_are_never_proposed_again(gallery: Gallery, rebuild: bool
 
 
 def test_each_cluster_appears_once_per_list(gallery: Gallery):
-    enrolled(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
+    enroll_vectors(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     cluster(gallery)
     questions = propose_questions(gallery, 100)
     clusters = [
@@ -128,12 +130,12 @@ def test_each_cluster_appears_once_per_list(gallery: Gallery):
 
 
 def test_concurrent_enrollment_does_not_break_proposals(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, individuals([1, 1, 1]))
+    enroll_vectors(gallery, draw_individuals([1, 1, 1]))
     cannot_link_keys = review_queue_module._cannot_link_keys
 
     def enroll_then_read(*arguments):
         with Gallery.open(folder) as writer:
-            in_one_photo(writer, individuals([2]), "twins")
+            enroll_in_one_photo(writer, draw_individuals([2]), "twins")
         return cannot_link_keys(*arguments)
 
     monkeypatch.setattr(review_queue_module, "_cannot_link_keys", enroll_then_read)
@@ -142,5 +144,5 @@ def test_concurrent_enrollment_does_not_break_proposals(gallery: Gallery, folder
 
 def test_fewer_than_two_faces_give_no_questions(gallery: Gallery):
     assert propose_questions(gallery) == []
-    enrolled(gallery, individuals([1]))
+    enroll_vectors(gallery, draw_individuals([1]))
     assert propose_questions(gallery) == []

@@ -7,7 +7,7 @@ import pytest
 
 from familiar.gallery.database import schema, sqlite_file
 from familiar.gallery.database.connection import Gallery
-from support.small_gallery import DECISION_TABLES, SPACE, enrolled, individuals, rows
+from support.small_gallery import DECISION_TABLES, SPACE, draw_individuals, enroll_vectors, rows
 
 NEXT = schema.VERSION + 1
 
@@ -15,7 +15,7 @@ NEXT = schema.VERSION + 1
 @pytest.fixture
 def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
-    enrolled(gallery, individuals([2]))
+    enroll_vectors(gallery, draw_individuals([2]))
     with gallery.writing() as repository:
         repository.connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
@@ -83,7 +83,7 @@ def test_every_logged_change_can_be_restored(folder: Path):
         ),
     }
     with Gallery.create(folder, SPACE) as gallery:
-        enrolled(gallery, individuals([3]))
+        enroll_vectors(gallery, draw_individuals([3]))
         with gallery.writing() as repository:
             repository.connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")
             repository.connection.execute("INSERT INTO identities VALUES (1, 'Mia \"the cat\"'), (2, NULL)")

@@ -21,7 +21,7 @@ from familiar.gallery.search.search import (
 )
 from familiar.neighbors.hnsw import INDEX_FILE
 from familiar.neighbors.whitening import whiten_to_domain
-from support.small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
+from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
 
 
 def random_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -32,7 +32,7 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("k", [1, 7, 99])
 def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
     stored = random_rows(50)
-    enrolled(gallery, stored)
+    enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
     similarity = normalize(gallery.faces().unit_rows()) @ query
     order = np.argsort(-similarity)[:k]
@@ -47,17 +47,17 @@ def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
 
 
 def test_hits_report_identity_and_name(gallery: Gallery):
-    enrolled(gallery, individuals([2, 1]))
+    enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [3])
-    hits = search_photos(gallery, individuals([1], seed=4)[0])
+    hits = search_photos(gallery, draw_individuals([1], seed=4)[0])
     assert [(hit.identity, hit.name) for hit in hits] == [(1, "Mia"), (1, "Mia"), (2, None)]
 
 
 @pytest.fixture
 def described(gallery: Gallery) -> Gallery:
     """Twelve faces with species, times, and two identities."""
-    enrolled(gallery, random_rows(12))
+    enroll_vectors(gallery, random_rows(12))
     with gallery.writing() as repository:
         for face in range(1, 13):
             taken = None if face == 12 else f"2024-{face:02}-15T12:00:00"
@@ -102,7 +102,7 @@ def test_returns_only_hits_that_pass_the_filter(described: Gallery, only: Filter
 
 def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Gallery):
     stored = random_rows(400)
-    enrolled(gallery, stored)
+    enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
     hits = search_photos(gallery, query, 3, prefix=8)
     short = normalize(stored[:, :8]) @ normalize(query[None, :8])[0]
@@ -134,7 +134,7 @@ def test_empty_gallery_returns_no_hits(gallery: Gallery):
 
 def test_search_identities_matches_slow_reference(gallery: Gallery):
     stored = random_rows(30)
-    enrolled(gallery, stored)
+    enroll_vectors(gallery, stored)
     label = np.arange(30) % 5
     with gallery.writing() as repository:
         for number in range(4):  # those of the fifth label are unassigned
@@ -166,7 +166,7 @@ def test_search_identities_matches_slow_reference(gallery: Gallery):
 def test_equal_means_are_sorted_by_best_face(gallery: Gallery):
     axes = np.eye(DIM, dtype=np.float32)[:4]
     middle = axes.sum(axis=0) / 2
-    enrolled(gallery, np.concatenate([axes, middle[None], middle[None]]))
+    enroll_vectors(gallery, np.concatenate([axes, middle[None], middle[None]]))
     spread, first, second = (corrections.split(gallery, faces).identity for faces in ([1, 2, 3, 4], [5], [6]))
     assert spread < first < second
     for k in (1, 2, 3, 9):
@@ -197,7 +197,7 @@ def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple
     with gallery.writing(faces_change=True) as repository:
         for table in ("assignments", "identities", "photos"):
             repository.connection.execute(f"DELETE FROM {table}")
-    ids = enrolled(gallery, vectors)
+    ids = enroll_vectors(gallery, vectors)
     with gallery.writing() as repository:
         repository.connection.executemany(
             "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5))
@@ -220,35 +220,35 @@ def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple
 
 
 def test_corrections_update_cached_templates(gallery: Gallery):
-    enrolled(gallery, individuals([2, 2]))
+    enroll_vectors(gallery, draw_individuals([2, 2]))
     cluster(gallery)
-    known = individuals([1], seed=2)[0]
+    known = draw_individuals([1], seed=2)[0]
     assert [match.identity for match in search_identities(gallery, known)] == [1, 2]
     corrections.merge(gallery, 2, [1])
     (match,) = search_identities(gallery, known)
     assert (match.identity, match.best) == (
         2,
-        pytest.approx(float((individuals([2]) @ known).max()), abs=1e-6),
+        pytest.approx(float((draw_individuals([2]) @ known).max()), abs=1e-6),
     )
 
 
 def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
+    enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
-    unknown, known = individuals([0, 0, 1])[0], individuals([1], seed=2)[0]
+    unknown, known = draw_individuals([0, 0, 1])[0], draw_individuals([1], seed=2)[0]
     assert not any(match.known for match in search_identities(gallery, unknown))
     assert [match.known for match in search_identities(gallery, known)] == [True, False]
 
 
 def test_verify_compares_with_the_template(gallery: Gallery):
-    enrolled(gallery, individuals([3, 1]))
+    enroll_vectors(gallery, draw_individuals([3, 1]))
     cluster(gallery)
-    (template,) = normalize(individuals([3, 1])[:3].mean(axis=0, keepdims=True))
-    known = individuals([1], seed=2)[0]
+    (template,) = normalize(draw_individuals([3, 1])[:3].mean(axis=0, keepdims=True))
+    known = draw_individuals([1], seed=2)[0]
     answer = verify(gallery, known, 1)
     assert answer.similarity == pytest.approx(float(template @ known), abs=1e-6)
     assert answer.same
-    assert not verify(gallery, individuals([0, 1], seed=2)[0], 1).same
+    assert not verify(gallery, draw_individuals([0, 1], seed=2)[0], 1).same
     with pytest.raises(NotInGallery):
         verify(gallery, known, 2)
     corrections.name_identity(gallery, 1, "Mia")
@@ -263,8 +263,8 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
     centers = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
     cats = normalize((centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
     (query,), cats = cats[:1], cats[1:]
-    people = individuals([0] * 10 + [3, 3])
-    enrolled(gallery, np.concatenate([people, cats]))
+    people = draw_individuals([0] * 10 + [3, 3])
+    enroll_vectors(gallery, np.concatenate([people, cats]))
     with gallery.writing() as repository:
         repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(7, 62)))
         repository.connection.executemany(
@@ -295,12 +295,12 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
 
 
 def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder, monkeypatch: pytest.MonkeyPatch):
-    enrolled(gallery, random_rows(5))
+    enroll_vectors(gallery, random_rows(5))
     filter_mask, hits = search_module.filter_mask, search_module._hits
 
     def enroll_then_filter(*arguments):
         with Gallery.open(folder) as other:
-            enrolled(other, random_rows(1, seed=9), "more")
+            enroll_vectors(other, random_rows(1, seed=9), "more")
             with other.writing() as repository:
                 repository.connection.execute("UPDATE photos SET taken_at = '2024'")
         return filter_mask(*arguments)
@@ -327,7 +327,7 @@ def indexed(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> Gallery:
     """Three hundred faces, enough for an index here, and their index."""
     pytest.importorskip("usearch")
     monkeypatch.setattr(search_module, "INDEX_FROM", 300)
-    enrolled(gallery, random_rows(300))
+    enroll_vectors(gallery, random_rows(300))
     build_index(gallery)
     return gallery
 
@@ -361,7 +361,7 @@ def test_corrections_do_not_make_the_index_stale(indexed: Gallery):
 
 def test_stale_index_is_never_used(indexed: Gallery, folder):
     query = random_rows(1, seed=20)[0]
-    (new,) = enrolled(indexed, query[None], "more")
+    (new,) = enroll_vectors(indexed, query[None], "more")
     assert open_index(indexed) is None
     assert search_photos(indexed, query, 1)[0].face == new
     build_index(indexed)
@@ -375,7 +375,7 @@ def test_stale_index_is_never_used(indexed: Gallery, folder):
 
 def test_ignores_the_index_of_another_gallery(indexed: Gallery, tmp_path, folder):
     with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
-        enrolled(other, random_rows(300, seed=5))
+        enroll_vectors(other, random_rows(300, seed=5))
         build_index(other)
         for file in (tmp_path / "other").glob("faces.*"):
             (folder / file.name).write_bytes(file.read_bytes())
@@ -390,5 +390,5 @@ def test_filtered_search_covers_every_face(indexed: Gallery):
 
 
 def test_two_faces_of_one_photo_are_two_hits(gallery: Gallery):
-    in_one_photo(gallery, individuals([1, 1]), "both.jpg")
-    assert [hit.path for hit in search_photos(gallery, individuals([1])[0])] == ["both.jpg", "both.jpg"]
+    enroll_in_one_photo(gallery, draw_individuals([1, 1]), "both.jpg")
+    assert [hit.path for hit in search_photos(gallery, draw_individuals([1])[0])] == ["both.jpg", "both.jpg"]

@@ -10,15 +10,15 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
 from familiar.gallery.search.statistics import MAX_DECISIONS, gallery_statistics
-from support.color_album import album, gallery_of, photo
+from support.color_album import create_gallery, draw_album, draw_photo
 
 
 def test_gallery_statistics_report_identities_counts_and_decisions(
     tmp_path: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    paths = album(tmp_path / "photos", green=2, red=3, blue=1)
-    paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
-    with gallery_of(tmp_path / "gallery", mean_color_bundle, paths) as gallery:
+    paths = draw_album(tmp_path / "photos", green=2, red=3, blue=1)
+    paths.append(draw_photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
+    with create_gallery(tmp_path / "gallery", mean_color_bundle, paths) as gallery:
         initial = gallery_statistics(gallery)
         assert (initial.identities, initial.unassigned, initial.decisions) == ((), 8, ())
         cluster(gallery)
@@ -36,7 +36,7 @@ def test_gallery_statistics_report_identities_counts_and_decisions(
         assert (gerd.face, gerd.path) == (face, str(paths[0])), "a confirmed face represents the identity"
         assert (blau.name, blau.faces, blau.face, blau.path) == ("Blau", 0, None, None)
         assert statistics.space.space_id == "mean-color"
-        assert (statistics.grouping.threshold, statistics.grouping.own) == (0.9, False)
+        assert (statistics.grouping.threshold, statistics.grouping.from_gallery) == (0.9, False)
         assert statistics.size_bytes == sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir())
         assert [decision.kind for decision in statistics.decisions] == [
             "reject",

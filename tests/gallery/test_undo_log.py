@@ -26,11 +26,11 @@ from support.small_gallery import (
     DECISION_TABLES,
     DIM,
     SPACE,
+    draw_individuals,
     embedder_returning,
-    enrolled,
+    enroll_in_one_photo,
+    enroll_vectors,
     identity_of,
-    in_one_photo,
-    individuals,
     rows,
 )
 
@@ -111,17 +111,17 @@ class DecisionMachine(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4), noise=st.sampled_from([0.05, 0.35]))
     def enroll(self, sizes: list[int], noise: float) -> None:
-        embeddings = individuals(sizes, int(self.rng.integers(2**32)), noise)
+        embeddings = draw_individuals(sizes, int(self.rng.integers(2**32)), noise)
         self.photos += 1
         with self._adding_faces():
-            enrolled(self.gallery, embeddings, f"{self.photos}")
+            enroll_vectors(self.gallery, embeddings, f"{self.photos}")
 
     @rule(axes=st.lists(st.integers(0, 4), min_size=2, max_size=4))
     def enroll_photo_of_several(self, axes: list[int]) -> None:
         embeddings = np.eye(DIM)[axes] + self.rng.normal(size=(len(axes), DIM)) * 0.05
         self.photos += 1
         with self._adding_faces():
-            in_one_photo(self.gallery, normalize(embeddings.astype(np.float32)), f"{self.photos} together.jpg")
+            enroll_in_one_photo(self.gallery, normalize(embeddings.astype(np.float32)), f"{self.photos} together.jpg")
 
     @rule(rebuild=st.booleans())
     def group(self, rebuild: bool) -> None:

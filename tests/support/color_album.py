@@ -14,7 +14,7 @@ SIDE_PX = 32
 RGB_U8 = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
 
-class Squares:
+class SquareDetector:
     """A detector that returns every square of the photo's height, side by side, as a face."""
 
     def detect(self, photo: Photo) -> list[Detection]:
@@ -25,7 +25,7 @@ class Squares:
         ]
 
 
-def photo(path: Path, *colors: str, shade: int = 0) -> Path:
+def draw_photo(path: Path, *colors: str, shade: int = 0) -> Path:
     """Draw and save one square of each color, side by side. Each `shade` gives another picture."""
     # A chessboard pattern: a plain color counts as fully blurred, and blurred faces are not clustered.
     sharp = np.indices((SIDE_PX, SIDE_PX)).sum(axis=0)[..., None] % 2 * 30
@@ -34,19 +34,19 @@ def photo(path: Path, *colors: str, shade: int = 0) -> Path:
     return save_photo(Photo(pixels, "drawn", (pixels.shape[1], SIDE_PX)), path)
 
 
-def album(folder: Path, **counts: int) -> list[Path]:
+def draw_album(folder: Path, **counts: int) -> list[Path]:
     """Draw an album: `red=3` gives red1.png to red3.png."""
     folder.mkdir(parents=True, exist_ok=True)
     return [
-        photo(folder / f"{color}{number}.png", color, shade=number)
+        draw_photo(folder / f"{color}{number}.png", color, shade=number)
         for color, count in counts.items()
         for number in range(1, count + 1)
     ]
 
 
-def gallery_of(folder: Path, bundle: Path, paths: list[Path]) -> Gallery:
+def create_gallery(folder: Path, bundle: Path, paths: list[Path]) -> Gallery:
     """Create and open a gallery of these photos."""
     embedder = Embedder(bundle, threads=1)
     gallery = Gallery.create(folder, Space.from_metadata(embedder.metadata))
-    enroll(gallery, embedder, paths, Squares())
+    enroll(gallery, embedder, paths, SquareDetector())
     return gallery

@@ -27,7 +27,7 @@ SPACE = Space("drawn", DIM, (DIM, 8), Calibration(_DECIDE, _DECIDE, _DECIDE, 20.
 DECISION_TABLES = ("identities", "assignments", "constraints", "rejections")  # tables that decisions change
 
 
-def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
+def draw_individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
     """Draw embeddings of individuals, each near its own axis.
 
     Args:
@@ -43,13 +43,13 @@ def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.
     return normalize((centers + spread).astype(np.float32))
 
 
-def enrolled(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
+def enroll_vectors(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
     """Enroll each embedding as the face of a new photo; return the faces' numbers."""
     names = [f"{prefix} {index}.jpg" for index in range(len(embeddings))]
     return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
-def in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
+def enroll_in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
     """Enroll embeddings as the faces of one new photo; return their numbers."""
     with gallery.writing(faces_change=True) as repository:
         photo = repository.connection.execute(

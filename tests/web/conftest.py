@@ -25,8 +25,8 @@ def grouped_album(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(root: Path) -> None:
         bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
-        photos = color_album.album(root / "photos", **COUNTS)
-        with color_album.gallery_of(root / "album", bundle, photos) as gallery:
+        photos = color_album.draw_album(root / "photos", **COUNTS)
+        with color_album.create_gallery(root / "album", bundle, photos) as gallery:
             cluster(gallery)
 
     return made_once(tmp_path_factory, "grouped-album", make)

@@ -205,12 +205,12 @@ def test_every_accepted_path_lies_inside_roots(text: str, absolute: bool, root_f
 
 def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bundle: Path):
     paths = [
-        *color_album.album(tmp_path / "b", red=1),
-        *color_album.album(tmp_path / "a" / "2019" / "May", green=1),
-        *color_album.album(tmp_path / "a" / "2019", blue=1),
-        *color_album.album(tmp_path / "a-b" / "c", red=2),
+        *color_album.draw_album(tmp_path / "b", red=1),
+        *color_album.draw_album(tmp_path / "a" / "2019" / "May", green=1),
+        *color_album.draw_album(tmp_path / "a" / "2019", blue=1),
+        *color_album.draw_album(tmp_path / "a-b" / "c", red=2),
     ]
-    with color_album.gallery_of(tmp_path / "album", mean_color_bundle, paths) as gallery:
+    with color_album.create_gallery(tmp_path / "album", mean_color_bundle, paths) as gallery:
         roots = AllowedPaths.for_gallery(gallery, ())
     assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
     assert roots.uploads == tmp_path / "album" / "photos"
@@ -218,14 +218,14 @@ def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bund
 
 def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
     with Gallery.create(tmp_path, small_gallery.SPACE) as gallery:
-        small_gallery.enrolled(gallery, small_gallery.individuals([2]))
-        small_gallery.enrolled(gallery, small_gallery.individuals([1], seed=1), "/mia")
+        small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([2]))
+        small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([1], seed=1), "/mia")
         assert AllowedPaths.for_gallery(gallery, ()).folders == ()
 
 
 def test_configured_roots_replace_default_roots(root_folder: Path, mean_color_bundle: Path):
-    paths = color_album.album(root_folder / "elsewhere", red=1)
-    with color_album.gallery_of(root_folder / "album", mean_color_bundle, paths) as gallery:
+    paths = color_album.draw_album(root_folder / "elsewhere", red=1)
+    with color_album.create_gallery(root_folder / "album", mean_color_bundle, paths) as gallery:
         configured = [root_folder / "photos linked", root_folder / "photos" / "2019", root_folder / "photos2"]
         roots = AllowedPaths.for_gallery(gallery, configured)
         assert roots.folders == (

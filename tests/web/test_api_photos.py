@@ -70,7 +70,7 @@ def test_rejects_photo_missing_or_outside_roots(settings: Settings, photos: list
     elsewhere.mkdir()
     photos[0].unlink()
     photos[1].unlink()
-    photos[1].symlink_to(color_album.photo(elsewhere / "secret.png", "blue"))
+    photos[1].symlink_to(color_album.draw_photo(elsewhere / "secret.png", "blue"))
     with TestClient(make_app(Service(settings)), **PROGRAM) as client:
         assert client.get("/api/v1/photos/1/image").status_code == 422
         box = {"box_xyxy_px": [0, 0, 16, 16]}
@@ -86,7 +86,7 @@ def test_rejects_photo_missing_or_outside_roots(settings: Settings, photos: list
 
 def test_non_utf8_file_name_is_escaped(settings: Settings, photos: list[Path]):
     odd = Path(os.fsdecode(os.fsencode(photos[0].parent) + b"/\xff\n.png"))
-    color_album.photo(photos[0].parent / "new.png", "green", shade=9).rename(odd)
+    color_album.draw_photo(photos[0].parent / "new.png", "green", shade=9).rename(odd)
     with TestClient(make_app(Service(settings)), **PROGRAM) as client:
         answer = client.post("/api/v1/photos/folder", json={"folder": str(photos[0].parent)})
         events(client, answer.json()["number"])
@@ -129,7 +129,7 @@ def test_rejects_upload_without_photo(client: TestClient):
 
 
 def test_photo_search_returns_known_identity(client: TestClient, tmp_path: Path):
-    green = sent(color_album.photo(tmp_path / "new.png", "green", shade=12), field="photo")
+    green = sent(color_album.draw_photo(tmp_path / "new.png", "green", shade=12), field="photo")
     answers = client.post("/api/v1/search/photo", files=green, params={"k": 3}).json()
     assert answers["known"]["identity"] == GREEN
     assert [hit["identity"] for hit in answers["photos"]] == [GREEN] * 3
@@ -157,10 +157,10 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
 
 
 def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
-    with Gallery.open(folder) as gallery, gallery.writing() as connection:
+    with Gallery.open(folder) as gallery, gallery.writing() as repository:
         threshold = Threshold(0.2, 0.0, 1.0)
         stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
-        connection.execute(
+        repository.connection.execute(
             "UPDATE gallery SET own_calibration = ?",
             (json.dumps({"calibration": stored_calibration, "threshold": 0.3, "f": 1.0}),),
         )
@@ -188,7 +188,7 @@ def test_rejected_upload_stores_no_photo(settings: Settings, folder: Path, photo
 
 @pytest.mark.slow
 def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Path, tmp_path: Path):
-    new = color_album.photo(tmp_path / "new.png", "blue", shade=14)
+    new = color_album.draw_photo(tmp_path / "new.png", "blue", shade=14)
     answer = client.post("/api/v1/photos", files=sent(new))
     assert answer.status_code == 202
     (stored,) = (path for path in (folder / "photos").rglob("*") if path.is_file())
@@ -208,7 +208,7 @@ def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Pat
 
 @pytest.mark.slow
 def test_enrolls_folder_and_rejects_paths_outside_roots(client: TestClient, photos: list[Path]):
-    color_album.photo(photos[0].parent / "holiday.png", "red", shade=15)
+    color_album.draw_photo(photos[0].parent / "holiday.png", "red", shade=15)
     answer = client.post("/api/v1/photos/folder", json={"folder": str(photos[0].parent)})
     assert answer.status_code == 202
     last = events(client, answer.json()["number"])[-1]

@@ -77,7 +77,7 @@ def seeing(
     """Return the result of `work(vision)`."""
 
     async def run() -> Any:
-        vision = BatchingInference(embedder, detector or color_album.Squares(), limits or Limits())
+        vision = BatchingInference(embedder, detector or color_album.SquareDetector(), limits or Limits())
         await vision.start()
         try:
             return await asyncio.wait_for(work(vision), SECONDS)
@@ -100,7 +100,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def test_detect_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
-    path = color_album.photo(tmp_path / "three.png", "red", "green", "blue")
+    path = color_album.draw_photo(tmp_path / "three.png", "red", "green", "blue")
     result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path))
     assert result.size_px == (96, 32)
     assert [seen.detection.box_xyxy_px for seen in result.faces] == [
@@ -121,16 +121,16 @@ def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Emb
 
 
 def test_detect_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
-    paths = color_album.album(tmp_path, red=5, green=4, blue=3)
+    paths = color_album.draw_album(tmp_path, red=5, green=4, blue=3)
     result: list[PhotoResult] = seeing(embedder, lambda vision: vision.detect_all(paths))
     rows = np.stack(
         [seen.embedding for photo_result in result for seen in photo_result.faces if seen.embedding is not None]
     )
-    np.testing.assert_array_equal(rows, embed_photos(embedder, paths, color_album.Squares()).embeddings)
+    np.testing.assert_array_equal(rows, embed_photos(embedder, paths, color_album.SquareDetector()).embeddings)
 
 
 def test_bad_photo_does_not_affect_others(tmp_path: Path, embedder: Embedder):
-    good = color_album.photo(tmp_path / "good.png", "red")
+    good = color_album.draw_photo(tmp_path / "good.png", "red")
     (tmp_path / "bad.png").write_bytes(b"no photo")
     first, bad, other = seeing(embedder, lambda vision: vision.detect_all([good, tmp_path / "bad.png", good]))
     assert isinstance(bad, UnreadablePhoto)
@@ -141,13 +141,13 @@ def test_bad_photo_does_not_affect_others(tmp_path: Path, embedder: Embedder):
 
 
 def test_rejects_photo_above_pixel_limit(tmp_path: Path, embedder: Embedder):
-    path = color_album.photo(tmp_path / "one.png", "red")
+    path = color_album.draw_photo(tmp_path / "one.png", "red")
     with pytest.raises(UnreadablePhoto, match="more than 1,000 pixels"):
         seeing(embedder, lambda vision: vision.detect(path), limits=Limits(photo_pixels=1_000))
 
 
 def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
-    path = color_album.photo(tmp_path / "two.png", "green", "red")
+    path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
     seen = seeing(embedder, lambda vision: vision.best_face(path))
     assert seen.detection.box_xyxy_px == (0, 0, 32, 32)
     assert seen.embedding.argmax() == 1
@@ -157,7 +157,7 @@ def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, netw
 
 
 def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
-    path = color_album.photo(tmp_path / "two.png", "green", "red")
+    path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
 
     async def work(vision: BatchingInference) -> PhotoResult:
         assert not vision.has_model
@@ -173,7 +173,7 @@ def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
 
 
 def test_detect_without_embed_skips_network(tmp_path: Path, embedder: Embedder, network: Network):
-    path = color_album.photo(tmp_path / "two.png", "green", "red")
+    path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
     result = seeing(embedder, lambda vision: vision.detect(path, embed=False))
     assert [seen.embedding for seen in result.faces] == [None, None]
     assert network.batches == []
@@ -203,7 +203,7 @@ def test_batches_combine_small_and_split_large_requests(embedder: Embedder, netw
 @pytest.mark.usefixtures("batches_of_four")
 def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: Embedder, network: Network):
     colors = ["red", "green", "blue"] * 3
-    path = color_album.photo(tmp_path / "nine.png", *colors)
+    path = color_album.draw_photo(tmp_path / "nine.png", *colors)
     result = seeing(embedder, lambda vision: vision.detect(path))
     assert network.batches == [4, 4, 1]
     assert [int(seen.embedding.argmax()) for seen in result.faces] == [0, 1, 2] * 3
@@ -237,8 +237,8 @@ def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network
 @pytest.mark.usefixtures("batches_of_four")
 def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embedder, network: Network):
     network.fails = lambda images: len(images) == 2
-    two = color_album.photo(tmp_path / "two.png", "red", "green")
-    four = color_album.photo(tmp_path / "four.png", "red", "green", "blue", "red")
+    two = color_album.draw_photo(tmp_path / "two.png", "red", "green")
+    four = color_album.draw_photo(tmp_path / "four.png", "red", "green", "blue", "red")
 
     async def work(vision: BatchingInference) -> list[Any]:
         network.go.clear()

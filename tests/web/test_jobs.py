@@ -57,8 +57,8 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def more(photos: list[Path]) -> Path:
     """A subfolder of the gallery's photos: two of white, one of red, one file that is no photo."""
     folder = photos[0].parent / "more"
-    color_album.album(folder, white=2)
-    color_album.photo(folder / "red9.png", "red", shade=9)
+    color_album.draw_album(folder, white=2)
+    color_album.draw_photo(folder / "red9.png", "red", shade=9)
     (folder / "torn: a.png").write_bytes(b"no photo")
     return folder
 
@@ -139,7 +139,7 @@ def test_known_photos_are_not_grouped_again(service: Service, photos: list[Path]
 
 
 def test_edited_photos_count_as_known(service: Service, photos: list[Path]):
-    color_album.photo(photos[0], "red", shade=12)
+    color_album.draw_photo(photos[0], "red", shade=12)
     done = taken_in(service, photos[0], photos[1])
     assert (done.state, done.processed, done.known, done.photos) == ("done", 2, 2, 0)
 
@@ -155,7 +155,7 @@ def test_photos_without_faces_are_counted(service: Service, more: Path):
 
 
 def test_skips_links_outside_roots_without_revealing_paths(service: Service, more: Path, tmp_path: Path, folder: Path):
-    (secret,) = color_album.album(tmp_path / "elsewhere", white=1)
+    (secret,) = color_album.draw_album(tmp_path / "elsewhere", white=1)
     (more / "a link.png").symlink_to(secret)
     (more / "another.png").symlink_to(more / "red9.png")
     done = taken_in(service, more, secret)
@@ -171,7 +171,7 @@ def test_skips_links_outside_roots_without_revealing_paths(service: Service, mor
 
 
 def test_skips_all_photos_outside_roots(service: Service, tmp_path: Path):
-    done = taken_in(service, *color_album.album(tmp_path / "elsewhere", white=2))
+    done = taken_in(service, *color_album.draw_album(tmp_path / "elsewhere", white=2))
     assert (done.state, done.total, done.processed, done.skipped_count) == ("done", 2, 2, 2)
 
 
@@ -367,13 +367,13 @@ def test_next_job_groups_faces_from_stopped_job(
         once_more = taken_in(Service(settings), more)
         assert (once_more.state, once_more.new_individuals) == ("done", 0)
         assert [decision.kind for decision in decisions(gallery)] == ["cluster"], "what was undone stays so"
-        another = color_album.photo(more / "white3.png", "white", shade=3)
+        another = color_album.draw_photo(more / "white3.png", "white", shade=3)
         assert taken_in(Service(settings), another).new_individuals == 1
 
 
 def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_color_bundle: Path, more: Path):
     paths = [more / "white1.png", more / "white2.png"]
-    color_album.gallery_of(tmp_path / "new", mean_color_bundle, paths).close()  # and not grouped
+    color_album.create_gallery(tmp_path / "new", mean_color_bundle, paths).close()  # and not grouped
     done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle)), *paths)
     assert (done.state, done.known, done.new_individuals) == ("done", 2, 1)
 
@@ -409,7 +409,7 @@ def test_failed_job_reports_error_and_next_job_runs(
 
 def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos: list[Path]):
     folder = photos[0].parent / "many"
-    color_album.album(folder, white=40)
+    color_album.draw_album(folder, white=40)
 
     async def work(jobs: JobQueue) -> list[tuple[float, Progress]]:
         number = jobs.submit([folder]).number
@@ -452,7 +452,7 @@ def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path,
 
 def uploaded(service: Service, tmp_path: Path) -> Path:
     """Store an upload without processing it."""
-    (sent,) = color_album.album(tmp_path, white=1)
+    (sent,) = color_album.draw_album(tmp_path, white=1)
     content = sent.read_bytes()
     name = hashlib.sha256(content).hexdigest()
     upload = service.allowed_paths.uploads / name[:2] / f"{name}-white.png"

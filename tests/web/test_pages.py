@@ -236,7 +236,7 @@ def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monke
 
 
 def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, folder: Path, tmp_path: Path):
-    new = color_album.photo(tmp_path / "new.png", "blue", shade=9)
+    new = color_album.draw_photo(tmp_path / "new.png", "blue", shade=9)
     files = [("files", ("new.png", new.read_bytes())), ("files", (HOSTILE, b"no photo"))]
     answer = client.post("/api/v1/photos", files=files)
     assert answer.status_code == 202

@@ -43,11 +43,11 @@ def test_search_names_known_identity_with_matching_photos(client: TestClient, fo
 
 
 def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
-    stranger = color_album.photo(tmp_path / "stranger.png", "green")
+    stranger = color_album.draw_photo(tmp_path / "stranger.png", "green")
     blend = color_album.RGB_U8 | {"gray": (150, 150, 150)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(color_album, "RGB_U8", blend)
-        color_album.photo(stranger, "gray")
+        color_album.draw_photo(stranger, "gray")
     text = text_of(post_search(client, stranger))
     assert "No known individual The most likely one is #" in text
     assert "Matching photos" not in text
@@ -66,8 +66,8 @@ def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder
 
 
 def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
-    service.inference.detector = color_album.Squares()
-    answer = post_search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
+    service.inference.detector = color_album.SquareDetector()
+    answer = post_search(client, color_album.draw_photo(tmp_path / "three.png", "blue", "red", "green"))
     page = Page(answer.text)
     buttons = [button for button in page.all("button") if "aria-controls" in button]
     assert [button["aria-pressed"] for button in buttons] == ["true", "false", "false"]
@@ -146,7 +146,7 @@ def test_scale_positions_match_thresholds():
 def test_pages_warn_about_uncalibrated_model(
     serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
 ):
-    color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
+    color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
     assert "this model was never calibrated, so the verdict is unreliable" in text_of(
         post_compare(client, photos[0], photos[1])

@@ -17,7 +17,7 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages import questions
 from familiar.web.settings import Settings
-from support.small_gallery import DIM, SPACE, enrolled, groups, identity_of
+from support.small_gallery import DIM, SPACE, enroll_vectors, groups, identity_of
 from support.web_forms import flash_of, make_client, post, redirect_of, unassign
 
 
@@ -29,7 +29,7 @@ def doubtful(tmp_path: Path) -> Iterator[Gallery]:
             first, second = np.zeros((2, DIM), np.float32)
             first[axis] = 1
             second[axis], second[axis + 1] = 0.5, 0.75**0.5
-            enrolled(made, normalize(np.repeat([first, second], sizes, axis=0)), f"of {axis}")
+            enroll_vectors(made, normalize(np.repeat([first, second], sizes, axis=0)), f"of {axis}")
         cluster(made)
         yield made
 
@@ -154,7 +154,7 @@ def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Galle
 def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gallery):
     row = np.zeros((1, DIM), np.float32)
     row[0, 12], row[0, 13] = 0.3, 0.91**0.5
-    faces = enrolled(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalize(row)]), "odd")
+    faces = enroll_vectors(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalize(row)]), "odd")
     corrections.split(doubtful, faces, "Tom")
     with doubtful.writing() as connection:
         connection.execute("UPDATE assignments SET by_user = 0")

@@ -9,9 +9,9 @@ from familiar.gallery.database.connection import Gallery
 
 
 def test_rejects_photo_queries_after_gallery_migration(client: TestClient, folder: Path, photos: list[Path]):
-    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
+    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as repository:
         space = replace(gallery.space, space_id="another").to_json()
-        connection.execute("UPDATE gallery SET space = ?", (space,))
+        repository.connection.execute("UPDATE gallery SET space = ?", (space,))
     photo = ("photo.png", photos[0].read_bytes())
     for path, files in (
         ("/api/v1/search/photo", {"photo": photo}),

@@ -32,7 +32,7 @@ class ClusteringCalibration:
     """
 
     threshold: float
-    own: bool
+    from_gallery: bool
     f: float | None = None
 
 
@@ -57,7 +57,7 @@ def clustering_calibration(gallery: Gallery) -> ClusteringCalibration:
     if model.slope is not None and model.intercept is not None:
         odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
         threshold = min(threshold, (math.log(odds) - model.intercept) / model.slope)
-    return ClusteringCalibration(max(threshold, model.balanced.similarity), own=False)
+    return ClusteringCalibration(max(threshold, model.balanced.similarity), from_gallery=False)
 
 
 def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
@@ -93,7 +93,7 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
         if repository.settings.faces_revision() != assignments.faces.revision:
             raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
         repository.settings.set_own_calibration(json.dumps(content))
-    return fitted, ClusteringCalibration(threshold, own=True, f=f)
+    return fitted, ClusteringCalibration(threshold, from_gallery=True, f=f)
 
 
 def reset_calibration(gallery: Gallery) -> None:
@@ -111,7 +111,7 @@ def _stored_calibration(gallery: Gallery) -> tuple[Calibration, ClusteringCalibr
         content = json.loads(stored)
         return (
             Calibration.from_dict(content["calibration"]),
-            ClusteringCalibration(content["threshold"], own=True, f=content["f"]),
+            ClusteringCalibration(content["threshold"], from_gallery=True, f=content["f"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptGallery(

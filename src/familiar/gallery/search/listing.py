@@ -24,7 +24,7 @@ from familiar.gallery.search.templates import central_faces, compute_templates
 from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
-BEST = 4  # faces in an identity's summary
+SUMMARY_FACES = 4  # faces in an identity's summary
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _identity_index(gallery: Gallery) -> _IdentityIndex:
 def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
     assignments = load_assignments(gallery)
     templates = compute_templates(assignments, np.arange(len(assignments.identity)))
-    central = central_faces(assignments, templates, BEST)
+    central = central_faces(assignments, templates, SUMMARY_FACES)
     with_faces = len(templates.numbers)
     is_confirmed = assignments.by_user[templates.rows]
     named_numbers = np.array(list(assignments.names), np.int64)
@@ -273,7 +273,7 @@ def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
     faces, confirmed = np.zeros((2, len(numbers)), np.int64)
     faces[:with_faces] = templates.sizes
     confirmed[:with_faces] = np.bincount(templates.identity_indices, is_confirmed, with_faces)
-    best = np.full((len(numbers), BEST), UNASSIGNED, np.int64)
+    best = np.full((len(numbers), SUMMARY_FACES), UNASSIGNED, np.int64)
     best[:with_faces] = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])
     order = np.argsort(-faces, kind="stable")  # equal counts stay sorted by number
     named = np.isin(numbers, named_numbers)

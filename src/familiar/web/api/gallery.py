@@ -110,7 +110,11 @@ def _state(gallery: Gallery) -> dict[str, Any]:
             "space_id": space.space_id,
             "embedding_dim": space.embedding_dim,
             "prefixes": space.prefixes,
-            "thresholds": {**similarities, "clustering": clustering.threshold, "fitted_on_gallery": clustering.own},
+            "thresholds": {
+                **similarities,
+                "clustering": clustering.threshold,
+                "fitted_on_gallery": clustering.from_gallery,
+            },
             "revision": gallery.revision,
         }
 

@@ -13,7 +13,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import (
-    BEST,
+    SUMMARY_FACES,
     Counts,
     IdentitySummary,
     KnownFace,
@@ -187,7 +187,7 @@ def _read_tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary
     tiles: list[IdentitySummary] = []
     for number in identities:
         faces = face_confidences(gallery, number)
-        best = tuple(item.face.face for item in faces[:BEST])
+        best = tuple(item.face.face for item in faces[:SUMMARY_FACES])
         confirmed = sum(item.face.by_user for item in faces)
         tiles.append(IdentitySummary(number, names_by_identity.get(number), len(faces), confirmed, best))
     return sorted(tiles, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))

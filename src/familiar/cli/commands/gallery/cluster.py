@@ -42,7 +42,7 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
         status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
         result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
         status.clear()
-        calibrated = clustering_calibration(gallery).own
+        calibrated = clustering_calibration(gallery).from_gallery
     if as_json:
         print_json(asdict(result))
         return

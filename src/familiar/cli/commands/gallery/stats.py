@@ -40,7 +40,7 @@ def stats(folder: Path, as_json: bool) -> None:
         f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
     )
     click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
-    source = "the gallery's own" if statistics.grouping.own else "the model's"
+    source = "the gallery's own" if statistics.grouping.from_gallery else "the model's"
     click.echo(f"threshold  {statistics.grouping.threshold:.3f}, {source}")
     click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
     for identity in identities[:LISTED]:
