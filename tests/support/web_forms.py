@@ -9,7 +9,6 @@ import httpx2
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import delete_empty_identities
 from familiar.gallery.database.connection import Gallery
 from familiar.web.server import make_app
 from familiar.web.service import Service
@@ -37,9 +36,9 @@ def flash_of(client: TestClient, answer: httpx2.Response) -> str:
 
 def unassign(gallery: Gallery, faces: Iterable[int]) -> None:
     """Remove the assignments of faces."""
-    with gallery.writing() as connection:
-        connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
-        delete_empty_identities(connection)
+    with gallery.writing() as repository:
+        repository.connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
+        repository.identities.delete_empty()
 
 
 def names_of(gallery: Gallery) -> dict[int, str]:

@@ -44,9 +44,9 @@ def photos(tmp_path: Path, grouped_album: Path) -> list[Path]:
 def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
     """A clustered gallery of the photos: #1 is red, #2 green, #3 blue."""
     shutil.copytree(grouped_album / "album", tmp_path / "album")
-    with Gallery.open(tmp_path / "album") as gallery, gallery.writing() as connection:
+    with Gallery.open(tmp_path / "album") as gallery, gallery.writing() as repository:
         old, new = grouped_album / "photos", photos[0].parent
-        connection.execute("UPDATE photos SET path = replace(path, ?, ?)", (str(old), str(new)))
+        repository.connection.execute("UPDATE photos SET path = replace(path, ?, ?)", (str(old), str(new)))
     return tmp_path / "album"
 
 

@@ -153,8 +153,8 @@ def test_hostile_names_are_escaped(
 ):
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, HOSTILE)
-        with gallery.writing() as connection:
-            connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
+        with gallery.writing() as repository:
+            repository.connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
     failed = Progress("1", "failed", skipped=(SkippedPhoto(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
     monkeypatch.setattr(JobQueue, "all", lambda _: [failed])
     for answer, times in (
@@ -214,8 +214,8 @@ def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monke
     monkeypatch.setattr(album, "PHOTOS", 4)
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 3, "Blue")
-        with gallery.writing() as connection:
-            connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))
+        with gallery.writing() as repository:
+            repository.connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))
 
     def shown(path: str) -> list[int]:
         links = Page(client.get(path).text).all("a")

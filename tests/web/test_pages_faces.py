@@ -38,8 +38,10 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET left_px = 4.5, top_px = 2, right_px = 20, bottom_px = 30 WHERE id = 1")
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute(
+            "UPDATE faces SET left_px = 4.5, top_px = 2, right_px = 20, bottom_px = 30 WHERE id = 1"
+        )
     page = client.get("/photos/1").text
     assert 'viewBox="0 0 32 32"' in page
     assert '<rect class="over" x="4.5" y="2.0" width="15.5" height="28.0"/>' in page
@@ -52,9 +54,9 @@ def test_photo_page_applies_exif_orientation(client: TestClient, gallery: Galler
     exif = Image.Exif()
     exif[274] = 6  # turned by a quarter
     Image.new("RGB", (640, 480)).save(side, exif=exif)
-    with gallery.writing() as connection:
+    with gallery.writing() as repository:
         content = hashlib.sha256(side.read_bytes()).digest()
-        connection.execute("UPDATE photos SET path = ?, sha256 = ? WHERE id = 1", (str(side), content))
+        repository.connection.execute("UPDATE photos SET path = ?, sha256 = ? WHERE id = 1", (str(side), content))
     assert 'viewBox="0 0 480 640"' in client.get("/photos/1").text
 
 
@@ -69,16 +71,18 @@ def test_missing_photo_still_lists_faces(client: TestClient, photos: list[Path])
 
 def test_photo_outside_roots_is_not_shown(client: TestClient, gallery: Gallery, tmp_path: Path):
     Image.new("RGB", (64, 64)).save(tmp_path / "secret.png")
-    with gallery.writing() as connection:
-        connection.execute("UPDATE photos SET path = ?, sha256 = x'02' WHERE id = 1", (str(tmp_path / "secret.png"),))
+    with gallery.writing() as repository:
+        repository.connection.execute(
+            "UPDATE photos SET path = ?, sha256 = x'02' WHERE id = 1", (str(tmp_path / "secret.png"),)
+        )
     page = client.get("/photos/1").text
     assert "cannot be shown" in page
     assert 'viewBox="0 0 64 64"' not in page
 
 
 def test_selected_face_is_listed_first(client: TestClient, gallery: Gallery):
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     page = client.get("/photos/1?face=5").text
     assert re.findall(r'photo-face( chosen)?" id="face-(\d)"', page) == [(" chosen", "5"), ("", "1")]
     assert "Face 2" in page[page.index('id="face-5"') : page.index('id="face-1"')]
@@ -136,8 +140,8 @@ def test_photo_page_adds_face(client: TestClient, gallery: Gallery):
 
 def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Gallery):
     for edge, room in ((32, False), (30, True)):
-        with gallery.writing(faces_change=True) as connection:
-            connection.execute(
+        with gallery.writing(faces_change=True) as repository:
+            repository.connection.execute(
                 "UPDATE faces SET left_px = 0, top_px = 0, right_px = ?, bottom_px = 32 WHERE id = 1", (edge,)
             )
         page = client.get("/photos/1").text

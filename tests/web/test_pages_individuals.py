@@ -184,8 +184,8 @@ def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClie
 
 
 def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Gallery):
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1")
     assert answer.status_code == 409
     assert "two faces of one photo are never the same individual" in answer.json()["detail"]
@@ -238,8 +238,8 @@ def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: Ga
     assert "5 faces, 2 confirmed" in page
     assert page.count('<span class="mark">Confirmed</span>') == 2
     assert 'one doubtful"' not in page
-    with gallery.writing() as connection:
-        connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
     page = client.get("/individuals/1").text
     assert "1 doubtful" in page
     assert re.search(r'<li class="tile single doubtful" id="face-9">', page)

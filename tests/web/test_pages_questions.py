@@ -156,8 +156,8 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
     row[0, 12], row[0, 13] = 0.3, 0.91**0.5
     faces = enroll_vectors(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalize(row)]), "odd")
     corrections.split(doubtful, faces, "Tom")
-    with doubtful.writing() as connection:
-        connection.execute("UPDATE assignments SET by_user = 0")
+    with doubtful.writing() as repository:
+        repository.connection.execute("UPDATE assignments SET by_user = 0")
     page = asking.get("/questions").text
     assert "Is this Tom, too?" in page
     question = question_on(page)

@@ -103,8 +103,8 @@ def shown_in(folder: Path) -> dict[str, set[str]]:
     """Return the file names of the photos of each named identity."""
     with Gallery.open(folder) as gallery:
         assignments = load_assignments(gallery)
-        with gallery.reading() as connection:
-            names = dict(connection.execute("SELECT id, path FROM photos").fetchall())
+        with gallery.reading() as repository:
+            names = dict(repository.connection.execute("SELECT id, path FROM photos").fetchall())
         file_names = [Path(names[photo]).name for photo in assignments.faces.photo_ids.tolist()]
         return {
             name: {file_names[row] for row in assignments.rows_of_identity(number).tolist()}
@@ -143,8 +143,8 @@ def test_browser_workflow_from_upload_to_undo(
 
     def name_of(face: int) -> str:
         """Whom a face shows, by the content of its photo."""
-        with Gallery.open(folder) as gallery, gallery.reading() as connection:
-            (path,) = connection.execute(
+        with Gallery.open(folder) as gallery, gallery.reading() as repository:
+            (path,) = repository.connection.execute(
                 "SELECT path FROM photos JOIN faces ON photos.id = photo_id WHERE faces.id = ?", (face,)
             ).fetchone()
         return content[Path(path).read_bytes()]
@@ -254,9 +254,9 @@ def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str,
     page.get_by_label("Choose photos").set_input_files([*forty[:4], Path(__file__)])
     expect(page.get_by_role("heading", name="Done", exact=True)).to_be_visible()
     page.goto(f"{url}/individuals?tab=unnamed")
-    with Gallery.open(folder) as gallery, gallery.writing() as connection:  # another process, meanwhile
-        connection.execute("DELETE FROM assignments")
-        connection.execute("DELETE FROM identities")
+    with Gallery.open(folder) as gallery, gallery.writing() as repository:  # another process, meanwhile
+        repository.connection.execute("DELETE FROM assignments")
+        repository.connection.execute("DELETE FROM identities")
     tile = page.locator("#individual-1")
     tile.get_by_role("combobox").fill("Red")
     tile.get_by_role("button", name="Save").click()
