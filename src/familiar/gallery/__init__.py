@@ -1,1 +1,1 @@
-"""Named embeddings that last: one SQLite file of photos, faces and who they are, and what is done with it."""
+"""A photo collection in one SQLite file: its photos, faces and identities, and the operations on it."""

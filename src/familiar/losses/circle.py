@@ -1,6 +1,6 @@
 """Circle loss (Sun et al. 2020, arXiv 2002.10857): the further a similarity is from its optimum, the harder the pull.
 
-Over triplets, as in the circle-loss coursework, and over a whole batch, as in the paper.
+Over triplets, as in the circle-loss project, and over a whole batch, as in the paper.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def circle_loss(
         margin: in [0, 1].
         gamma: scale, above 0.
         detach_weights: treat the weights alpha as constants in the backward pass, as the paper does; False
-            differentiates through them, as the circle-loss coursework does.
+            differentiates through them, as the circle-loss project does.
 
     Returns:
         A scalar; 0 for no triplets.

@@ -134,7 +134,7 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
 
 
 BATCH_NORM = {"batch_norm": True}
-FLATTEN_112PX = {  # the EfficientNets of the circle-loss coursework
+FLATTEN_112PX = {  # the EfficientNets of the circle-loss project
     "input_px": 112,
     "embedding_dim": 128,
     "dropout": 0.2,
@@ -239,7 +239,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head_options={"widths": (496,), "batch_norm": True},
     ),
     "simple": NetworkSpec(
-        summary="SimpleEmbeddingNet, circle-loss coursework: convolutions, each followed by a pooling",
+        summary="SimpleEmbeddingNet, circle-loss project: convolutions, each followed by a pooling",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -249,7 +249,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         options={"blocks": 5, "pooling": "max"},
     ),
     "simple_v2": NetworkSpec(
-        summary="SimpleEmbeddingNetV2, circle-loss coursework: strided convolutions, no pooling",
+        summary="SimpleEmbeddingNetV2, circle-loss project: strided convolutions, no pooling",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
@@ -259,7 +259,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         options={"blocks": 5},
     ),
     "efficientnet_b0_rebuilt": NetworkSpec(
-        summary="EfficientNet-B0 as the circle-loss coursework rebuilt it for 112 px",
+        summary="EfficientNet-B0 as the circle-loss project rebuilt it for 112 px",
         trunk=EfficientNetTrunk,
         **FLATTEN_112PX,
     ),

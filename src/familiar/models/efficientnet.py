@@ -1,4 +1,4 @@
-"""EfficientNet-B0 (arXiv 1905.11946) as the circle-loss coursework rebuilt it for 112 px.
+"""EfficientNet-B0 (arXiv 1905.11946) as the circle-loss project rebuilt it for 112 px.
 
 It differs from the paper: the last stage is 5x5 instead of 3x3, the 112-channel stage has a stride of 2 (so that 112 px
 end in a map of 1 x 1), and the width of the squeeze is a share of the block's inputs. Stem and top use ReLU6, the
@@ -120,7 +120,7 @@ class SqueezeExcite(nn.Module):
 def _convolution(
     inputs: int, outputs: int, kernel_px: int, stride: int, activation: nn.Module, groups: int = 1
 ) -> nn.Module:
-    """Build a convolution with batch norm and activation; stride 2 rounds down, 7 px to 3, as in the coursework."""
+    """Build a convolution with batch norm and activation; stride 2 rounds down, 7 px to 3, as in the project."""
     reach = kernel_px // 2
     before = reach if stride == 1 else reach - 1
     return nn.Sequential(

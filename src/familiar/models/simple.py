@@ -1,4 +1,4 @@
-"""Plain convolution stacks: those of the circle-loss coursework, and that of the digits essay."""
+"""Plain convolution stacks: those of the circle-loss project, and that of the digits essay."""
 
 from typing import Literal
 

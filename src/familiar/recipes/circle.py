@@ -1,4 +1,4 @@
-"""Circle loss on hard triplets (arXiv 2002.10857), as a coursework in face verification trained it.
+"""Circle loss on hard triplets (arXiv 2002.10857), as a student project in face verification trained it.
 
 Margin and gamma grow with the epochs, and recall@1 decides which epoch is kept; see docs/reproductions/circle.md.
 """
@@ -19,18 +19,18 @@ from familiar.training.settings import (
 
 
 def circle_simple() -> Recipe:
-    """Circle loss on SimpleEmbeddingNet, 5 blocks: the coursework's network with published LFW results."""
+    """Circle loss on SimpleEmbeddingNet, 5 blocks: the project's network with published LFW results."""
     return _circle("circle-simple", ModelSettings(name="simple", dropout=0.0, initial_weights="none"))
 
 
 def circle_simple_v2() -> Recipe:
-    """Circle loss on SimpleEmbeddingNetV2, 6 blocks: the coursework's network with a published training log."""
+    """Circle loss on SimpleEmbeddingNetV2, 6 blocks: the project's network with a published training log."""
     model = ModelSettings(name="simple_v2", dropout=0.0, initial_weights="none", blocks=6)
     return _circle("circle-simple-v2", model)
 
 
 def circle_efficientnet() -> Recipe:
-    """Circle loss on EfficientNet-B0 as the coursework rebuilt it, from random weights."""
+    """Circle loss on EfficientNet-B0 as the project rebuilt it, from random weights."""
     model = ModelSettings(name="efficientnet_b0_rebuilt", dropout=0.2, initial_weights="none")
     return _circle("circle-efficientnet", model)
 

@@ -1,1 +1,1 @@
-"""Web server for one gallery: pages for people, an HTTP API for programs."""
+"""The web pages and the HTTP API over one gallery."""

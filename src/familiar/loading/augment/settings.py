@@ -138,7 +138,7 @@ NO_AUGMENTATION = Augmentation(
     erase_p=0.0,
 )
 
-# The circle-loss coursework's list for faces at 112 px (`recipes.circle`). Its random crop is taken from a photo
+# The circle-loss project's list for faces at 112 px (`recipes.circle`). Its random crop is taken from a photo
 # resized to 128 px, which corresponds to the whole crop here.
 CIRCLE_AUGMENTATION = replace(
     NO_AUGMENTATION,
