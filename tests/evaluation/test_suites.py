@@ -311,7 +311,7 @@ def test_recall_at_k_is_none_without_more_than_k_candidates(make_context):
 def test_weighted_pair_sample_matches_all_pairs_metrics(make_context):
     """The metrics of the weighted sample are those of all pairs."""
     context = make_context(identities=150, per=4, noise=0.9)
-    scored = context.judged
+    scored = context.scored_pairs
     assert (scored.sampling, len(scored.scores) < scored.counts.same + scored.counts.different) == ("all", True)
     assert scored.weights[scored.pairs.same].sum() == pytest.approx(scored.counts.same)
     assert scored.weights[~scored.pairs.same].sum() == pytest.approx(scored.counts.different)
