@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from familiar.training import trainer
-
 if TYPE_CHECKING:  # the plain environment has no torch
     from familiar.training.run import RunFolder
 
@@ -36,6 +34,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """A run of the tiny recipe, two epochs on synthetic `my cats` in the same folder, with its bundle. Read only."""
     from familiar.export.bundle import export_run
+    from familiar.training import trainer
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder
     from support.tiny_run import TINY, save_photos
