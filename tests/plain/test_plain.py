@@ -28,7 +28,7 @@ NOT_OURS = {
     "Pygments",
 }  # the environment and the test runner
 SHIPPED = sorted(
-    path.stem for path in (Path(__file__).parents[2] / "src" / "familiar" / "faces" / "zoo").glob("*.onnx")
+    path.stem for path in (Path(__file__).parents[2] / "src" / "familiar" / "embedding" / "zoo").glob("*.onnx")
 )
 WITHOUT_NETWORK = """
 import runpy, sys
