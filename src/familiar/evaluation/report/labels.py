@@ -147,9 +147,3 @@ def format_percent(share: float) -> str:
     """Format with two decimals, and more for a share that would be 0.00 otherwise: 98.12 %, 0.0040 %."""
     decimals = 2 if share == 0 or abs(share) >= 5e-5 else 2 - math.floor(math.log10(abs(share) * 100)) - 1
     return f"{100 * share:.{decimals}f}{PERCENT}".replace("-", "−")
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return the number and its noun: `3 photos`, `1 identity`."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"

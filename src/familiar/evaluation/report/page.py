@@ -6,10 +6,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.evaluation.report.charts import CaptionedChart
 from familiar.evaluation.report.examples import Examples
-from familiar.evaluation.report.labels import pluralize
 from familiar.evaluation.report.sections.catalog import SECTIONS, Section
 from familiar.evaluation.report.summary import caveats, summary_sentences
 from familiar.evaluation.report.tables import name

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.evaluation.report.examples import Examples, identity_name
-from familiar.evaluation.report.labels import format_percent, pluralize
+from familiar.evaluation.report.labels import format_percent
 from familiar.evaluation.report.tables import format_interval, name
 
 FEW_IDENTITIES = 50

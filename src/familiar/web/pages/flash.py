@@ -6,9 +6,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
 
+from familiar.core.plural import pluralize
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
-from familiar.web.pages.render import display_name, pluralize
+from familiar.web.pages.render import display_name
 
 _KEYS = ("done", "count", "propagated", "individual")
 _MAX_DIGITS = 18  # fewer than SQLite's largest number has

@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions
@@ -135,15 +136,6 @@ def likelihood(probability: float) -> str:
     ('very likely', 'perhaps', 'hardly')
     """
     return next(word for minimum, word in LIKELIHOODS if probability >= minimum)
-
-
-def pluralize(count: int, singular: str, plural: str | None = None) -> str:
-    """Format a count with its noun.
-
-    >>> pluralize(1, "photo"), pluralize(1200, "photo"), pluralize(2, "child", "children")
-    ('1 photo', '1,200 photos', '2 children')
-    """
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def display_name(identity: int, name: str | None) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.evaluation.report.charts import side_by_side
 from familiar.evaluation.report.examples import Examples
-from familiar.evaluation.report.labels import pluralize
 from familiar.evaluation.report.tables import name
 
 MAX_LISTED = 50

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.evaluation.report.examples import Examples
-from familiar.evaluation.report.labels import pluralize
 from familiar.evaluation.report.photos import neighbor_grid
 from familiar.evaluation.report.tables import cell, grid, label, name, other_metrics
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.evaluation.report.charts import side_by_side
 from familiar.evaluation.report.examples import Examples
-from familiar.evaluation.report.labels import pluralize
 from familiar.evaluation.report.tables import cell, grid, name, other_metrics
 
 DROPS = ("recall_at_1_drop", "auc_drop", "similarity_drop")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from familiar.core.plural import pluralize
 from familiar.evaluation.report.examples import Examples
-from familiar.evaluation.report.labels import pluralize
 from familiar.evaluation.report.tables import cell, grid, name, other_metrics
 
 HEADINGS = ("", "recall@1 gained", "AUC gained", "passes", "ms per photo")
