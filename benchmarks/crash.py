@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from collection.crash_scenarios import WALKS, draw_photos, killed, rehearse
+from collection.crash_runs import run_and_kill, run_uninterrupted
+from collection.crash_scenarios import SCENARIOS, draw_photos
 
 
 def main() -> None:
@@ -31,18 +32,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         photos = Path(root) / "photos"
         draw_photos(photos)
-        for index, walk in enumerate(WALKS):
-            start, scratch = Path(root) / walk, Path(root) / "scratch"
-            rehearsed = rehearse(walk, start, photos, scratch)
-            count = (arguments.kills + index) // len(WALKS)
+        for index, task in enumerate(SCENARIOS):
+            start, scratch = Path(root) / task, Path(root) / "scratch"
+            reference = run_uninterrupted(task, start, photos, scratch)
+            count = (arguments.kills + index) // len(SCENARIOS)
             kills = [
-                killed(walk, rehearsed, start, photos, scratch, rng.uniform(0, rehearsed.seconds)) for _ in range(count)
+                run_and_kill(task, reference, start, photos, scratch, rng.uniform(0, reference.seconds))
+                for _ in range(count)
             ]
             inside, late = sum(kill.in_transaction for kill in kills), sum(kill.after_end for kill in kills)
-            wrong = [kill.wrong for kill in kills if kill.wrong]
-            bad += [f"{walk}: {'; '.join(each)}" for each in wrong]
-            figures = f"{len(rehearsed.contents) - 1} | {count} | {inside} | {late} | {len(wrong)}"
-            print(f"| {walk} | {rehearsed.seconds:.2f} | {figures} |", flush=True)
+            problems = [kill.problems for kill in kills if kill.problems]
+            bad += [f"{task}: {'; '.join(each)}" for each in problems]
+            figures = f"{len(reference.contents) - 1} | {count} | {inside} | {late} | {len(problems)}"
+            print(f"| {task} | {reference.seconds:.2f} | {figures} |", flush=True)
     print(f"\n{time.perf_counter() - started:.0f} s in total")
     sys.exit("\n".join(bad) or None)
 

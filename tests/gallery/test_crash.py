@@ -7,7 +7,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from collection.crash_scenarios import WALKS, draw_photos, embedder, killed, rehearse
+from collection.crash_runs import run_and_kill, run_uninterrupted
+from collection.crash_scenarios import SCENARIOS, draw_photos, embedder
 
 from familiar.core.errors import GalleryBusy
 from familiar.gallery.database import connection as connection_module
@@ -24,16 +25,16 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kills", small_and_exhaustive(1, 4))  # benchmarks/crash.py does 200 of all works
-@pytest.mark.parametrize("walk", WALKS)
-def test_kill_keeps_acknowledged_writes_and_no_partial_write(walk: str, kills: int, photos: Path, tmp_path: Path):
+@pytest.mark.parametrize("kills", small_and_exhaustive(1, 4))  # benchmarks/crash.py does 200 of all tasks
+@pytest.mark.parametrize("task", SCENARIOS)
+def test_kill_keeps_acknowledged_writes_and_no_partial_write(task: str, kills: int, photos: Path, tmp_path: Path):
     start, scratch = tmp_path / "start", tmp_path / "scratch"
-    rehearsal = rehearse(walk, start, photos, scratch)
+    rehearsal = run_uninterrupted(task, start, photos, scratch)
     rng = random.Random()  # unseeded: another moment in every run
     for _ in range(kills):
         after = rng.uniform(0, rehearsal.seconds)
-        outcome = killed(walk, rehearsal, start, photos, scratch, after)
-        assert not outcome.wrong, f"killed after {after:.4f} of {rehearsal.seconds:.4f} s, {outcome}"
+        outcome = run_and_kill(task, rehearsal, start, photos, scratch, after)
+        assert not outcome.problems, f"killed after {after:.4f} of {rehearsal.seconds:.4f} s, {outcome}"
 
 
 @pytest.fixture

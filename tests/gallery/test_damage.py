@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from collection.crash_scenarios import (
-    EACH,
+    FACES,
     INDIVIDUALS,
-    WALKS,
+    SCENARIOS,
     WIDTH,
     Contents,
     contents,
+    draw_individuals,
     embedder,
-    individuals,
 )
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
@@ -36,7 +36,7 @@ from support.tiers import small_and_exhaustive
 
 PAGE = 4096
 INDEX_LEAF = 0x0A  # first byte of an index page; tables WITHOUT ROWID have these, too
-FACES = INDIVIDUALS * EACH
+FACES = INDIVIDUALS * FACES
 SPACE = Space.from_metadata(embedder().metadata)
 SAVED = ("photos", "faces", "identities", "assignments", "domains", "constraints", "rejections")
 
@@ -45,7 +45,7 @@ SAVED = ("photos", "faces", "identities", "assignments", "domains", "constraints
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A gallery with rows in every table, all of them in its one file."""
     folder = tmp_path_factory.mktemp("whole") / "gallery"
-    WALKS["merge"].prepare(folder, folder)
+    SCENARIOS["merge"].prepare(folder, folder)
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2])
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
@@ -74,7 +74,7 @@ def use_gallery(folder: Path) -> tuple[str, ...]:
     """Check a gallery, then search and cluster it; return the problems that `check` reports."""
     with Gallery.open(folder) as gallery:
         problems = check(gallery).problems
-        query = individuals()[0, 0]
+        query = draw_individuals()[0, 0]
         search_photos(gallery, query, 3)
         search_identities(gallery, query, 3)
         cluster(gallery, rebuild=True)
@@ -251,7 +251,7 @@ def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_p
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     folder = tmp_path / "gallery"
     with Gallery.create(folder, SPACE, embedding_dtype="float32") as gallery:
-        enroll_embeddings(gallery, individuals()[0], list("abcde"), "old")
+        enroll_embeddings(gallery, draw_individuals()[0], list("abcde"), "old")
         before = contents(gallery)
     with sqlite3.connect(folder / DATABASE) as connection:
         connection.execute("DELETE FROM gallery")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collection.crash_scenarios import WALKS, broken, contents, draw_photos, in_the_end
+from collection.crash_scenarios import SCENARIOS, comparable_contents, contents, draw_photos, violated_invariants
 
 from familiar.core.errors import CannotWrite
 from familiar.gallery.database.connection import DATABASE, Gallery
@@ -36,45 +36,45 @@ def limited_file_size(size_bytes: int) -> Iterator[None]:
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("free_kb", [2, 60])
-@pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])
-def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, free_kb: int, photos: Path, tmp_path: Path):
-    work, folder, unlimited = WALKS[walk].work, tmp_path / "limited", tmp_path / "unlimited"
-    WALKS[walk].prepare(folder, photos)
+@pytest.mark.parametrize("task", [task for task in SCENARIOS if task != "forget"])
+def test_full_disk_raises_cannot_write_and_loses_nothing(task: str, free_kb: int, photos: Path, tmp_path: Path):
+    run, folder, unlimited = SCENARIOS[task].run, tmp_path / "limited", tmp_path / "unlimited"
+    SCENARIOS[task].prepare(folder, photos)
     shutil.copytree(folder, unlimited)
     with Gallery.open(unlimited) as gallery:
-        work(gallery, photos)
-        expected = in_the_end(contents(gallery))
+        run(gallery, photos)
+        expected = comparable_contents(contents(gallery))
     with Gallery.open(folder) as gallery:
         with limited_file_size(free_kb * 1024), pytest.raises(CannotWrite, match="disk is full"):
-            work(gallery, photos)
-        assert broken(WALKS[walk], gallery) == []  # without reopening it
+            run(gallery, photos)
+        assert violated_invariants(SCENARIOS[task], gallery) == []  # without reopening it
         seen = contents(gallery)
     with Gallery.open(folder) as gallery:
         assert contents(gallery) == seen
-        work(gallery, photos)
-        assert in_the_end(contents(gallery)) == expected
+        run(gallery, photos)
+        assert comparable_contents(contents(gallery)) == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("walk", ["enroll", "group"])
-def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
+@pytest.mark.parametrize("task", ["enroll", "cluster"])
+def test_database_page_limit_is_reported_as_a_full_disk(task: str, photos: Path, tmp_path: Path):
     # SQLITE_FULL; in the test above it is a failing write call.
-    work = WALKS[walk].work
-    WALKS[walk].prepare(tmp_path / "gallery", photos)
+    run = SCENARIOS[task].run
+    SCENARIOS[task].prepare(tmp_path / "gallery", photos)
     with Gallery.open(tmp_path / "gallery") as gallery:
         (pages,) = gallery._connection.execute("PRAGMA page_count").fetchone()
         gallery._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
         with pytest.raises(CannotWrite, match="disk is full"):
-            work(gallery, photos)
-        assert broken(WALKS[walk], gallery) == []
+            run(gallery, photos)
+        assert violated_invariants(SCENARIOS[task], gallery) == []
         gallery._connection.execute("PRAGMA max_page_count = 1000000")
-        work(gallery, photos)
-        assert broken(WALKS[walk], gallery) == []
+        run(gallery, photos)
+        assert violated_invariants(SCENARIOS[task], gallery) == []
 
 
 def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_path: Path):
     folder = tmp_path / "gallery"
-    WALKS["forget"].prepare(folder, photos)
+    SCENARIOS["forget"].prepare(folder, photos)
     with Gallery.open(folder) as gallery:
         forgotten_embeddings = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
         gallery._truncate_log()
@@ -89,7 +89,7 @@ def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_pat
 
 def test_repair_without_disk_space_changes_nothing(photos: Path, tmp_path: Path):
     folder = tmp_path / "gallery"
-    WALKS["forget"].prepare(folder, photos)
+    SCENARIOS["forget"].prepare(folder, photos)
     before = (folder / DATABASE).read_bytes()
     for room in (30 * 1024, len(before) - 30 * 1024):
         with limited_file_size(room), pytest.raises(CannotWrite):

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from collection.crash_scenarios import embedder, individuals
+from collection.crash_scenarios import draw_individuals, embedder
 
 from familiar.core.errors import CorruptGallery
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
@@ -19,9 +19,9 @@ def with_log(tmp_path: Path) -> Path:
     """A gallery as a killed process leaves it: its last rows are only in the write-ahead log."""
     folder, alive = tmp_path / "gallery", tmp_path / "alive"
     with Gallery.create(alive, SPACE) as gallery:
-        enroll_embeddings(gallery, individuals()[0], list("vwxyz"), "old")
+        enroll_embeddings(gallery, draw_individuals()[0], list("vwxyz"), "old")
     with Gallery.open(alive) as gallery:
-        enroll_embeddings(gallery, individuals()[1], list("abcde"), "old")
+        enroll_embeddings(gallery, draw_individuals()[1], list("abcde"), "old")
         shutil.copytree(alive, folder)
     assert (folder / f"{DATABASE}-wal").stat().st_size
     return folder
