@@ -21,7 +21,7 @@ import numpy as np
 import onnxruntime as ort
 
 from familiar.datasets.folders import DataSpec, read_identity_list
-from familiar.export.bundle import export_run
+from familiar.export.run_export import export_run
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
 from familiar.export.precision import to_float16
 from familiar.models.catalog import NETWORKS, NetworkSpec

@@ -223,15 +223,15 @@ def draw_margins() -> Figure:
 
 def _draw_logits(axes: Axes) -> None:
     angles = torch.linspace(0, math.pi, 721, dtype=torch.float64)
-    cosines, degrees, seam = angles.cos(), angles.rad2deg(), math.pi - MARGIN_RAD
+    cosines, degrees, switch_angle = angles.cos(), angles.rad2deg(), math.pi - MARGIN_RAD
     penalty, continuous = (arcface_cosine(cosines, MARGIN_RAD, branch) for branch in ("penalty", "continuous"))
-    here, beyond = angles <= seam, angles > seam
+    here, beyond = angles <= switch_angle, angles > switch_angle
     axes.plot(degrees, cosines, color=FAINT, linewidth=2.2)
     axes.plot(degrees, cosface_cosine(cosines, COSINE_MARGIN), color=GREEN, linewidth=2.2)
     axes.plot(degrees[here], penalty[here], color=BLUE, linewidth=2.2)
     for values, style in ((penalty, "--"), (continuous, "-."), ((angles + MARGIN_RAD).cos(), ":")):
         axes.plot(degrees[beyond], values[beyond], style, color=BLUE, linewidth=2.2)
-    axes.axvline(math.degrees(seam), color=FAINT, linewidth=1)
+    axes.axvline(math.degrees(switch_angle), color=FAINT, linewidth=1)
     axes.set(xlim=(0, 228), ylim=(-1.5, 1.15), xticks=range(0, 181, 30))
     _write(axes, 45, 0.84, "NormFace: cos(theta)", FAINT)
     _write(axes, 5, -0.17, f"ArcFace:\ncos(theta + {MARGIN_RAD})", BLUE)

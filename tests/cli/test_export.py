@@ -13,7 +13,7 @@ from familiar.cli.commands import export as command
 from familiar.core.errors import GateRefused, TooLarge
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import Bundle, load_bundle
-from familiar.export import bundle as export_bundle
+from familiar.export import run_export as export_bundle
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS

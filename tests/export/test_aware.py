@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from familiar.embedding.bundle import Bundle
-from familiar.export.bundle import export_run
 from familiar.export.gate import Gate, gate_metrics
+from familiar.export.run_export import export_run
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.models.quantized import round_to_8_bits

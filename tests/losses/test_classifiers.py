@@ -21,7 +21,7 @@ from familiar.losses.margin import arcface_logits
 from familiar.losses.partial_fc import PartialFC
 from support.classifier_reference import arcface_angle, combined_angle, reference_loss, rows
 
-SEAMLESS_MARGIN_RAD = 2.33  # from here on the step at the seam goes up
+LARGEST_PENALTY_MARGIN_RAD = 2.33  # from here on the step at the switch angle goes up
 
 
 def target_logit(cosine, margin_rad, scale=1.0):
@@ -50,16 +50,16 @@ def test_target_logit_equals_worked_example():
 @pytest.mark.parametrize(
     ("theta", "margin_rad"), [(0.3, 0.4), (1.5, 0.4), (2.7, 0.4), (2.8, 0.4), (3.0, 1.5), (0.5, 2.3)]
 )
-def test_target_logit_matches_formula_on_both_sides_of_seam(theta, margin_rad):
+def test_target_logit_matches_formula_on_both_sides_of_switch_angle(theta, margin_rad):
     before = theta < math.pi - margin_rad
     expected = math.cos(theta + margin_rad) if before else math.cos(theta) - margin_rad * math.sin(margin_rad)
     assert target_logit(math.cos(theta), margin_rad, scale=32.0) == pytest.approx(32.0 * expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("margin_rad", [0.1, 0.4, 0.5, 1.0, 2.0, 2.3])
-def test_logit_drop_at_seam_equals_closed_form(margin_rad):
-    seam = math.pi - margin_rad
-    step = target_logit(math.cos(seam - 1e-9), margin_rad) - target_logit(math.cos(seam + 1e-9), margin_rad)
+def test_logit_drop_at_switch_angle_equals_closed_form(margin_rad):
+    switch = math.pi - margin_rad
+    step = target_logit(math.cos(switch - 1e-9), margin_rad) - target_logit(math.cos(switch + 1e-9), margin_rad)
     assert step == pytest.approx(math.cos(margin_rad) + margin_rad * math.sin(margin_rad) - 1, abs=1e-7)
     assert step > 0
     if margin_rad == 0.4:
@@ -75,12 +75,12 @@ def test_target_logit_decreases_with_angle(margin_rad):
     assert (logits.diff() < 0).all()
 
 
-def test_logit_rises_at_seam_above_largest_margin():
+def test_logit_rises_at_switch_angle_above_largest_margin():
     def step(margin_rad):
-        seam = math.pi - margin_rad
-        return target_logit(math.cos(seam - 1e-9), margin_rad) - target_logit(math.cos(seam + 1e-9), margin_rad)
+        switch = math.pi - margin_rad
+        return target_logit(math.cos(switch - 1e-9), margin_rad) - target_logit(math.cos(switch + 1e-9), margin_rad)
 
-    assert step(SEAMLESS_MARGIN_RAD) > 0 > step(SEAMLESS_MARGIN_RAD + 0.01)
+    assert step(LARGEST_PENALTY_MARGIN_RAD) > 0 > step(LARGEST_PENALTY_MARGIN_RAD + 0.01)
 
 
 def test_without_margin_equals_normalized_softmax():
@@ -113,7 +113,7 @@ def test_larger_margin_never_lowers_the_loss(low, more, seed):
     objective = arcface(seed=seed, margin_rad=low, scale=32.0)
     embeddings, labels = rows(seed=seed)
     before = objective(embeddings, labels).item()
-    objective.margin_rad = min(low + more, 2.0)  # from 2.03 on the penalty past the seam shrinks again
+    objective.margin_rad = min(low + more, 2.0)  # from 2.03 on the penalty past the switch angle shrinks again
     assert objective(embeddings, labels).item() >= before - 1e-3
 
 
@@ -169,7 +169,7 @@ def test_cosines_rounded_past_one_keep_gradient_finite():
     assert embeddings.grad.isfinite().all()
 
 
-def test_passes_gradcheck_away_from_seam():
+def test_passes_gradcheck_away_from_switch_angle():
     objective = arcface(margin_rad=1.5, scale=8.0, label_smoothing=0.1)
     embeddings, labels = rows()
     cosines = (embeddings @ normalize(objective.centers).T).gather(1, labels[:, None])
@@ -186,7 +186,7 @@ def test_passes_gradcheck_away_from_seam():
 
 @given(theta=st.floats(0.05, 3.09), margin_rad=st.floats(0.05, 2.3))
 def test_logit_gradient_equals_closed_form(theta, margin_rad):
-    """d cos(theta + m) / d cos(theta) = sin(theta + m) / sin(theta), and 1 past the seam."""
+    """d cos(theta + m) / d cos(theta) = sin(theta + m) / sin(theta), and 1 past the switch angle."""
     cosines = torch.tensor([[math.cos(theta), 0.1]], dtype=torch.float64, requires_grad=True)
     logits = arcface_logits(cosines, torch.tensor([0]), margin_rad, 32.0)
     (gradient,) = torch.autograd.grad(logits[0, 0], cosines)

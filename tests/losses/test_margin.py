@@ -22,8 +22,8 @@ def cosines_of(*thetas):
 def test_combined_matches_angle_formula(theta, factor, margin_rad, branch):
     actual = combined_cosine(cosines_of(theta), factor, margin_rad, 0.2, branch).item()
     expected = combined_angle(theta, factor, margin_rad, 0.2, branch)
-    seams = [(k * math.pi - margin_rad) / factor for k in range(1, 7)]
-    if min(abs(theta - seam) for seam in seams) > 1e-9:
+    switch_angles = [(k * math.pi - margin_rad) / factor for k in range(1, 7)]
+    if min(abs(theta - switch_angle) for switch_angle in switch_angles) > 1e-9:
         assert actual == pytest.approx(expected, abs=1e-9)
 
 
@@ -49,9 +49,9 @@ def test_combined_decreases_with_angle(factor, margin_rad, branch):
 
 
 @pytest.mark.parametrize("margin_rad", [0.1, 0.4, 1.5, 3.0])
-def test_continuous_branch_keeps_value_and_slope_at_seam(margin_rad):
-    seam = math.pi - margin_rad
-    cosines = cosines_of(seam - 1e-6, seam + 1e-6).requires_grad_()
+def test_continuous_branch_keeps_value_and_slope_at_switch_angle(margin_rad):
+    switch_angle = math.pi - margin_rad
+    cosines = cosines_of(switch_angle - 1e-6, switch_angle + 1e-6).requires_grad_()
     values = arcface_cosine(cosines, margin_rad, "continuous")
     (slopes,) = torch.autograd.grad(values.sum(), cosines)
     assert values.tolist() == pytest.approx([-1.0, -1.0], abs=1e-10)

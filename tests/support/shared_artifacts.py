@@ -33,7 +33,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """A run of the tiny recipe, two epochs on synthetic `my cats` in the same folder, with its bundle. Read only."""
-    from familiar.export.bundle import export_run
+    from familiar.export.run_export import export_run
     from familiar.training import trainer
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder

@@ -10,7 +10,7 @@ from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.export.bundle import export_run
+from familiar.export.run_export import export_run
 from familiar.training.distillation import embed_with_teachers
 from familiar.training.fit import fit
 from support.random_bundle import random_bundle

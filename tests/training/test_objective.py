@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.embedding.bundle import load_bundle
-from familiar.export.bundle import export_run
+from familiar.export.run_export import export_run
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
 from familiar.training.fit import fit

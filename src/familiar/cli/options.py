@@ -29,7 +29,7 @@ model_option = click.option(
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped) or, for embed and "
+    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped) or, in embed and "
     "verify, a router (.json).",
 )
 license_option = click.option("--license", help="License to store in the bundle.")
@@ -88,14 +88,16 @@ detector_options = all_of(
         "--detector",
         default="none",
         show_default=True,
-        help="none (photos are cropped already), center, haar, haar-cat or yunet.",
+        help="none (photos are cropped already), center (the central square), haar, haar-cat or yunet.",
     ),
-    click.option("--detector-model", type=FILE, help="ONNX file of the yunet detector."),
+    click.option("--detector-model", type=FILE, help="ONNX file of YuNet, for --detector yunet."),
 )
 
 embedding_options = all_of(
     click.option(
-        "--tta", is_flag=True, help="Average the embeddings of each photo and its mirror image, at twice the cost."
+        "--tta",
+        is_flag=True,
+        help="Test-time augmentation: average the embeddings of each photo and its mirror image, at twice the cost.",
     ),
     detector_options,
 )

@@ -33,7 +33,7 @@ _RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items
 
 @dataclass(frozen=True)
 class BundleMetadata:
-    """Metadata of a bundle.
+    """Metadata of a bundle. In the file there are two checksums besides (`serialize_bundle`), and British spellings.
 
     Attributes:
         space_id: identifies the embedding space; only embeddings of the same space can be compared.
@@ -44,9 +44,9 @@ class BundleMetadata:
         recipe: name of the recipe it was trained with.
         network: name of the network.
         precision: numeric precision of weights and computation.
-        trained_on: the data sets it was trained on.
-        results: metrics on validation identities.
-        parity: how far its output differs from that of the trained network.
+        trained_on: for each data set it was trained on, the numbers of `identities` and `photos`.
+        results: metrics by name, and `on`, the photos on which they were measured.
+        parity: how far its output differs from that of the trained network, and the network's own metrics (`source`).
         license: license of the weights.
         taught_by: the spaces of the bundles it was distilled from.
         format_version: version of the bundle format.
@@ -220,7 +220,7 @@ def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
         start = position
         tag, position = _read_varint(message, position)
         if tag < 8:  # as in a file of zeros that a crash left
-            raise ValueError("field number 0")
+            raise ValueError("invalid protobuf field number 0")
         body = b""
         match tag & 7:
             case 0:

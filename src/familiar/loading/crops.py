@@ -148,7 +148,7 @@ def read_table(
         log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
     if not len(readable):
-        raise BadDataset("not one of the photos can be read")
+        raise BadDataset(f"none of the {len(table)} photos can be read; the messages above say why")
     table = table.select_rows(readable) if unreadable else table
     return CropTable(
         table,

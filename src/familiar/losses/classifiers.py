@@ -58,9 +58,13 @@ class Softmax(nn.Module):
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         with torch.autocast(embeddings.device.type, enabled=False):
-            wide = torch.promote_types(embeddings.dtype, torch.float32)
-            bias = None if self.bias is None else self.bias.to(wide)
-            logits = linear(embeddings.to(wide), truncate_components(self.centers, embeddings.shape[1]).to(wide), bias)
+            compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
+            bias = None if self.bias is None else self.bias.to(compute_dtype)
+            logits = linear(
+                embeddings.to(compute_dtype),
+                truncate_components(self.centers, embeddings.shape[1]).to(compute_dtype),
+                bias,
+            )
             loss = cross_entropy(
                 logits,
                 labels,

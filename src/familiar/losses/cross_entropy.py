@@ -20,7 +20,7 @@ VALUES_PER_BLOCK = 2**20  # 4 MB of float32: with smaller blocks threads wait fo
 
 def cosine_cross_entropy(
     embeddings: Float[Tensor, "n d"],
-    centers: Float[Tensor, "*k classes wide"],
+    centers: Float[Tensor, "*k classes full_dim"],
     labels: Int64[Tensor, " n"],
     apply_margin: Callable[[Tensor], Tensor],
     scale: float,
@@ -43,13 +43,15 @@ def cosine_cross_entropy(
         A scalar; a differentiable zero for an empty batch.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        rows = normalize(embeddings.to(wide))
-        truncated = truncate_components(centers, embeddings.shape[1]).to(wide)
+        compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
+        rows = normalize(embeddings.to(compute_dtype))
+        truncated = truncate_components(centers, embeddings.shape[1]).to(compute_dtype)
         return _CosineCrossEntropy.apply(rows, truncated, labels, apply_margin, scale, label_smoothing)
 
 
-def truncate_components(centers: Float[Tensor, "*k classes wide"], components: int) -> Float[Tensor, "*k classes d"]:
+def truncate_components(
+    centers: Float[Tensor, "*k classes full_dim"], components: int
+) -> Float[Tensor, "*k classes d"]:
     """Return the first `components` of each center, so that one set of centers serves every prefix of the embeddings.
 
     Raises:
@@ -92,25 +94,25 @@ class _CosineCrossEntropy(Function):
         with torch.enable_grad():
             with_margin = apply_margin(target_cosines)
             (slope,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
-        log_shares = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
-        ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_shares)
+        log_probs = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
+        ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_probs)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing
-        loss = (label_smoothing - 1.0) * log_shares.gather(1, columns).sum()
+        loss = (label_smoothing - 1.0) * log_probs.gather(1, columns).sum()
         if label_smoothing:
-            loss -= label_smoothing / logits.shape[1] * log_shares.sum()
+            loss -= label_smoothing / logits.shape[1] * log_probs.sum()
         return loss / max(len(labels), 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        rows, centers, norms, nearest, columns, slope, log_shares = ctx.saved_tensors
-        spread = ctx.label_smoothing / log_shares.shape[1]
-        logit_grad = log_shares.exp()
+        rows, centers, norms, nearest, columns, slope, log_probs = ctx.saved_tensors
+        spread = ctx.label_smoothing / log_probs.shape[1]
+        logit_grad = log_probs.exp()
         if spread:
             logit_grad -= spread
-        # expm1: for a row that is nearly certain, share - 1 would lose all digits.
-        target_grad = log_shares.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
+        # expm1: for a row that is nearly certain, probability - 1 would lose all digits.
+        target_grad = log_probs.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
         logit_grad.scatter_(1, columns, slope[:, None] * target_grad)
         if nearest is not None:
             per_center = logit_grad.new_zeros(len(rows), *centers.shape[:2])

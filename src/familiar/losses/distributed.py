@@ -111,8 +111,8 @@ class _Gather(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
         # Half precision would round every partial sum.
-        wide = torch.promote_types(gradients[0].dtype, torch.float32)
-        summed = gradients[0].to(wide, copy=True, memory_format=torch.contiguous_format)
+        compute_dtype = torch.promote_types(gradients[0].dtype, torch.float32)
+        summed = gradients[0].to(compute_dtype, copy=True, memory_format=torch.contiguous_format)
         dist.all_reduce(summed)
         rank = dist.get_rank()
         return summed.narrow(0, sum(ctx.counts[:rank]), ctx.counts[rank]), None

@@ -1,9 +1,9 @@
 """Margins of classifiers: functions of the cosine between a row and the center of its own class.
 
-Angle and margin together may exceed pi, where `cos` would rise again. Beyond that angle another formula takes over, so
-that each function falls with the angle everywhere; `branch` selects it. "penalty": the cosine minus a constant, with a
-step down at that angle. "continuous": the mirrored formula `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063), whose
-value and slope match there.
+Angle and margin together may exceed pi, where `cos` would rise again. Beyond that *switch angle* another formula takes
+over, so that each function falls with the angle everywhere; `branch` selects it. "penalty": the cosine minus a
+constant, with a step down at the switch angle. "continuous": the mirrored formula `-2 - cos(phi)` (as in SphereFace,
+arXiv 1704.08063), whose value and slope match there.
 """
 
 import math
@@ -62,8 +62,8 @@ def combined_cosine(
     # The angle from both sides: acos alone has an infinite slope at |cos| = 1.
     phi = margin_factor * torch.atan2(_sine(cosines), cosines) + margin_rad
     if branch == "penalty":
-        seam = penalty_margin_rad(margin_factor, margin_rad)
-        falling = torch.where(phi < math.pi, phi.cos(), cosines - seam * math.sin(seam))
+        equivalent_rad = penalty_margin_rad(margin_factor, margin_rad)
+        falling = torch.where(phi < math.pi, phi.cos(), cosines - equivalent_rad * math.sin(equivalent_rad))
     else:
         half_turns = (phi.detach() / math.pi).floor()
         falling = (1.0 - 2.0 * (half_turns % 2.0)) * phi.cos() - 2.0 * half_turns
@@ -71,7 +71,7 @@ def combined_cosine(
 
 
 def penalty_margin_rad(margin_factor: float, margin_rad: float) -> float:
-    """Return the distance of the seam from pi: the margin of the ArcFace that has its seam at the same angle.
+    """Return pi minus the switch angle: the margin with which ArcFace has the same switch angle.
 
     >>> penalty_margin_rad(1.0, 0.4)
     0.4
@@ -86,9 +86,10 @@ def arcface_logits(
     scale: float,
     branch: Branch = "penalty",
 ) -> Float[Tensor, "n classes"]:
-    """Compute scaled cosines with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
+    """Compute the logits of `ArcFace`, for plots and tests: training does not call this.
 
-    For inspection only: training applies the margin in `losses.cross_entropy`, to the own classes alone.
+    Scaled cosines, with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`). Training
+    applies the margin within the loss, in `losses.cross_entropy`.
     """
     target_cosines = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
     return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])
@@ -100,7 +101,7 @@ def check_angular_margin(margin_rad: float, branch: Branch, margin_factor: float
     check_range("margin_factor", margin_factor, 1 <= margin_factor < math.inf, "1 or more")
     check_range("margin_rad", margin_rad, 0 <= margin_rad <= math.pi, "[0, pi]")
     if branch == "penalty":
-        allowed = f'its seam may be {PENALTY_MARGIN_RAD} before pi at most; branch="continuous" allows more'
+        allowed = f'its switch angle may be {PENALTY_MARGIN_RAD} below pi at most; branch="continuous" allows more'
         name, value = ("margin_rad", margin_rad) if margin_factor == 1 else ("margin_factor", margin_factor)
         check_range(name, value, penalty_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
 

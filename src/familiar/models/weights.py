@@ -64,7 +64,7 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
         if key.endswith("num_batches_tracked"):
             stored.setdefault(key, tensor)
         if key not in stored:
-            raise BadWeights(f"{path}: has no {key}, so it is not for this network")
+            raise BadWeights(f"{path}: contains no tensor {key}, so it is not for this network")
         if stored[key].shape != tensor.shape:
             raise BadWeights(
                 f"{path}: {key} has the shape {tuple(stored[key].shape)}, this network needs {tuple(tensor.shape)}"

@@ -114,8 +114,8 @@ class LinkageInput:
     """Rows with their nearest neighbors, ready to be clustered at any thresholds. See `prepare_linkage`.
 
     Attributes:
-        rows: the items, sorted: the distinct rows, or as many as the constraints distinguish.
-        item_of_row: the item of each original row.
+        rows: one embedding per item, sorted. Equal input rows are one item unless constraints distinguish them.
+        item_of_row: for each input row its index in `rows`.
         initial_cluster: the cluster each item starts in, identified by the cluster's first item.
         graph: the nearest neighbors of the items.
         locked: initial clusters of which no two may merge.

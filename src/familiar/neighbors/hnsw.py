@@ -231,7 +231,7 @@ def _empty_index(dim: int = 0) -> "Index":
 
 
 def _describe_stamp(stamp: Stamp) -> dict[str, object]:
-    """Describe what must be unchanged, besides its bytes, for a saved index to be opened."""
+    """Return the header of a saved index, which is opened only if all of this is the same again."""
     try:
         usearch = version("usearch")
     except PackageNotFoundError as error:

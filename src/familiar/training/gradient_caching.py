@@ -21,12 +21,12 @@ Loss = Callable[[Float[Tensor, "n d"]], Float[Tensor, ""]]
 def backward(
     network: nn.Module, embed: Embed, loss: Loss, images: Float[Tensor, "n 3 s s"], chunk_size: int = 0
 ) -> float:
-    """Compute the loss of a batch and add its gradients to the parameters' gradients.
+    """Compute the loss of a batch and accumulate its gradients in the parameters' `.grad`.
 
-    Where every photo is embedded on its own, as with batch norms in evaluation mode, the gradients are those of the
-    whole batch. Batch norms in training mode use the statistics of each chunk, so that the gradients are those of a
-    batch embedded in chunks, with a loss over the whole batch; their running statistics are updated once, by their own
-    momentum, towards the mean over the chunks.
+    If the embedding of a photo does not depend on the other photos (batch norms in evaluation mode), the gradients
+    equal those of one pass over the whole batch. In training mode batch norms normalize each chunk by its own
+    statistics, so the gradients differ from those; running statistics are updated once a batch, with the mean
+    statistics of the chunks.
 
     Chunks have equal sizes, give or take one photo, and take photos from all over the batch: samplers place an
     identity's photos next to each other, and a batch norm over one identity would remove what its photos have in

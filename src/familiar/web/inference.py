@@ -209,7 +209,7 @@ class BatchingInference:
             if len(self._waiting) >= self._limits.waiting_requests:
                 self._waiting = deque(queued for queued in self._waiting if not queued.request.done.cancelled())
                 if len(self._waiting) >= self._limits.waiting_requests:
-                    raise unavailable("too many photos wait for the network; try again in a moment")
+                    raise unavailable("too many photos are waiting to be embedded; try again in a moment")
             self._waiting.extend(_QueuedTask(request, index, task) for index, task in enumerate(tasks))
             self._ready.notify(len(tasks))
         return await request.done

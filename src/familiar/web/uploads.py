@@ -175,7 +175,7 @@ def photo_name(path: Path | str) -> str:
 
 
 def _name_suffix(name: str) -> str:
-    """Return the part of a client's name that is safe in a file name, after a hyphen; "" if none is left."""
+    """Return "-" and the safe characters of an uploaded file's stem, or "" if there are none."""
     stem = re.sub(r"[^\w -]+", "_", name.replace("\\", "/").rpartition("/")[2].rpartition(".")[0]).strip(" _")
     while len(stem.encode()) > MAX_NAME_SUFFIX_BYTES:
         stem = stem[:-1]

@@ -30,9 +30,10 @@ def embed(
 ) -> None:
     """Write embeddings of photos to a file.
 
-    The .npz file holds `embeddings` (float32, n x d, unit rows), `paths`, and the model's `space_id`. Where the model
-    is a router (.json): `species` and `probability` of each path, and for each species NAME its own
-    `NAME_embeddings`, `NAME_rows` (their indices in `paths`) and `NAME_space_id`.
+    The .npz file holds `embeddings` (float32, one row of length 1 per photo), `paths`, and the model's `space_id`.
+    With a router (a .json file that picks a bundle by species) it holds the `paths`, the `species` and `probability`
+    of each, and for each species NAME: `NAME_embeddings`, `NAME_rows` (for each embedding the index of its photo in
+    `paths`) and `NAME_space_id`.
 
     \b
     Example:
@@ -79,7 +80,7 @@ def embed(
 
 
 def _routed_arrays(routed: "RoutedEmbeddings", router: "RoutedEmbedder") -> dict[str, Any]:
-    """Collect each photo's species, then the embeddings of each species, which do not compare with each other."""
+    """Collect each photo's species, and the embeddings of each species, which cannot be compared with each other."""
     import numpy as np
 
     by_row = routed.by_row()

@@ -74,8 +74,9 @@ def export(
 ) -> None:
     """Export a training run as one bundle file.
 
-    The file is self-contained ONNX. It is compared with the trained network on validation photos, and is not
-    written if it loses too much accuracy (--max-auc-drop, --max-recall-drop). float16 takes half the bytes of float32,
+    RUN is the output folder of familiar train. The file is self-contained ONNX. The export is compared with the
+    trained network on validation photos; if it loses too much accuracy (--max-auc-drop, --max-recall-drop), no file
+    is written. float16 takes half the bytes of float32,
     int8-weights a quarter; mixed and int8 also compute in 8 bits.
 
     \b
@@ -84,8 +85,8 @@ def export(
       familiar export runs/nano --output nano.onnx --max-size 308KB
     """
     from familiar.datasets.folders import DataSpec
-    from familiar.export.bundle import UNKNOWN_LICENSE, export_run
     from familiar.export.gate import Gate
+    from familiar.export.run_export import UNKNOWN_LICENSE, export_run
 
     chosen = (precision,) if precision else PRECISIONS[:1] if max_size is None else PRECISIONS
     bundle = export_run(

@@ -28,7 +28,7 @@ LINES_SHOWN = 20
     "--output",
     "-o",
     type=FILE,
-    help="Folder for inspection.html, a page with the photos; created if missing.",
+    help="Folder for inspection.html, a page with the photos; without it only the summary is printed.",
 )
 @limit_options
 @json_option
@@ -42,8 +42,9 @@ def inspect(
 ) -> None:
     """Summarize a folder of labeled photos.
 
-    Counts identities and photos, measures sizes and pixel values, finds duplicate photos (those of two identities are
-    probably labeled wrongly), and lists unreadable files.
+    DATA are folders with one subfolder per identity. Counts identities and photos, measures sizes and pixel values,
+    finds duplicate photos (one that appears under two identities probably has a wrong label), and lists unreadable
+    files.
 
     \b
     Example:

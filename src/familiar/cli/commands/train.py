@@ -73,13 +73,14 @@ def train(
 ) -> None:
     """Train an embedding model and export it.
 
-    Trains a network by a recipe, and exports it to model.onnx in the run folder.
+    DATA are folders with one subfolder per identity. Trains with the settings of a recipe, and writes model.onnx to
+    the run folder.
 
     \b
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
     """
-    from familiar.export.bundle import UNKNOWN_LICENSE
+    from familiar.export.run_export import UNKNOWN_LICENSE
     from familiar.recipes import recipe_named
 
     spec = data_spec(data, identities, max_identities, max_photos)
@@ -136,7 +137,7 @@ def train_and_export(
     recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
     """Train and export, with progress on stderr."""
-    from familiar.export.bundle import export_run
+    from familiar.export.run_export import export_run
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder
 

@@ -29,7 +29,8 @@ def verify(
 ) -> None:
     """Decide whether two photos show the same identity.
 
-    Prints the similarity, the probability and the decision; with a router (.json) the species too. Photos of different
+    Prints the similarity, the probability that both show one identity, and the decision; with a router (.json) the
+    species too. Photos of different
     species are not compared.
 
     \b

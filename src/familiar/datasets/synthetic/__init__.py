@@ -89,7 +89,8 @@ class SyntheticSource:
     def __post_init__(self) -> None:
         if self.identities < 1 or self.photos_per_identity < 1:
             raise ValueError(
-                f"needs at least one identity and one photo, got {self.identities}x{self.photos_per_identity}"
+                f"synthetic data needs at least 1 identity and 1 photo of each, got {self.identities} identities with "
+                f"{self.photos_per_identity} photos each"
             )
         SyntheticPhoto(self.species, 0, 0, self.seed, self.difficulty)
 

@@ -96,7 +96,7 @@ def answer_question(gallery: Gallery, question: Question, same: bool) -> None:
     elif question.first is not None and question.second is not None:
         corrections.merge(gallery, question.first, [question.second])
     elif question.first is None and question.second is None:
-        corrections.split(gallery, [first, second])
+        corrections.split(gallery, [first, second])  # off from the unassigned faces, as a new identity
     elif question.first is None:
         assert question.second is not None
         corrections.move(gallery, [first], question.second)

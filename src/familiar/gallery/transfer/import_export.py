@@ -270,7 +270,9 @@ def _read_table(path: Path) -> Iterator[_TableRow]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         if not {"path", "name"} <= set(reader.fieldnames or ()):
-            raise BadDataset(f"{path}, line 1: must contain the columns path and name, separated by commas")
+            raise BadDataset(
+                f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas'
+            )
         for cells in reader:
             if None in cells or None in cells.values():
                 raise ValueError("has more or fewer cells than the first line")

@@ -16,7 +16,10 @@ class Jpeg(Response):
 
 
 def image_response(thumbnail: Thumbnail, if_none_match: str | None) -> Response:
-    """Return the image, or 304 if the client has it. Browsers revalidate each time, since a face's box may change."""
+    """Return the image, or 304 if the client's cached copy is current.
+
+    Clients must revalidate each time, because a corrected face box changes its crop.
+    """
     headers = {"ETag": thumbnail.etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and thumbnail.etag in {
         tag.strip().removeprefix("W/") for tag in if_none_match.split(",")

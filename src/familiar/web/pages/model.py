@@ -125,13 +125,13 @@ def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
 
 
 def _as_evaluation_results(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay out a bundle's results, which are flat, like those of an evaluation."""
+    """Nest a bundle's flat results under suite names, as those of an evaluation are."""
     return {"verification": results, "retrieval": results}
 
 
 def _metric_rows(results: Mapping[str, Any]) -> Iterator[MetricRow]:
     """List the requested metrics, including those that could not be computed, without a value."""
-    for path, name, says in METRICS:
+    for path, name, description in METRICS:
         suite, _, metric = path.partition(".")
         try:
             value = at_path(dict(results), path)
@@ -139,4 +139,4 @@ def _metric_rows(results: Mapping[str, Any]) -> Iterator[MetricRow]:
             continue
         if value is None or isinstance(value, int | float):
             interval = ((results[suite] or {}).get("interval") or {}).get(metric)
-            yield MetricRow(name, says, value, None if interval is None else (interval[0], interval[1]))
+            yield MetricRow(name, description, value, None if interval is None else (interval[0], interval[1]))

@@ -38,8 +38,8 @@ def open_embedder(model: Path) -> "Embedder":
 
     if model.suffix == SUFFIX:
         raise SpaceMismatch(
-            f"{model}: this is a router, and a gallery needs a single bundle, because embeddings of different bundles "
-            "do not compare; give one bundle, and make a gallery for each species"
+            f"{model}: this is a router, but a gallery holds embeddings of one bundle, as those of different bundles "
+            "cannot be compared; give one bundle, and make a gallery for each species"
         )
     return Embedder(model)
 
@@ -50,7 +50,7 @@ def embed_best_face(
     """Embed the best face of a photo.
 
     Raises:
-        SpaceMismatch: where the embedding does not compare with those in the gallery.
+        SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
     from familiar.detection.detectors import build_detector
     from familiar.embedding.embedder import crop_photo

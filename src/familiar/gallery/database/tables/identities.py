@@ -64,7 +64,7 @@ class Identities(Table):
         self._connection.execute("UPDATE identities SET name = ? WHERE id = ?", (name, number))
 
     def delete(self, number: int) -> None:
-        """Delete an identity that has no face."""
+        """Delete an identity. SQLite refuses while a face is assigned to it."""
         self._connection.execute("DELETE FROM identities WHERE id = ?", (number,))
 
     def delete_empty(self) -> None:

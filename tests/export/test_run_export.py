@@ -15,11 +15,11 @@ from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.export import bundle as export
 from familiar.export import gate as gate_module
-from familiar.export.bundle import UNKNOWN_LICENSE, export_run
+from familiar.export import run_export as export
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.precision import PRECISIONS
+from familiar.export.run_export import UNKNOWN_LICENSE, export_run
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
