@@ -21,11 +21,11 @@ import numpy as np
 import onnxruntime as ort
 
 from familiar.datasets.folders import DataSpec, read_identity_list
-from familiar.export.run_export import export_run
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
 from familiar.export.precision import to_float16
+from familiar.export.run_export import export_run
 from familiar.models.catalog import NETWORKS, NetworkSpec
-from familiar.models.nano import NanoStage, NanoTable, NanoTrunk
+from familiar.models.nano import NanoConfig, NanoStage, NanoTrunk
 from familiar.recipes import recipe_named
 from familiar.training.checkpoint import load_weights
 from familiar.training.fit import fit
@@ -42,12 +42,12 @@ REFERENCE = "mobilenetv3_small_100"
 SIZE_PX = 112
 
 
-def make_table(*stages: tuple[int, ...], top: int) -> NanoTable:
-    return NanoTable(16, tuple(NanoStage(*stage) for stage in stages), top)
+def make_table(*stages: tuple[int, ...], top: int) -> NanoConfig:
+    return NanoConfig(16, tuple(NanoStage(*stage) for stage in stages), top)
 
 
 def variant(
-    table: NanoTable, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
+    table: NanoConfig, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
 ) -> NetworkSpec:
     return NetworkSpec("a variant", SIZE_PX, dim, 0.0, partial(NanoTrunk, table, activation, squeeze), head)
 

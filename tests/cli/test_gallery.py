@@ -170,7 +170,7 @@ def test_rejects_model_of_another_space_until_migration(
         assert "familiar gallery migrate" in fails(familiar, *command, "--model", other)
     before = identity_by_photo(clustered)
     done = run_json(familiar, "migrate", clustered, "--model", other)
-    assert (done["photos"], done["bridge"], done["space_id"]) == (7, 0, "random")
+    assert (done["reembedded_faces"], done["mapped_faces"], done["space_id"]) == (7, 0, "random")
     assert identity_by_photo(clustered) == before
     assert "space mean-color" in familiar("gallery", "migrate", clustered, "-m", mean_color_bundle).out
     assert "is a router" in fails(familiar, "migrate", clustered, "-m", tmp_path / "router.json")

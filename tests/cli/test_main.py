@@ -154,7 +154,7 @@ def test_train_rejects_unusable_data(familiar: Familiar, colors: Path, tmp_path:
         (fakes / str(identity)).mkdir(parents=True)
         (fakes / str(identity) / "a.jpg").write_text("text")
     answer = familiar("train", fakes, "--output", tmp_path / "r", *TINY)
-    assert_fails(answer, "not one of the photos can be read")
+    assert_fails(answer, "none of the 8 photos can be read")
     assert not (tmp_path / "r").exists()
 
 

@@ -155,4 +155,4 @@ def test_every_command_accepts_a_shipped_bundle_name(familiar: Familiar, our_zoo
     assert routed.code == 0, routed.err
     unknown = familiar("verify", first, second, "--model", "colr")
     assert unknown.code == 1
-    assert unknown.err.endswith("or one that familiar ships: color\n")
+    assert unknown.err.endswith("or a shipped bundle: color\n")

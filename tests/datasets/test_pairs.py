@@ -95,7 +95,9 @@ def test_rejects_missing_photo_with_file_and_line(line: str, photo: str, table: 
 def test_rejects_malformed_line_with_file_and_line(line: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset) as caught:
         read_lfw_pairs(written(tmp_path, f"1\nAnn\t1\t2\n{line}\n"), table)
-    assert str(caught.value).endswith(f"pairs.txt:3: neither NAME I J nor NAME I OTHER J: {line!r}")
+    assert str(caught.value).endswith(
+        f"pairs.txt:3: expected NAME NUMBER NUMBER or NAME NUMBER OTHER_NAME NUMBER, got {line!r}"
+    )
 
 
 @pytest.mark.parametrize("line", ["Ann\t1\t1", "Ann\t12\t0012", "Ann\t1\tAnn\t1"])
@@ -155,7 +157,7 @@ def test_rejects_pair_count_that_differs_from_header(
 
 def test_rejects_second_header_line(table: IdentityTable, tmp_path: Path) -> None:
     for text in ("1\n1\nAnn\t1\t2\n", "Ann\t1\t2\n1\n", "1\t2\nAnn\t1\t2\n1\t2\n"):
-        with pytest.raises(BadDataset, match=r"pairs\.txt:\d: neither NAME I J nor"):
+        with pytest.raises(BadDataset, match=r"pairs\.txt:\d: expected NAME NUMBER NUMBER or"):
             read_lfw_pairs(written(tmp_path, text), table)
 
 

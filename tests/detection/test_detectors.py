@@ -59,7 +59,7 @@ def test_rejects_missing_yunet_file(tmp_path: Path) -> None:
 def test_rejects_corrupt_yunet_file(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
-    with pytest.raises(BadDetector, match=r"broken\.onnx: not a YuNet"):
+    with pytest.raises(BadDetector, match=r"broken\.onnx: cannot be loaded as a YuNet"):
         build_detector("yunet", path)
 
 

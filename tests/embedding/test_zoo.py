@@ -62,7 +62,7 @@ def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
 @pytest.mark.usefixtures("our_zoo")
 @pytest.mark.parametrize("name", ["colors", "planned", "color.onnx", "zoo/color", ""])
 def test_rejects_unknown_name_and_lists_shipped_names(name: str):
-    with pytest.raises(BadBundle, match=r"no bundle found.*that familiar ships: another, color$"):
+    with pytest.raises(BadBundle, match=r"no bundle found.*a shipped bundle: another, color$"):
         resolve_model(name)
 
 

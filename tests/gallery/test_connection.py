@@ -17,7 +17,7 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
-from familiar.gallery.database.sqlite_file import high_water
+from familiar.gallery.database.sqlite_file import committed_revision
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors, rows
@@ -32,7 +32,7 @@ def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: P
         assert reopened.embedding_dtype == np.dtype("<f4")
         assert reopened.faces().ids.tolist() == faces
         np.testing.assert_array_equal(reopened.faces().embeddings, embeddings)
-        assert reopened.revision == high_water(folder) == 1
+        assert reopened.revision == committed_revision(folder) == 1
 
 
 def test_space_survives_json_round_trip():
@@ -135,7 +135,7 @@ def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
     with pytest.raises(RuntimeError):
         write_half()
     assert rows(gallery, tables) == before
-    assert gallery.revision == high_water(folder) == 1
+    assert gallery.revision == committed_revision(folder) == 1
     enroll_vectors(gallery, draw_individuals([1, 1]), "later")  # the gallery can be written to again
     assert len(gallery.faces().ids) == 3
 

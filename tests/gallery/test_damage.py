@@ -25,7 +25,7 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
 from familiar.gallery.database.salvage import TABLES
-from familiar.gallery.database.sqlite_file import HIGH_WATER
+from familiar.gallery.database.sqlite_file import COMMITTED_REVISION_FILE
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
@@ -51,7 +51,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
         with gallery.writing() as repository:
             repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
-    assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
+    assert sorted(file.name for file in folder.iterdir()) == [COMMITTED_REVISION_FILE, DATABASE]
     return folder
 
 

@@ -12,7 +12,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
-from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
@@ -295,7 +295,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
     cluster(gallery)
     before = embedding_bytes(gallery, [1, 2, 3])
     with embedder_returning(random_face(1)) as embedder:
-        move_face(gallery, embedder, 1, BOX)
+        set_face_box(gallery, embedder, 1, BOX)
     with embedder_returning(random_face(2)) as embedder:
         delete_face(gallery, add_face(gallery, embedder, 2, BOX))
     for face in (2, 3, 4):
@@ -349,7 +349,7 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
     if confirmed:
         corrections.confirm(gallery, [1])
     with embedder_returning(draw_individuals([0, 1])[0]) as embedder:
-        move_face(gallery, embedder, 1, BOX)
+        set_face_box(gallery, embedder, 1, BOX)
     if confirmed:
         corrections.move(gallery, [1], 2)
     corrections.name_identity(gallery, 2, "Lia")
@@ -367,6 +367,6 @@ def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     with embedder_returning(draw_individuals([0, 1])[0]) as embedder:
-        move_face(gallery, embedder, 4, BOX)
+        set_face_box(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
     assert [entry.kind for entry in decisions(gallery)] == ["move face", "cluster"]

@@ -137,7 +137,7 @@ def test_face_and_photo_report_stored_fields(populated: Gallery):
         repository.connection.execute("INSERT OR REPLACE INTO assignments VALUES (5, 2, 1)")
         repository.connection.execute("DELETE FROM assignments WHERE face_id = 6")
     assigned = listing.face(populated, 5)
-    assert assigned == listing.KnownFace(5, 1, (1.0, 2.0, 3.0, 4.5), 0.75, 0.5, "cats", 2, "Mizzi", True)
+    assert assigned == listing.GalleryFace(5, 1, (1.0, 2.0, 3.0, 4.5), 0.75, 0.5, "cats", 2, "Mizzi", True)
     unassigned = listing.face(populated, 6)
     assert (unassigned.identity, unassigned.name, unassigned.by_user) == (None, None, False)
     photo = listing.photo(populated, 1)
@@ -162,13 +162,13 @@ def test_photo_pages_cover_all_photos_in_both_orders(populated: Gallery):
     with populated.writing(faces_change=True) as repository:
         repository.connection.execute("DELETE FROM faces WHERE photo_id = 4")
         repository.connection.execute("DELETE FROM photos WHERE id = 7")
-    listed: list[listing.KnownPhoto] = []
+    listed: list[listing.GalleryPhoto] = []
     while page := listing.photos(populated, after=listed[-1].photo if listed else 0, limit=4):
         listed += page
     assert [photo.photo for photo in listed] == [*range(1, 7), *range(8, 11)]
     assert [len(photo.faces) for photo in listed] == [0 if photo.photo == 4 else 6 for photo in listed]
     assert all(photo == listing.photo(populated, photo.photo) for photo in listed)
-    newest_first: list[listing.KnownPhoto] = []
+    newest_first: list[listing.GalleryPhoto] = []
     while page := listing.photos(populated, before=newest_first[-1].photo if newest_first else 10**30, limit=4):
         newest_first += page
     assert newest_first == listed[::-1]
@@ -177,7 +177,7 @@ def test_photo_pages_cover_all_photos_in_both_orders(populated: Gallery):
 
 def test_unassigned_face_pages_cover_all_unassigned_faces(populated: Gallery):
     assignments = load_assignments(populated)
-    listed: list[listing.KnownFace] = []
+    listed: list[listing.GalleryFace] = []
     while page := listing.unassigned_faces(populated, after=listed[-1].face if listed else 0, limit=3):
         listed += page
     assert [face.face for face in listed] == assignments.faces.ids[assignments.identity == UNASSIGNED].tolist()

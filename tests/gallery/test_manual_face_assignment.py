@@ -10,7 +10,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.integrity.check import check
 from support.small_gallery import (
@@ -83,7 +83,7 @@ def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
     for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
         with embedder_returning(individual_embedding(looks_like)[0]) as embedder:
-            move_face(gallery, embedder, 1, box)
+            set_face_box(gallery, embedder, 1, box)
         assert identity_of(gallery, 1) == expected
         assert rows(gallery, ("faces",))["faces"][0][:6] == (1, 1, *box)
     np.testing.assert_array_equal(gallery.faces().embeddings[0], individual_embedding(0)[0])
@@ -98,7 +98,7 @@ def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
     corrections.mark_different(gallery, 1, 4)
     before = rows(gallery)
     with embedder_returning(individual_embedding(1)[0]) as embedder:
-        move_face(gallery, embedder, 1, FREE)
+        set_face_box(gallery, embedder, 1, FREE)
     assert identity_of(gallery, 1) == mia
     assert rows(gallery) == before
 
@@ -109,7 +109,7 @@ def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
     corrections.name_identity(gallery, 1, "Mia")
     delete_face(gallery, 2)
     with embedder_returning(individual_embedding(5)[0]) as embedder:
-        move_face(gallery, embedder, 1, FREE)
+        set_face_box(gallery, embedder, 1, FREE)
     assert identity_of(gallery, 1) == 1
 
 
@@ -142,8 +142,8 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
         before, vectors = rows(gallery, EVERYTHING), gallery.faces().embeddings
         with embedder_returning(individual_embedding(3)[0]) as embedder:
             added = add_face(gallery, embedder, photo_of(gallery, number), (300.0, 0.0, 350.0, 50.0))
-            move_face(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
-            move_face(gallery, embedder, number, FREE)
+            set_face_box(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
+            set_face_box(gallery, embedder, number, FREE)
         delete_face(gallery, number)
         delete_face(gallery, added)
         assert number not in gallery.faces().ids

@@ -13,7 +13,7 @@ from familiar.detection.quality import face_quality
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, move_face
+from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
@@ -91,14 +91,14 @@ def test_moved_photo_is_read_from_the_given_path(detected: Gallery, embedder: Em
     with pytest.raises(UnreadablePhoto, match=r"0\.png"):
         add_face(detected, embedder, 1, RIGHT)
     assert add_face(detected, embedder, 1, RIGHT, path=there) == 4
-    move_face(detected, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
+    set_face_box(detected, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
     with pytest.raises(Contradiction, match="changed since it was enrolled; enroll it again"):
         add_face(detected, embedder, 2, RIGHT, path=there)
 
 
 def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: Gallery, embedder: Embedder, pairs):
     pairs[0].write_bytes(pairs[1].read_bytes())
-    for change in (lambda: add_face(detected, embedder, 1, RIGHT), lambda: move_face(detected, embedder, 1, RIGHT)):
+    for change in (lambda: add_face(detected, embedder, 1, RIGHT), lambda: set_face_box(detected, embedder, 1, RIGHT)):
         with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enroll it again"):
             change()
 
@@ -121,7 +121,7 @@ def test_rejects_box_with_under_8_px_on_the_photo(detected: Gallery, embedder: E
     with pytest.raises(Contradiction, match=r"overlaps the photo, which is 96 x 48 px, by less than 8 px"):
         add_face(detected, embedder, 1, box)
     with pytest.raises(Contradiction, match="less than 8 px"):
-        move_face(detected, embedder, 1, box)
+        set_face_box(detected, embedder, 1, box)
     assert len(detected.faces().ids) == 3
     assert decisions(detected) == []
 
@@ -139,8 +139,8 @@ def test_rejects_box_that_overlaps_another_face_by_half(detected: Gallery, embed
             add_face(detected, embedder, 1, twice)
     other = add_face(detected, embedder, 1, (24.5, 0.0, 72.5, 48.0))  # overlaps by less than half
     with pytest.raises(Contradiction, match="face 1 is there already"):
-        move_face(detected, embedder, other, LEFT)
-    move_face(detected, embedder, other, (25.0, 0.0, 73.0, 48.0))  # its own old box does not count
+        set_face_box(detected, embedder, other, LEFT)
+    set_face_box(detected, embedder, other, (25.0, 0.0, 73.0, 48.0))  # its own old box does not count
     assert len(detected.faces().ids) == 4
 
 
@@ -156,7 +156,7 @@ def test_rejects_unknown_photo_and_face_numbers(detected: Gallery, embedder: Emb
         with pytest.raises(NotInGallery, match=f"no photo {number}"):
             add_face(detected, embedder, number, RIGHT)
         with pytest.raises(NotInGallery, match=f"no face {number}"):
-            move_face(detected, embedder, number, RIGHT)
+            set_face_box(detected, embedder, number, RIGHT)
         with pytest.raises(NotInGallery, match=f"no face {number}"):
             delete_face(detected, number)
 
@@ -165,7 +165,7 @@ def test_rejects_other_model_before_reading_the_photo(detected: Gallery, other_e
     nowhere = Path("nowhere.png")
     for change in (
         lambda: add_face(detected, other_embedder, 1, RIGHT, path=nowhere),
-        lambda: move_face(detected, other_embedder, 1, LEFT, path=nowhere),
+        lambda: set_face_box(detected, other_embedder, 1, LEFT, path=nowhere),
     ):
         with pytest.raises(SpaceMismatch, match="not in other"):
             change()
@@ -206,7 +206,7 @@ def test_rejects_changes_that_conflict_with_another_process(
         with monkeypatch.context() as patch:
             run_after_embedding(patch, lambda: delete_face(other, 4))
             with pytest.raises(NotInGallery, match="face 4 has just been deleted"):
-                move_face(detected, embedder, 4, RIGHT)
+                set_face_box(detected, embedder, 4, RIGHT)
         with monkeypatch.context() as patch:
             run_after_embedding(patch, lambda: migrate(other, other_embedder))
             with pytest.raises(SpaceMismatch, match="not in"):
@@ -235,7 +235,7 @@ def brighten(path: Path) -> None:
 
 def test_undo_leaves_faces_of_edited_photos_unchanged(detected: Gallery, embedder: Embedder, pairs):
     corrections.split(detected, [1, 2], "Mia")
-    move_face(detected, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is recognized after the edit
+    set_face_box(detected, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is recognized after the edit
     delete_face(detected, 2)
     for path in pairs[:2]:
         brighten(path)
@@ -255,14 +255,14 @@ def test_migration_reembeds_faces_moved_or_restored_during_it(
     box = (2.0, 0.0, 48.0, 46.0)
     batches: list[int] = []
     delete_face(detected, 2)
-    move_face(detected, embedder, 3, box)
+    set_face_box(detected, embedder, 3, box)
 
     def another(done: int) -> None:
         batches.append(done)
         if len(batches) == 2:  # both have been embedded
             with Gallery.open(folder) as other:
                 assert [undo(other).kind for _ in range(2)] == ["move face", "delete face"]
-                move_face(other, embedder, 1, box)
+                set_face_box(other, embedder, 1, box)
 
     migrate(detected, Embedder(other_embedder.bundle, threads=2), on_batch=another)
     expected_embeddings = [

@@ -17,7 +17,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
-from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
@@ -61,7 +61,7 @@ def test_reembeds_every_photo_and_keeps_corrections(
     before = enroll_and_correct(album, embedder, pets)
     done: list[int] = []
     result = migrate(album, other_embedder, on_batch=done.append)
-    assert result == MigrationResult(photos=24, prefix=0, bridge=0, bridge_cosine=None)
+    assert result == MigrationResult(reembedded_faces=24, truncated_faces=0, mapped_faces=0, mapped_mean_cosine=None)
     assert done[-1] == 24
     assert unmigrated_rows(album) == before
     assert album.space == Space.from_metadata(other_embedder.metadata)
@@ -83,7 +83,9 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
     before = enroll_and_correct(album, embedder, pets)
     vectors = album.faces().embeddings
     shorter = with_metadata(embedder, embedding_dim=8, prefixes=(8,))
-    assert migrate(album, shorter) == MigrationResult(photos=0, prefix=24, bridge=0, bridge_cosine=None)
+    assert migrate(album, shorter) == MigrationResult(
+        reembedded_faces=0, truncated_faces=24, mapped_faces=0, mapped_mean_cosine=None
+    )
     np.testing.assert_allclose(album.faces().embeddings, normalize(vectors[:, :8]), atol=1e-6)
     assert album.space.embedding_dim == 8
     assert unmigrated_rows(album) == before
@@ -123,9 +125,9 @@ def test_missing_photos_are_mapped_by_a_bridge(
         crowd[index].unlink()
     crowd[30].write_bytes(crowd[31].read_bytes())  # now another photo
     result = migrate(album, other_embedder)
-    assert (result.photos, result.bridge) == (67, 3)
-    assert result.bridge_cosine is not None
-    assert 0.0 < result.bridge_cosine <= 1.0
+    assert (result.reembedded_faces, result.mapped_faces) == (67, 3)
+    assert result.mapped_mean_cosine is not None
+    assert 0.0 < result.mapped_mean_cosine <= 1.0
     present = np.setdiff1d(np.arange(70), missing)
     np.testing.assert_allclose(album.faces().embeddings[present], expected[present], atol=1e-5)
     for index in missing:  # closer to the new model's embedding than another individual's would be
@@ -139,8 +141,8 @@ def test_embeddings_without_photos_are_mapped_by_a_bridge(
 ):
     enroll(album, embedder, crowd)
     enroll_vectors(album, album.faces().unit_rows()[:2])
-    assert (result := migrate(album, other_embedder)).bridge == 2
-    assert result.photos == 70
+    assert (result := migrate(album, other_embedder)).mapped_faces == 2
+    assert result.reembedded_faces == 70
 
 
 def test_rejects_a_bridge_with_too_few_photos(
@@ -158,7 +160,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     assert enroll(album, embedder, pets).known == 24
     aside.rename(lost)  # it is back
     done: list[int] = []
-    assert migrate(album, other_embedder, on_batch=done.append).photos == 25
+    assert migrate(album, other_embedder, on_batch=done.append).reembedded_faces == 25
     assert done == [1]  # the other embeddings were kept
     assert unmigrated_rows(album) == before
 
@@ -177,7 +179,7 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other
         migrate(album, fours, on_batch=stop)
     assert album.space == Space.from_metadata(embedder.metadata)
     forget_photos(album, [pets[0], pets[20]])
-    assert migrate(album, fours, on_batch=done.append).photos == 22
+    assert migrate(album, fours, on_batch=done.append).reembedded_faces == 22
     assert done[:2] == [4, 8]
     assert done[-1] == 24 - 8 - 1  # one of the two forgotten photos was embedded already
 
@@ -197,7 +199,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
     assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
     third = with_metadata(embedder, space_id="third")
     done: list[int] = []
-    assert migrate(album, third, on_batch=done.append).photos == 24
+    assert migrate(album, third, on_batch=done.append).reembedded_faces == 24
     assert done[-1] == 24
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(third, pets).embeddings, atol=1e-5)
 
@@ -220,8 +222,8 @@ def test_includes_photos_enrolled_during_migration(
             enroll(other, embedder, more)
 
     result = migrate(album, other_embedder, on_batch=enroll_more)
-    assert (result.photos, result.bridge) == (71, 1)
-    assert result.bridge_cosine is not None
+    assert (result.reembedded_faces, result.mapped_faces) == (71, 1)
+    assert result.mapped_mean_cosine is not None
     expected = embed_photos(other_embedder, more).embeddings
     np.testing.assert_allclose(album.faces().embeddings[-2:], expected, atol=1e-5)
 
@@ -273,7 +275,7 @@ def test_error_during_the_swap_keeps_the_old_model(
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert search_photos(album, vectors[0], 1)[0].face == 1
     assert unmigrated_rows(album) == before
-    assert migrate(album, other_embedder).photos == 24
+    assert migrate(album, other_embedder).reembedded_faces == 24
 
 
 @pytest.mark.slow
@@ -308,7 +310,7 @@ def test_concurrent_migration_raises_gallery_busy(
     with pytest.raises(GalleryBusy, match="another process"):
         migrate(album, other_embedder, on_batch=begin_another)
     assert album.space.space_id == embedder.metadata.space_id
-    assert migrate(album, third).photos == 24
+    assert migrate(album, third).reembedded_faces == 24
 
 
 @pytest.mark.slow
@@ -326,7 +328,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
         )
     enroll(album, embedder, pets)
     cluster(album)
-    move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
+    set_face_box(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
     delete_face(album, 5)
     corrections.split(album, [1, 2], "Mia")
     delete_face(album, 1)
@@ -383,7 +385,7 @@ def test_faces_changed_during_embedding_are_embedded_again(
     def load_then_change(gallery: Gallery) -> list[Any]:
         result = load_pending_faces(gallery)
         with Gallery.open(folder) as other:
-            move_face(other, embedder, 3, box)
+            set_face_box(other, embedder, 3, box)
             delete_face(other, 7)
             brighten(crowd[0])
             assert enroll(other, embedder, crowd).edited == 1
@@ -392,6 +394,6 @@ def test_faces_changed_during_embedding_are_embedded_again(
 
     monkeypatch.setattr(migrate_module, "_load_pending_faces", load_then_change)
     result = migrate(album, other_embedder)
-    assert (result.photos, result.bridge) == (69, 0)
+    assert (result.reembedded_faces, result.mapped_faces) == (69, 0)
     crop = align(load_photo(crowd[2]), Detection(box, None, 1.0), other_embedder.metadata.preprocessing)
     np.testing.assert_allclose(album.faces().embeddings[2], other_embedder.embed([crop])[0], atol=1e-5)

@@ -202,7 +202,7 @@ class DecisionMachine(RuleBasedStateMachine):
         face = self._face(index)
         confirmed = [row for row in rows(self.gallery)["assignments"] if row[0] == face and row[2]]
         with embedder_returning(self._embedding(axis)) as embedder:
-            self._decide(manual_faces.move_face, embedder, face, _box(left_px))
+            self._decide(manual_faces.set_face_box, embedder, face, _box(left_px))
         assert set(confirmed) <= set(rows(self.gallery)["assignments"])
 
     @rule(index=INDEX)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.losses.margin import arcface_cosine, combined_cosine, cosface_cosine, penalty_margin_rad
+from familiar.losses.margin import arcface_cosine, combined_cosine, cosface_cosine, equivalent_margin_rad
 from support.classifier_reference import arcface_angle, combined_angle
 
 
@@ -42,7 +42,7 @@ def test_combined_with_only_angle_margin_equals_arcface(theta, margin_rad, branc
 @pytest.mark.parametrize("branch", ["penalty", "continuous"])
 @pytest.mark.parametrize(("factor", "margin_rad"), [(1, 0), (1, 0.3), (1, 2.3), (1.5, 0.4), (2, 0), (2, 1), (3, 0.2)])
 def test_combined_decreases_with_angle(factor, margin_rad, branch):
-    if branch == "penalty" and penalty_margin_rad(factor, margin_rad) > 2.33:
+    if branch == "penalty" and equivalent_margin_rad(factor, margin_rad) > 2.33:
         pytest.skip("refused by CombinedMargin")
     thetas = torch.linspace(1e-3, math.pi - 1e-3, 4001, dtype=torch.float64)
     assert (combined_cosine(thetas.cos(), factor, margin_rad, 0.2, branch).diff() < 0).all()

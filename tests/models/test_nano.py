@@ -11,7 +11,7 @@ from familiar.export.parity import embed_with_export, embed_with_source, require
 from familiar.export.precision import to_float16
 from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
-from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite
+from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoConfig, NanoStage, NanoTrunk, squeeze_excite
 from familiar.recipes import recipe_named
 from support.tiers import small_and_exhaustive
 
@@ -99,7 +99,7 @@ def test_block_has_skip_connection_when_shape_stays():
 
 
 def test_small_table_parameters_equal_hand_count():
-    table = NanoTable(4, (NanoStage(6, 2, 2, stride=2),), top=10)
+    table = NanoConfig(4, (NanoStage(6, 2, 2, stride=2),), top=10)
     stem = 3 * 9 * 4 + 2 * 4 + 9 * 4 + 2 * 4
     first = (4 * 8 + 2 * 8) + (9 * 8 + 2 * 8) + (8 * 6 + 2 * 6)
     second = (6 * 12 + 2 * 12) + (9 * 12 + 2 * 12) + (12 * 6 + 2 * 6)

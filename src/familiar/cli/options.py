@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class InOrder(click.Group):
-    """A command group that lists its commands in the order they were added, not by the alphabet."""
+    """A command group that lists its commands in the order they were added, not alphabetically."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.commands)

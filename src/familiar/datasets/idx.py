@@ -124,7 +124,7 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
                 body += chunk
             if len(body) != math.prod(sizes):
                 actual = "more" if len(body) > math.prod(sizes) else f"only {len(body):,}"
-                raise ValueError(f"its header says {math.prod(sizes):,} bytes, it has {actual}")
+                raise ValueError(f"its header declares {math.prod(sizes):,} bytes of data, the file has {actual}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         cause = (error.strerror if isinstance(error, OSError) else None) or error
         raise BadDataset(f"{path}: not a complete idx file ({cause}); download it again") from error

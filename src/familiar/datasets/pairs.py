@@ -130,7 +130,9 @@ def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | Non
                 header = (1, *map(int, counts))[-2:]  # a single number means one fold
                 continue
             case _:
-                raise BadDataset(f"{path}:{number}: neither NAME I J nor NAME I OTHER J: {line!r}")
+                raise BadDataset(
+                    f"{path}:{number}: expected NAME NUMBER NUMBER or NAME NUMBER OTHER_NAME NUMBER, got {line!r}"
+                )
         if pair[0] == pair[1]:
             raise BadDataset(f"{path}:{number}: a photo paired with itself: {line!r}")
         pairs.append(pair)

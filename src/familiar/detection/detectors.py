@@ -96,7 +96,8 @@ class YuNetFaces:
             self._network.detect(np.zeros((64, 64, 3), np.uint8))  # a network other than YuNet loads, but fails here
         except cv2.error as error:
             raise BadDetector(
-                f"{model_path}: not a YuNet face detector of fixed input size in ONNX format, or broken"
+                f"{model_path}: cannot be loaded as a YuNet face detector; use the ONNX export of fixed input size, or "
+                "download it again"
             ) from error
         self._lock = threading.Lock()
 

@@ -94,8 +94,10 @@ def resolve_model(model: Path | str) -> Path:
     if path.is_dir():
         path = path / run_files.BUNDLE
     if not path.is_file():
-        names = f", or one that familiar ships: {', '.join(shipped)}" if shipped else ""
-        raise BadBundle(f"{model}: no bundle found; pass a familiar .onnx file, or the folder of a finished run{names}")
+        names = f", or a shipped bundle: {', '.join(shipped)}" if shipped else ""
+        raise BadBundle(
+            f"{model}: no bundle found; give a .onnx file of `familiar export`, the folder of a finished run{names}"
+        )
     return path
 
 

@@ -54,7 +54,7 @@ class PerturbationSetup:
 class PerturbationResult:
     """The retrieval hits and pair similarities of one way to embed the photos.
 
-    `found`: 1 for each query whose nearest other photo is of its identity, else 0. `scores`: those of the pairs.
+    `hits`: 1 for each query whose nearest other photo is of its identity, else 0. `scores`: those of the pairs.
     """
 
     setup: PerturbationSetup

@@ -71,7 +71,7 @@ class PhotoBatches:
             if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                 raise
             raise TrainingFailed(
-                "a process that loads photos died, possibly for lack of memory. Try fewer workers. "
+                "a process that loads photos stopped unexpectedly, possibly for lack of memory. Use fewer workers. "
                 f"{SCRIPTS_NEED_A_GUARD}"
             ) from error
 

@@ -148,7 +148,7 @@ def read_table(
         log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
     if not len(readable):
-        raise BadDataset(f"none of the {len(table)} photos can be read; the messages above say why")
+        raise BadDataset(f"none of the {len(table)} photos can be read")
     table = table.select_rows(readable) if unreadable else table
     return CropTable(
         table,

@@ -93,9 +93,9 @@ class _CosineCrossEntropy(Function):
         target_cosines = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
         with torch.enable_grad():
             with_margin = apply_margin(target_cosines)
-            (slope,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
+            (margin_derivative,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
         log_probs = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
-        ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_probs)
+        ctx.save_for_backward(rows, centers, norms, nearest, columns, margin_derivative, log_probs)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing
         loss = (label_smoothing - 1.0) * log_probs.gather(1, columns).sum()
@@ -106,14 +106,14 @@ class _CosineCrossEntropy(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        rows, centers, norms, nearest, columns, slope, log_probs = ctx.saved_tensors
+        rows, centers, norms, nearest, columns, margin_derivative, log_probs = ctx.saved_tensors
         spread = ctx.label_smoothing / log_probs.shape[1]
         logit_grad = log_probs.exp()
         if spread:
             logit_grad -= spread
         # expm1: for a row that is nearly certain, probability - 1 would lose all digits.
         target_grad = log_probs.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
-        logit_grad.scatter_(1, columns, slope[:, None] * target_grad)
+        logit_grad.scatter_(1, columns, margin_derivative[:, None] * target_grad)
         if nearest is not None:
             per_center = logit_grad.new_zeros(len(rows), *centers.shape[:2])
             logit_grad = per_center.scatter_(1, nearest[:, None], logit_grad[:, None]).flatten(1)

@@ -57,12 +57,12 @@ def combined_cosine(
         margin_factor: 1 or more.
         margin_rad: in radians.
         margin: in cosine.
-        branch: the formula for `theta > pi - margin`.
+        branch: the formula past `phi = pi`.
     """
     # The angle from both sides: acos alone has an infinite slope at |cos| = 1.
     phi = margin_factor * torch.atan2(_sine(cosines), cosines) + margin_rad
     if branch == "penalty":
-        equivalent_rad = penalty_margin_rad(margin_factor, margin_rad)
+        equivalent_rad = equivalent_margin_rad(margin_factor, margin_rad)
         falling = torch.where(phi < math.pi, phi.cos(), cosines - equivalent_rad * math.sin(equivalent_rad))
     else:
         half_turns = (phi.detach() / math.pi).floor()
@@ -70,10 +70,10 @@ def combined_cosine(
     return falling - margin
 
 
-def penalty_margin_rad(margin_factor: float, margin_rad: float) -> float:
+def equivalent_margin_rad(margin_factor: float, margin_rad: float) -> float:
     """Return pi minus the switch angle: the margin with which ArcFace has the same switch angle.
 
-    >>> penalty_margin_rad(1.0, 0.4)
+    >>> equivalent_margin_rad(1.0, 0.4)
     0.4
     """
     return math.pi - (math.pi - margin_rad) / margin_factor if margin_factor != 1 else margin_rad
@@ -103,7 +103,7 @@ def check_angular_margin(margin_rad: float, branch: Branch, margin_factor: float
     if branch == "penalty":
         allowed = f'its switch angle may be {PENALTY_MARGIN_RAD} below pi at most; branch="continuous" allows more'
         name, value = ("margin_rad", margin_rad) if margin_factor == 1 else ("margin_factor", margin_factor)
-        check_range(name, value, penalty_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
+        check_range(name, value, equivalent_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
 
 
 def _sine(cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

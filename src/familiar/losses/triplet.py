@@ -74,7 +74,7 @@ class TripletLoss(ABC):
 
     Attributes:
         margin: in squared distance, 0 or more.
-        reduction: the mean over the triplets that cost something ("active"), or over "all" that are selected.
+        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all" that are selected.
     """
 
     margin: float = 0.2
@@ -220,7 +220,7 @@ def batch_all_triplet_loss(
         embeddings: unit rows.
         labels: the identity of each row.
         margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets that cost something ("active"), or over "all".
+        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
 
     Returns:
         A scalar that can be differentiated once. A batch without triplets gives a differentiable zero.
@@ -266,7 +266,7 @@ def hard_negative_triplet_loss(
         embeddings: unit rows.
         labels: the identity of each row.
         margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets that cost something ("active"), or over "all".
+        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
     """
     return HardNegative(margin, reduction)(embeddings, labels)
 

@@ -20,7 +20,10 @@ _LLOYD_STEPS = 100
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """Precision, recall and their harmonic mean, in [0, 1]. Without any pairs `precision` is None and `f` is 0."""
+    """Precision, recall and their harmonic mean, in [0, 1].
+
+    If no two photos share a cluster, pairwise `precision` is None, `recall` and `f` are 0.
+    """
 
     precision: float | None
     recall: float

@@ -81,7 +81,7 @@ def negatives_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarr
 
 
 def count_all_pairs(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
-    """Count all pairs, or a balanced sample of 20,000,000 if there are more same pairs than that."""
+    """Count all pairs by similarity; with more than `MAX_SAME_PAIRS` same pairs, a balanced sample of that many."""
     if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
         return roc_counts_all_pairs(embeddings, labels)
     pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)

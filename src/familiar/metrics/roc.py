@@ -104,15 +104,15 @@ def roc_counts_all_pairs(
     thresholds: Sequence[float] = (),
     block_rows: int | None = None,
 ) -> RocCounts:
-    """Count all n (n - 1) / 2 pairs of unit rows, in blocks: 100,000 rows stay below 2 GB.
+    """Count the pairs of the same and of different identities among unit rows, at every threshold.
 
-    Everything is exact except for rates at a threshold that is neither a same pair's score, nor a multiple of 1/1024,
-    nor in `thresholds`: those are interpolated.
+    Works in blocks: 100,000 rows stay below 2 GB. Counts are exact at the similarities of same-identity pairs, at
+    multiples of 1/1024 and at `thresholds`; rates at other thresholds are interpolated.
 
     Args:
         embeddings: unit rows.
         labels: the identity of each row.
-        thresholds: similarities at which rates shall be exact.
+        thresholds: similarities at which counts are exact.
         block_rows: rows compared at a time.
 
     Raises:

@@ -15,11 +15,9 @@ from familiar.metrics.roc import RocCounts
 
 DUNN_PERCENTILE = 95
 PERCENTAGES = (5, 25, 50, 75, 95)
-_ONE_POINT = 1e-6  # deviations from the mean, relative to the rows' size, that are float32 rounding
-_NO_DISTANCE = 1e-14  # squared, relative to the squared norms: rounding of a float64 product
-_ROUNDING = (
-    1e-12  # of a distance between numbers up to 1: two photos of an identity are equally far from their centroid
-)
+_SAME_POINT_TOLERANCE = 1e-6  # deviations from the mean, relative to the rows' size, that are float32 rounding
+_ZERO_DISTANCE_TOLERANCE = 1e-14  # squared, relative to the squared norms: rounding of a float64 product
+_DISTANCE_TOLERANCE = 1e-12  # two photos of an identity are equally far from their centroid
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are equal
 _FLOATS_PER_DISTANCE = 4  # two arrays of float64, while `blocks` assumes one of float32
 
@@ -196,7 +194,7 @@ def _sort_rows(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n
     rows /= size or 1.0
     rows -= rows.mean(axis=0)
     spread = np.abs(rows).max()
-    if spread <= _ONE_POINT:
+    if spread <= _SAME_POINT_TOLERANCE:
         raise NothingToMeasure("separation: all embeddings are the same point")
     order = np.argsort(identity, kind="stable")
     return _SortedRows(rows[order] / spread, identity[order], order)
@@ -209,7 +207,7 @@ def _without_outliers(sorted_rows: _SortedRows) -> _SortedRows:
         np.percentile(distance[start : start + size], DUNN_PERCENTILE)
         for start, size in zip(first.tolist(), sizes.tolist(), strict=True)
     ]
-    mask = distance <= np.array(limits)[sorted_rows.identity] + _ROUNDING
+    mask = distance <= np.array(limits)[sorted_rows.identity] + _DISTANCE_TOLERANCE
     return _SortedRows(sorted_rows.rows[mask], sorted_rows.identity[mask], sorted_rows.order[mask])
 
 
@@ -231,7 +229,7 @@ def _distances(left: Float64[np.ndarray, "n d"], right: Float64[np.ndarray, "m d
     distances *= -2
     distances += left_squares
     distances += right_squares
-    distances[distances < _NO_DISTANCE * (left_squares + right_squares)] = 0.0
+    distances[distances < _ZERO_DISTANCE_TOLERANCE * (left_squares + right_squares)] = 0.0
     return np.sqrt(distances, out=distances)
 
 

@@ -24,7 +24,7 @@ class NanoStage:
 
 
 @dataclass(frozen=True)
-class NanoTable:
+class NanoConfig:
     """A whole trunk: stem (a strided 3x3 and a depthwise 3x3), stages, a last 1x1 convolution to `top` channels."""
 
     stem: int
@@ -32,7 +32,7 @@ class NanoTable:
     top: int
 
 
-NANO = NanoTable(
+NANO = NanoConfig(
     stem=16,
     stages=(
         NanoStage(24, 2, 2, stride=2),
@@ -42,7 +42,7 @@ NANO = NanoTable(
     top=152,
 )
 # For int8, at one byte per weight: it has only convolutions, additions and ReLU, which quantize well.
-NANO_WIDE = NanoTable(
+NANO_WIDE = NanoConfig(
     stem=24,
     stages=(
         NanoStage(32, 3, 2, stride=2),
@@ -64,7 +64,7 @@ class NanoTrunk(nn.Module):
         squeeze: above 0, each block has squeeze and excitation, as in MobileNetV3, with a bottleneck of this share.
     """
 
-    def __init__(self, table: NanoTable = NANO, activation: str = "relu", squeeze: float = 0.0) -> None:
+    def __init__(self, table: NanoConfig = NANO, activation: str = "relu", squeeze: float = 0.0) -> None:
         super().__init__()
         layers = [
             *_convolution(3, table.stem, 3, 2, activation),

@@ -44,7 +44,7 @@ class Layer:
 def measure(network: nn.Module, size_px: int) -> NetworkSize:
     """Count parameters and multiply-adds of a network for one black crop of `size_px`."""
     trainable = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    total = sum(_parameter_count(module) for module in network.modules())
+    total = sum(_stored_value_count(module) for module in network.modules())
     with FlopCounterMode(display=False) as counter:
         forward_dummy(network, size_px)
     # The counter counts a multiply-add as two operations.
@@ -60,7 +60,7 @@ def layers(network: nn.Module, size_px: int) -> list[Layer]:
     hooks = []
     for name, module in network.named_modules():
         has_submodules = next(module.children(), None) is not None
-        if not _parameter_count(module) and (has_submodules or isinstance(module, nn.Identity)):
+        if not _stored_value_count(module) and (has_submodules or isinstance(module, nn.Identity)):
             continue
 
         # The row is reserved before the module runs, since timm's batch norms run their activation inside them.
@@ -68,7 +68,7 @@ def layers(network: nn.Module, size_px: int) -> list[Layer]:
             rows.setdefault(name, None)
 
         def fill_row(module: nn.Module, _inputs: object, output: Tensor, name: str = name) -> None:
-            rows[name] = Layer(name, type(module).__name__, tuple(output.shape[1:]), _parameter_count(module))
+            rows[name] = Layer(name, type(module).__name__, tuple(output.shape[1:]), _stored_value_count(module))
 
         hooks += [module.register_forward_pre_hook(reserve_row), module.register_forward_hook(fill_row)]
     try:
@@ -86,7 +86,7 @@ def forward_dummy(network: nn.Module, size_px: int) -> Tensor:
         return network(torch.zeros(1, 3, size_px, size_px, device=next(network.parameters()).device))
 
 
-def _parameter_count(module: nn.Module) -> int:
+def _stored_value_count(module: nn.Module) -> int:
     """Count parameters and running statistics of the module itself, without its submodules."""
     statistics = [buffer for name, buffer in module.named_buffers(recurse=False) if name != "num_batches_tracked"]
     return sum(tensor.numel() for tensor in (*module.parameters(recurse=False), *statistics))

@@ -19,8 +19,8 @@ _TILE_PRODUCTS = 4_000_000  # products of queries and rows in memory at once: 16
 _GROUP_ROWS = 64  # neighboring rows of which only the highest product is compared first
 _CONVERTED_VALUES = 1 << 18  # float16 values converted at once: as float32, 1 MB, they stay in the cache
 _EXACT_ROWS = 16_384  # float64 rows at once: 16 MB in 128 dimensions
-_SPARSE = 8  # if fewer than one row in this many is allowed, those are copied rather than all multiplied
-_SLACK = 2 * (UNIT_NORM_TOLERANCE + 1e-4)  # float32 products may be off by a row's length and by rounding
+_COPY_BELOW_ONE_IN = 8  # if fewer than one row in this many is allowed, those are copied rather than all multiplied
+_PRODUCT_TOLERANCE = 2 * (UNIT_NORM_TOLERANCE + 1e-4)  # float32 products may be off by a row's length and by rounding
 
 
 def nearest_neighbors(
@@ -88,7 +88,7 @@ def search(
     exact_queries = unit_rows(queries)
     if allowed is not None:
         rows = np.flatnonzero(allowed)
-        if len(rows) * _SPARSE < len(vectors):
+        if len(rows) * _COPY_BELOW_ONE_IN < len(vectors):
             hits, similarity = search(vectors[rows], queries, k)
             return rows[hits], similarity
     k = min(k, len(vectors) if allowed is None else int(allowed.sum()))
@@ -205,7 +205,9 @@ def _search_batch(
         products = _products(vectors[tile], queries)
         if allowed is not None:
             products[:, ~allowed[tile]] = -np.inf
-        query, rows = _candidates(products, best.rows.shape[1], best.similarity[part, -1] - np.float32(_SLACK))
+        query, rows = _candidates(
+            products, best.rows.shape[1], best.similarity[part, -1] - np.float32(_PRODUCT_TOLERANCE)
+        )
         query, rows = query + part.start, rows + tile.start
         best.add(query, rows, _exact_similarities(vectors, rows, exact_queries, query))
 
@@ -244,7 +246,7 @@ def _candidates(
     if np.isnan(highest).any():
         raise ValueError("vectors with numbers that are not finite cannot be searched")
     if k <= len(starts):
-        floor = np.maximum(floor, np.partition(highest, -k, axis=1)[:, -k] - np.float32(_SLACK))
+        floor = np.maximum(floor, np.partition(highest, -k, axis=1)[:, -k] - np.float32(_PRODUCT_TOLERANCE))
     query, group = np.nonzero(highest >= floor[:, None])
     rows = starts[group][:, None] + np.arange(width)
     high = products[query[:, None], np.minimum(rows, count - 1)] >= floor[query][:, None]

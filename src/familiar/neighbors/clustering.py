@@ -258,7 +258,7 @@ class _NearestCluster(NamedTuple):
 class _Agglomeration:
     """Centroid linkage with one heap entry per cluster (generic linkage, Müllner, arXiv 1109.2378).
 
-    Invariant: no two clusters that may merge are more similar than the current heap entry of one of the two says.
+    Invariant: for any two clusters that may merge, one has a current heap entry at least as high as their similarity.
     When the nearest of a cluster has merged, the entry remains an upper bound for all others but the merged cluster,
     which got an entry of its own. So the nearest is looked up again only once such an entry is the highest of all.
     """

@@ -148,7 +148,7 @@ def fit(
         started = time.perf_counter()
         with torch_threads_for(workers):
             stopped = _train(trainer, tensorboard, on_step, on_epoch)
-        _export_best_weights(run, trainer)
+        _save_best_weights(run, trainer)
     return FitResult(
         run=run_dir,
         epochs=len(trainer.records),
@@ -200,7 +200,7 @@ def _train(
         return trainer.train(on_step, after_epoch)
 
 
-def _export_best_weights(run: RunFolder, trainer: Trainer) -> None:
+def _save_best_weights(run: RunFolder, trainer: Trainer) -> None:
     """Save the network of the best epoch, and a picture of what mining picks with it."""
     network, recipe = trainer.network, trainer.recipe
     load_weights(run.best, network=network)

@@ -20,7 +20,7 @@ class EpochRecord:
     backbone_lr: float
     margin: float | None  # of the loss, in its own unit
     gamma: float | None
-    active_triplets: float | None  # share of the last batch's triplets that still cost something
+    active_triplets: float | None  # share of the last batch's triplets whose loss is above zero
     gradient_norm: float
     validation_accuracy: float | None = None
     validation_auc: float | None = None

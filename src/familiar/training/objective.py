@@ -216,7 +216,7 @@ class Objective(nn.Module):
         return getattr(self.loss, "mining_margin", self.loss.margin)
 
     def active_triplets(self) -> float | None:
-        """Return the share of the last batch's triplets that still cost something; None for losses without triplets."""
+        """Return the share of the last batch's triplets whose loss is above zero; None for losses without triplets."""
         if self._last_batch is None or not isinstance(self.loss, TripletLoss):
             return None
         share = active_fraction(*self._last_batch, self.loss.margin)

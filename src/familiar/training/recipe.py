@@ -59,8 +59,8 @@ class Recipe:
             loss.name not in MINING_LOSSES or loss.prefixes or loss.compatible_with or self.distill.teacher
         ):
             raise ValueError(
-                f"mining.mode=offline needs loss.name to be one of {', '.join(MINING_LOSSES)}, "
-                "without loss.prefixes, loss.compatible_with and distill.teacher"
+                f"mining.mode=offline: loss.name must be one of {', '.join(MINING_LOSSES)}; loss.prefixes, "
+                "loss.compatible_with and distill.teacher must not be set"
             )
         try:
             loss.check_schedules(self.budget.epochs)

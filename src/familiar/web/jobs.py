@@ -38,7 +38,7 @@ class _QueuedJob:
     paths: Sequence[Path]
     progress: Progress
     previous: "_QueuedJob | None" = None
-    reached: Progress | None = None
+    combined_progress: Progress | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     superseded: bool = False
 
@@ -169,8 +169,8 @@ class JobQueue:
         loop.call_soon_threadsafe(partial(job.begin, supersedes_previous=base is not None))
 
         def report(progress: Progress) -> None:
-            job.reached = progress if base is None else merge_progress(base, progress)
-            loop.call_soon_threadsafe(job.show, job.reached)
+            job.combined_progress = progress if base is None else merge_progress(base, progress)
+            loop.call_soon_threadsafe(job.show, job.combined_progress)
 
         work = EnrollmentJob(
             job.paths, job.progress, self._executor, self._inference, self._allowed_paths, self._stopping, report
@@ -193,5 +193,5 @@ def _take_reached(previous: _QueuedJob | None) -> Progress | None:
     """
     if previous is None:
         return None
-    reached, previous.reached = previous.reached, None
+    reached, previous.combined_progress = previous.combined_progress, None
     return reached if reached is not None and reached.state == "done" else None

@@ -51,7 +51,7 @@ class Thumbnails:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(THREADS, "pictures")
-        self._cache: OrderedDict[Hashable, Thumbnail] = OrderedDict()  # min_side_px recently used first
+        self._cache: OrderedDict[Hashable, Thumbnail] = OrderedDict()  # least recently used first
         self._cache_bytes = 0
         self._sizes_px: dict[str, tuple[int, int]] = {}
         self._measuring = 0

@@ -27,7 +27,7 @@ from familiar.cli.options import (
     default=2,
     show_default=True,
     type=click.IntRange(1, 8),
-    help="Number of photos, each of another identity.",
+    help="Number of photos, each of a different identity.",
 )
 @limit_options
 @json_option
@@ -44,7 +44,7 @@ def augment(
 ) -> None:
     """Preview how training augments photos.
 
-    Writes an image of each augmentation of a recipe at three strengths, then of random combinations.
+    Writes one image: each augmentation of a recipe at three strengths, then random combinations.
 
     \b
     Example:

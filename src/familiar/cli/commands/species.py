@@ -48,7 +48,7 @@ def species(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Train a router that picks the bundle by species.
+    """Train a router: a classifier that picks a bundle by species.
 
     This command trains a small species classifier on the embeddings of
     --model (any bundle), and writes it to a file together with

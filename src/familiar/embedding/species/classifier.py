@@ -153,7 +153,7 @@ def check_species_names(names: tuple[str, ...]) -> None:
         raise ValueError(f"each species must have its own name, got {', '.join(names)}")
     # They are the names of arrays in a file.
     if invalid := [name for name in names if not re.fullmatch(r"[\w-]+", name)]:
-        raise ValueError(f"a species name has letters, digits, '-' and '_' only, got {invalid[0]!r}")
+        raise ValueError(f"species name {invalid[0]!r}: use only letters, digits, '-' and '_'")
 
 
 def softmax(logits: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:

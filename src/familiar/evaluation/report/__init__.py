@@ -44,6 +44,7 @@ def _contact_sheets(examples: Examples) -> dict[str, bytes]:
     if examples.neighbors is not None:
         sheets["neighbors"] = contact_sheet(neighbor_tiles(examples))
     if examples.mistakes is not None:
+        # The names of the PNG files, unchanged since the first reports.
         pairs_by_file = {"strangers": examples.mistakes.negatives, "selves": examples.mistakes.positives}
         for key, pairs in pairs_by_file.items():
             if len(pairs):

@@ -14,7 +14,7 @@ from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.lfw import has_lfw_files, lfw
-from familiar.evaluation.suites.overfitting import knows_training_photos, overfitting
+from familiar.evaluation.suites.overfitting import has_training_photos, overfitting
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.robustness import robustness
 from familiar.evaluation.suites.separation import separation
@@ -39,7 +39,7 @@ SUITES: dict[str, Suite] = {
     "clustering": Suite("k-means with the true k, and clustering without it", clustering),
     "verification": Suite("same or different over pairs: ROC AUC, EER, accuracy, TAR at FAR", verification),
     "triplets": Suite("how often a negative is closer than the positive, and by how much", triplets),
-    "overfitting": Suite("recall@1 of identities trained on against others", overfitting, knows_training_photos),
+    "overfitting": Suite("recall@1 of identities trained on against others", overfitting, has_training_photos),
     "robustness": Suite("accuracy lost to blur, noise, JPEG and other corruptions", robustness),
     "tta": Suite("test-time augmentation by mirror images and crops: gain and cost", tta),
     "separation": Suite("Dunn indices, silhouette, similarities within and between identities", separation),
@@ -52,7 +52,11 @@ SUITES: dict[str, Suite] = {
 
 @dataclass(frozen=True, eq=False)
 class SuiteResults:
-    """Results by suite. `metrics`: None for a suite that could not be computed, with the reason in `reasons`."""
+    """Results by suite.
+
+    `metrics[name]` is None if the suite could not be computed, and `reasons[name]` says why. `replicates[name]`: its
+    metrics on bootstrap samples.
+    """
 
     metrics: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)

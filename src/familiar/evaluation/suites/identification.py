@@ -57,7 +57,7 @@ def identification(context: EvaluationContext) -> SuiteResult:
 
 
 def _replicates(identified: IdentifiedProbes, ranks: Sequence[int]) -> Replicates:
-    """Resample the identities of the known and the unknown probes; the gallery stays as it is."""
+    """Compute the metrics on bootstrap samples of the identities of known and unknown probes, with one gallery."""
     identities, index = np.unique(identified.label, return_inverse=True)
     stated_fars = {name: far for name, far in FARS.items() if dir_at_far(identified, far) is not None}
     names = (*(f"rank_{k}" for k in ranks), *(f"dir_at_far.{name}" for name in stated_fars))

@@ -14,14 +14,14 @@ PHOTOS_PER_IDENTITY = 2  # more than that, data sets of few photos do not have
 DRAWS = 20
 
 
-def knows_training_photos(context: EvaluationContext) -> bool:
+def has_training_photos(context: EvaluationContext) -> bool:
     """Tell whether the data holds photos that the model was trained on."""
     return context.trained_on is not None and len(context.trained_on) > 0
 
 
 def overfitting(context: EvaluationContext) -> SuiteResult:
     """Measure recall@1 in galleries of equal size: as many identities of either side, two photos of each, 20 draws."""
-    if context.trained_on is None or not knows_training_photos(context):
+    if context.trained_on is None or not has_training_photos(context):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
     unseen = context.select_identities(
         set(context.table.names) - context.seen_identities - set(context.trained_on.names)

@@ -27,7 +27,7 @@ class ClusteringCalibration:
 
     Attributes:
         threshold: similarity in [-1, 1] from which two faces are clustered together.
-        own: whether the threshold was fitted on this gallery's confirmed faces.
+        from_gallery: whether the threshold was fitted on this gallery's confirmed faces.
         f: mean of pairwise and B-cubed F that the threshold reached on these faces; None if not fitted.
     """
 
@@ -45,7 +45,7 @@ def calibration(gallery: Gallery) -> Calibration:
 def clustering_calibration(gallery: Gallery) -> ClusteringCalibration:
     """Return the clustering threshold fitted on this gallery, or one with few false accepts by its model.
 
-    The model's is the similarity of its high precision. If a few unusual negative pairs drove that up, it is the
+    By default it is the model's `high_precision` threshold. If a few unusual negative pairs drove that up, it is the
     similarity at which two faces are 200 times as likely to show the same individual as not (fewer times in a gallery
     of fewer faces: as many as it has faces).
     """

@@ -80,23 +80,23 @@ def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool =
 
 
 def recluster(
-    gallery: Gallery, repository: Repository, free: Int64[np.ndarray, " k"], touched: list[int]
+    gallery: Gallery, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
 ) -> ClusterResult:
     """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
 
     Args:
         gallery: the gallery to change.
         repository: of the open decision.
-        free: ids of the faces to re-cluster.
-        touched: identities that similar unassigned faces may join.
+        released: ids of the faces to re-cluster.
+        changed_identities: identities that similar unassigned faces may join.
     """
     assignments = load_assignments(gallery)
     threshold = clustering_calibration(gallery).threshold
     free_mask = np.zeros(len(assignments.identity), np.bool_)
-    free_mask[assignments.faces.rows_of(free)] = True
+    free_mask[assignments.faces.rows_of(released)] = True
     embeddings = assignments.domain_adapted_embeddings()
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
-    for identity in touched:
+    for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
         for domain in np.unique(assignments.domain[members]):
             mean = embeddings[members[assignments.domain[members] == domain]].mean(axis=0)
@@ -108,7 +108,9 @@ def recluster(
         return _write(repository, _Plan(assignments, assignments.identity.copy(), assignments.domain, threshold))
     faces = assignments.faces
     neighbors, _ = search(faces.embeddings, faces.unit_rows(rows), min(_NEIGHBORS, len(embeddings)))
-    nearby = np.unique(np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(touched, np.int64)]))
+    nearby = np.unique(
+        np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(changed_identities, np.int64)])
+    )
     subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     plan = _compute_plan(gallery, assignments, threshold, fixed_identity, subset_mask, int(faces.ids[-1]))
@@ -124,8 +126,8 @@ def domain_threshold(threshold: float, domain: int) -> float:
 class _Plan:
     """Assignments to write.
 
-    `identity[i]` is the identity that face i will have; numbers below -1 are new identities, the same number for the
-    faces of one cluster. `assignments` are those before the change.
+    `identity[i]` is the identity that face i will have: -1 is unassigned; below -1 is an identity that is still to be
+    created, one number for each new cluster. `assignments` are those before the change.
     """
 
     assignments: FaceAssignments

@@ -28,8 +28,8 @@ from familiar.gallery.database.sqlite_file import (
     configure,
     connect,
     file_id,
-    note_high_water,
     prepare,
+    record_committed_revision,
 )
 from familiar.neighbors.hnsw import erase
 
@@ -196,7 +196,7 @@ class Gallery:
                 raise
             finally:
                 self._writing = self._faces_change = False
-            note_high_water(self.folder, revision)
+            record_committed_revision(self.folder, revision)
 
     @contextlib.contextmanager
     def write_lock(self) -> Generator[None, None, None]:

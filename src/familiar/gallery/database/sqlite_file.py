@@ -10,7 +10,7 @@ from familiar.gallery.database.schema import APPLICATION_ID, VERSION, update_tab
 from familiar.gallery.database.space import Space
 
 DATABASE = "gallery.sqlite"
-HIGH_WATER = "gallery.revision"
+COMMITTED_REVISION_FILE = "gallery.revision"
 _CACHE_KB = 64 * 1024  # the index by content is read at random: of a million photos it is as large
 _LOG_PAGES = 4_000  # 16 MB of write-ahead log, after which it is written back
 _MAGIC = b"SQLite format 3\0"
@@ -106,7 +106,7 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
         connection.execute("BEGIN IMMEDIATE")
         update_tables(connection, connection.execute("PRAGMA user_version").fetchone()[0])
         connection.execute("COMMIT")
-    acknowledged = high_water(folder)  # read first: other processes may write in between
+    acknowledged = committed_revision(folder)  # read first: other processes may write in between
     revision = _read_revision(connection, folder)
     if revision < acknowledged:
         raise CorruptGallery(
@@ -116,19 +116,19 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
         )
 
 
-def high_water(folder: Path) -> int:
+def committed_revision(folder: Path) -> int:
     """Return the last revision known to be committed, or 0 if none was ever noted."""
     try:
-        return int((folder / HIGH_WATER).read_text())
+        return int((folder / COMMITTED_REVISION_FILE).read_text())
     except (OSError, ValueError):
         return 0
 
 
-def note_high_water(folder: Path, revision: int) -> None:
+def record_committed_revision(folder: Path, revision: int) -> None:
     """Note that a revision was committed; failing to do so is no error."""
     # Twenty digits in place: never longer, never half written. Written after the commit, so it never promises too much.
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder / HIGH_WATER, os.O_WRONLY | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / COMMITTED_REVISION_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, f"{revision:020}\n".encode(), 0)
         finally:

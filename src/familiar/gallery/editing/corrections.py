@@ -222,11 +222,11 @@ def _set_name(gallery: Gallery, repository: Repository, identity: int, name: str
         raise Contradiction(
             f"{name!r} is not a valid name; a name is one line of printable characters that does not begin with #"
         )
-    bearer = repository.identities.with_name(name)
-    if bearer not in (None, identity):
+    holder = repository.identities.with_name(name)
+    if holder not in (None, identity):
         raise Contradiction(
-            f"#{bearer} has the name {name} already; choose another name, or, if both are the same individual, merge "
-            f"them: familiar gallery merge {gallery.folder} '#{bearer}' '#{identity}'"
+            f"#{holder} has the name {name} already; choose another name, or, if both are the same individual, merge "
+            f"them: familiar gallery merge {gallery.folder} '#{holder}' '#{identity}'"
         )
     repository.identities.set_name(identity, name)
 

@@ -79,7 +79,9 @@ def add_face(
     return number
 
 
-def move_face(gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None) -> None:
+def set_face_box(
+    gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None
+) -> None:
     """Give a face another box and embed it again. It keeps its number.
 
     It keeps its identity if the user confirmed it, or if it is the identity's only face; otherwise it is assigned

@@ -14,7 +14,7 @@ from familiar.gallery.database.salvage import create_from_damaged
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
-from familiar.gallery.database.sqlite_file import DATABASE, HIGH_WATER
+from familiar.gallery.database.sqlite_file import COMMITTED_REVISION_FILE, DATABASE
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
@@ -112,7 +112,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
         _copy_file(path, damaged)
         saved = _recover_into(repaired, damaged, folder, space)
         kept_in = _create_folder_for_damaged(folder)
-        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", HIGH_WATER):
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", COMMITTED_REVISION_FILE):
             with contextlib.suppress(FileNotFoundError):
                 shutil.move(folder / name, kept_in / name)
         repaired.rename(path)

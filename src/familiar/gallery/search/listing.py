@@ -28,7 +28,7 @@ SUMMARY_FACES = 4  # faces in an identity's summary
 
 
 @dataclass(frozen=True)
-class KnownFace:
+class GalleryFace:
     """A stored face.
 
     Attributes:
@@ -55,7 +55,7 @@ class KnownFace:
 
 
 @dataclass(frozen=True)
-class KnownPhoto:
+class GalleryPhoto:
     """A stored photo.
 
     Attributes:
@@ -70,7 +70,7 @@ class KnownPhoto:
     path: str
     sha256: str
     taken_at: str | None
-    faces: tuple[KnownFace, ...]
+    faces: tuple[GalleryFace, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class FaceConfidence:
             no other face, or if the model was never calibrated.
     """
 
-    face: KnownFace
+    face: GalleryFace
     similarity: float
     probability: float | None
 
@@ -119,14 +119,14 @@ class Counts:
     unassigned: int
 
 
-def face(gallery: Gallery, number: int) -> KnownFace:
+def face(gallery: Gallery, number: int) -> GalleryFace:
     """Return a face; raise NotInGallery if it does not exist."""
     with gallery.reading() as repository:
         check_faces(gallery, [number])
         return _known_faces(repository.faces.described([number]))[0]
 
 
-def photo(gallery: Gallery, number: int) -> KnownPhoto:
+def photo(gallery: Gallery, number: int) -> GalleryPhoto:
     """Return a photo; raise NotInGallery if it does not exist."""
     page = photos(gallery, after=max(0, number - 1), limit=1)
     if not page or page[0].photo != number:
@@ -134,7 +134,7 @@ def photo(gallery: Gallery, number: int) -> KnownPhoto:
     return page[0]
 
 
-def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[KnownPhoto]:
+def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
     """Return a page of photos.
 
     Args:
@@ -149,7 +149,7 @@ def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit
         faces = _known_faces(repository.faces.described_in_photos(first, last))
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
     return [
-        KnownPhoto(number, path, sha256.hex(), taken_at, faces_by_photo.get(number, ()))
+        GalleryPhoto(number, path, sha256.hex(), taken_at, faces_by_photo.get(number, ()))
         for number, path, sha256, taken_at in rows
     ]
 
@@ -212,7 +212,7 @@ def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
     return [confidence for _, confidence in scored]
 
 
-def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[KnownFace]:
+def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
     """Return a page of the unassigned faces with an id above `after`, by rising id."""
     with gallery.reading() as repository:
         assignments = load_assignments(gallery)
@@ -298,7 +298,7 @@ def _count(gallery: Gallery) -> Counts:
 def _similarity_to_others(
     assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], domain: int
 ) -> Float32[np.ndarray, " k"]:
-    """Return the similarity of each of an identity's faces in a domain to the mean of the others; 1 for one face."""
+    """Return the similarity of each face in `rows` to the mean of the others in `rows`; 1 for a single face."""
     vectors = assignments.faces.unit_rows(rows)
     if len(rows) < 2:
         return np.ones(len(rows), np.float32)
@@ -311,9 +311,9 @@ def _similarity_to_others(
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
 
 
-def _known_faces(rows: Iterable[tuple[Any, ...]]) -> list[KnownFace]:
+def _known_faces(rows: Iterable[tuple[Any, ...]]) -> list[GalleryFace]:
     """Convert the rows of `Faces.described`."""
     return [
-        KnownFace(face, photo, (left, top, right, bottom), score, quality, species, identity, name, bool(by_user))
+        GalleryFace(face, photo, (left, top, right, bottom), score, quality, species, identity, name, bool(by_user))
         for face, photo, left, top, right, bottom, score, quality, species, identity, name, by_user in rows
     ]

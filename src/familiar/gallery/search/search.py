@@ -263,7 +263,7 @@ def build_index(gallery: Gallery) -> None:
         FamiliarError: usearch is not installed.
     """
     faces = gallery.faces()
-    HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _watermark(gallery, faces))
+    HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _index_version(gallery, faces))
     if gallery.faces().revision != faces.revision:  # faces may have been forgotten while it was built
         erase(gallery.folder)
 
@@ -273,11 +273,11 @@ def open_index(gallery: Gallery) -> HnswIndex | None:
     faces = gallery.faces()
     if len(faces.ids) < INDEX_FROM:
         return None
-    stamp = Stamp(len(faces.ids), _watermark(gallery, faces))
+    stamp = Stamp(len(faces.ids), _index_version(gallery, faces))
     return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
 
 
-def _watermark(gallery: Gallery, faces: FaceTable) -> str:
+def _index_version(gallery: Gallery, faces: FaceTable) -> str:
     with gallery.reading() as repository:
         return f"{repository.settings.uid()} {faces.revision}"
 

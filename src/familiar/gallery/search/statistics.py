@@ -46,7 +46,7 @@ class GalleryStatistics:
         identities: those with most faces first, then by number.
         unassigned: number of faces in no identity.
         space: the model's embedding space.
-        grouping: the clustering threshold.
+        clustering: the clustering threshold.
         size_bytes: of all files in the gallery's folder.
         indexed: whether there is an index that is up to date.
         decisions: the latest that can be undone, newest first.
@@ -57,7 +57,7 @@ class GalleryStatistics:
     identities: tuple[Identity, ...]
     unassigned: int
     space: Space
-    grouping: ClusteringCalibration
+    clustering: ClusteringCalibration
     size_bytes: int
     indexed: bool
     decisions: tuple[Decision, ...]
@@ -75,7 +75,7 @@ def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
             identities=identities,
             unassigned=face_count - sum(identity.faces for identity in identities),
             space=gallery.space,
-            grouping=clustering_calibration(gallery),
+            clustering=clustering_calibration(gallery),
             size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
             decisions=tuple(decisions(gallery, MAX_DECISIONS)),

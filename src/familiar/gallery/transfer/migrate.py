@@ -37,17 +37,17 @@ class MigrationResult:
     """How the faces got their new embeddings.
 
     Attributes:
-        photos: faces embedded again from their photos.
-        prefix: faces whose embeddings were truncated to a prefix.
-        bridge: faces mapped by a bridge, a linear map learned between the two spaces.
-        bridge_cosine: mean cosine similarity of mapped embeddings with the new model's own, over faces that the
+        reembedded_faces: faces embedded again from their photos.
+        truncated_faces: faces whose embeddings were truncated to a prefix.
+        mapped_faces: faces mapped by a bridge, a linear map learned between the two spaces.
+        mapped_mean_cosine: mean cosine similarity of mapped embeddings with the new model's own, over faces that the
             bridge was not fitted on; None if no bridge was needed.
     """
 
-    photos: int
-    prefix: int
-    bridge: int
-    bridge_cosine: float | None
+    reembedded_faces: int
+    truncated_faces: int
+    mapped_faces: int
+    mapped_mean_cosine: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
         if prefix_length is not None:
             rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
             repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
-            repository.undo_log.forget_embeddings()
+            repository.undo_log.delete_decisions_with_embeddings()
         had_own_calibration = repository.settings.own_calibration() is not None
         _change_space(repository, new)
     _recalibrate(gallery, had_own_calibration)
@@ -239,7 +239,7 @@ def _map_by_bridge(gallery: Gallery, new: Space, without_photo: list[_StoredFace
     """Map the embeddings of faces without a photo by a bridge learned from the others.
 
     Returns:
-        `MigrationResult.bridge_cosine`.
+        `MigrationResult.mapped_mean_cosine`.
     """
     with gallery.reading() as repository:
         faces = gallery.faces()
@@ -282,7 +282,7 @@ def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tupl
         counts = repository.migration.counts_by_origin()
         had_own_calibration = repository.settings.own_calibration() is not None
         repository.migration.swap_embeddings()
-        repository.undo_log.forget_embeddings()
+        repository.undo_log.delete_decisions_with_embeddings()
         _change_space(repository, new)
     return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), had_own_calibration
 
@@ -300,7 +300,7 @@ def _change_space(repository: Repository, new: Space) -> None:
     """Store the new space. Delete the domains of faces, which depend on what the model was trained on."""
     repository.domains.delete_all()
     repository.settings.mark_no_face_clustered()
-    repository.undo_log.forget_domains()
+    repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
 
 

@@ -28,7 +28,7 @@ class Box(NamedTuple):
     height: float
 
     def in_px(self, side: int) -> tuple[int, int, int, int]:
-        """Round to (left, top, right, bottom) in pixels within the crop; right and bottom are exclusive."""
+        """Convert to whole pixels, clipped to the crop: (left, top, right, bottom), right and bottom exclusive."""
         left, top, width, height = (share * side for share in self)
         edges = (left, top, left + width, top + height)
         left, top, right, bottom = (min(max(round(edge), 0), side) for edge in edges)

@@ -66,8 +66,8 @@ class Line(NamedTuple):
 def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int = 0) -> Picture:
     """Draw a labeled sheet of square crops: each operation with a probability above 0, then random variants.
 
-    Each crop has three columns: an operation at the minimum, the middle and the maximum of its range, or, for one
-    with two directions, fully in one direction, halfway and fully in the other.
+    Each crop takes three columns: the operation at the minimum, the middle and the maximum of its range. An operation
+    with two directions is shown fully one way, halfway, and fully the other way.
 
     Raises:
         ValueError: there are no crops.

@@ -9,7 +9,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import KnownFace, KnownPhoto
+from familiar.gallery.search.listing import GalleryFace, GalleryPhoto
 from familiar.web.api import images, pagination, requests, responses
 from familiar.web.api.openapi import WRITE_STATUSES, problems
 from familiar.web.service import ServiceDep
@@ -101,7 +101,7 @@ async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) 
     response_model=responses.Face,
     responses=problems(404),
 )
-async def face(service: ServiceDep, face: requests.PathNumber) -> KnownFace:
+async def face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:
     """Get a face."""
     return await service.executor.read(listing.face, face)
 
@@ -118,7 +118,7 @@ async def face_image(
 ) -> Response:
     """Get a square image of a face with some margin."""
 
-    def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
+    def find(gallery: Gallery) -> tuple[GalleryFace, GalleryPhoto, Path]:
         known_face, photo = _with_photo(gallery, face)
         return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
@@ -140,7 +140,7 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
 
     def change(gallery: Gallery) -> None:
         path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
-        manual_faces.move_face(gallery, embedder, face, body.box, path=path)
+        manual_faces.set_face_box(gallery, embedder, face, body.box, path=path)
 
     await service.executor.compute_then_write(change)
 
@@ -154,11 +154,11 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
     responses=problems(404, *WRITE_STATUSES),
 )
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
-    """Delete a face that is none. `undo` restores it."""
+    """Delete a detection that is not a face. `undo` restores it."""
     await service.executor.write(manual_faces.delete_face, face)
 
 
-def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:
+def _with_photo(gallery: Gallery, face: int) -> tuple[GalleryFace, GalleryPhoto]:
     with gallery.reading():
         known_face = listing.face(gallery, face)
         return known_face, listing.photo(gallery, known_face.photo)

@@ -103,8 +103,10 @@ async def undo_last(
 
 def _state(gallery: Gallery) -> dict[str, Any]:
     with gallery.reading():
-        space, means, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
-        similarities = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
+        space, current, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
+        similarities = {
+            name: getattr(current, name).similarity for name in ("high_precision", "balanced", "high_recall")
+        }
         return {
             "counts": listing.counts(gallery),
             "space_id": space.space_id,

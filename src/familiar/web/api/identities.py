@@ -71,7 +71,7 @@ async def faces(
     service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> dict[str, Any]:
     """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
-    list_name = f"faces list_name {identity}"
+    list_name = f"faces of identity {identity}"
     (start,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)
     results = await service.executor.read(listing.face_confidences, identity)
     return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))

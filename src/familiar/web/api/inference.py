@@ -91,8 +91,8 @@ async def search_photo(
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
-    means = await service.read_in_model_space(calibration)
-    answer = verify_embeddings(_embedding(first_face), _embedding(second_face), means)
+    similarity_calibration = await service.read_in_model_space(calibration)
+    answer = verify_embeddings(_embedding(first_face), _embedding(second_face), similarity_calibration)
     return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
 
 

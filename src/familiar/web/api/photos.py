@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import KnownPhoto
+from familiar.gallery.search.listing import GalleryPhoto
 from familiar.web.api import images, pagination, requests, responses
 from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
 from familiar.web.enrollment_job import Progress
@@ -77,7 +77,7 @@ async def enroll_folder(service: ServiceDep, response: Response, body: requests.
     response_model=responses.Photo,
     responses=problems(404),
 )
-async def photo(service: ServiceDep, photo: requests.PathNumber) -> KnownPhoto:
+async def photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
     """Get a photo with its faces."""
     return await service.executor.read(listing.photo, photo)
 
@@ -94,7 +94,7 @@ async def photo_image(
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
 
-    def find(gallery: Gallery) -> tuple[KnownPhoto, Path]:
+    def find(gallery: Gallery) -> tuple[GalleryPhoto, Path]:
         known_photo = listing.photo(gallery, photo)
         return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 

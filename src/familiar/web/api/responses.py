@@ -107,7 +107,7 @@ class Model(ApiModel):
 
 
 class Face(ApiModel):
-    """A face of the gallery."""
+    """A detected face, its quality and its identity."""
 
     face: Number
     photo: Number

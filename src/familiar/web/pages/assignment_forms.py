@@ -11,7 +11,7 @@ from familiar.gallery.clustering.assignments import check_faces, check_identitie
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import CorrectionResult
-from familiar.gallery.search.listing import KnownFace
+from familiar.gallery.search.listing import GalleryFace
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
@@ -65,7 +65,7 @@ def assign_faces(gallery: Gallery, faces: list[int], name: str) -> CorrectionRes
     return corrections.split(gallery, faces, name)
 
 
-def names_unnamed_group(gallery: Gallery, face: KnownFace, name: str) -> bool:
+def names_unnamed_group(gallery: Gallery, face: GalleryFace, name: str) -> bool:
     """Tell whether naming this face names its group: the group has no name, and no other individual has this one."""
     return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 

@@ -15,8 +15,8 @@ from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import (
     SUMMARY_FACES,
     Counts,
+    GalleryFace,
     IdentitySummary,
-    KnownFace,
     counts,
     face_confidences,
     identity_summaries,
@@ -54,7 +54,7 @@ async def individuals(
             is the number of its last face.
     """
 
-    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[KnownFace], FlashMessage | None]:
+    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], FlashMessage | None]:
         with gallery.reading():
             current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
@@ -171,7 +171,7 @@ def _first_tab(gallery_counts: Counts) -> Tab:
     return "unassigned" if gallery_counts.unassigned and not gallery_counts.unnamed else "unnamed"
 
 
-def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[KnownFace]) -> str | None:
+def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[GalleryFace]) -> str | None:
     """Return the URL of the next page, if there is one."""
     if len(tiles) > TILES:
         last = tiles[TILES - 1]

@@ -69,7 +69,7 @@ class EvaluationSummary:
 @router.get("/model")
 async def model(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the model; without one, what the gallery stores about the model it was created with."""
-    space, means, clustering = await service.executor.read(_read_gallery)
+    space, similarity_calibration, clustering = await service.executor.read(_read_gallery)
     bundle = service.inference.embedder.bundle if service.inference.has_model else None
     evaluation, error_message = None, ""
     if (folder := service.settings.report) is not None:
@@ -86,8 +86,8 @@ async def model(request: Request, service: ServiceDep) -> HTMLResponse:
         metadata=None if bundle is None else bundle.metadata,
         results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
         space=space,
-        calibration=means,
-        fitted_on_gallery=means != space.calibration,
+        calibration=similarity_calibration,
+        fitted_on_gallery=similarity_calibration != space.calibration,
         clustering=clustering,
         evaluation=evaluation,
         error_message=error_message,

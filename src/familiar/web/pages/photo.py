@@ -12,7 +12,7 @@ from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import KnownFace, KnownPhoto
+from familiar.gallery.search.listing import GalleryFace, GalleryPhoto
 from familiar.web.pages.assignment_forms import (
     Name,
     Number,
@@ -41,7 +41,7 @@ async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels
 async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """Show a photo; `face` is the selected one."""
 
-    def read(gallery: Gallery) -> tuple[KnownPhoto, list[KnownPhoto], FlashMessage | None]:
+    def read(gallery: Gallery) -> tuple[GalleryPhoto, list[GalleryPhoto], FlashMessage | None]:
         with gallery.reading():
             next_photos = listing.photos(gallery, after=photo, limit=1)
             return listing.photo(gallery, photo), next_photos, read_flash(gallery, request.query_params)
@@ -93,7 +93,7 @@ async def move_box(
     def write(gallery: Gallery) -> int | None:
         path = _path(service, listing.photo(gallery, photo))
         require_existing(gallery, faces=[face])
-        manual_faces.move_face(gallery, embedder, face, box, path=path)
+        manual_faces.set_face_box(gallery, embedder, face, box, path=path)
         return listing.face(gallery, face).identity
 
     identity = await service.executor.compute_then_write(write)
@@ -128,7 +128,7 @@ async def correct(
     return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
-def _assign_by_name(gallery: Gallery, face: KnownFace, name: str, url: str) -> str:
+def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str) -> str:
     """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
 
     Returns:
@@ -145,13 +145,13 @@ def _assign_by_name(gallery: Gallery, face: KnownFace, name: str, url: str) -> s
     return url_with_flash(url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity)
 
 
-def _is_filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
+def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:
     """Tell whether a face takes up so much of the photo that any other box would lie within it."""
     width, height = size_px
     whole = (0.0, 0.0, float(width), float(height))
     return any(box_intersection_px(face.box_xyxy_px, whole) >= MIN_FILLED * width * height for face in photo.faces)
 
 
-def _path(service: Service, photo: KnownPhoto) -> Path:
+def _path(service: Service, photo: GalleryPhoto) -> Path:
     """Return the resolved path of a photo. HttpProblem if it leads out of the allowed folders."""
     return service.allowed_paths.resolve(Path(photo.path))

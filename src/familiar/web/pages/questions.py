@@ -12,7 +12,7 @@ from familiar.core.errors import NotInGallery
 from familiar.gallery.clustering.review_queue import Question, answer_question, is_still_valid, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import KnownFace
+from familiar.gallery.search.listing import GalleryFace
 from familiar.web.pages.assignment_forms import Number
 from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
 from familiar.web.pages.individuals import merge_url
@@ -42,7 +42,7 @@ class Side:
     An unassigned face has only itself.
     """
 
-    face: KnownFace
+    face: GalleryFace
     faces: int
     extra_faces: tuple[int, ...]
 

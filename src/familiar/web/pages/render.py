@@ -52,7 +52,7 @@ LIKELIHOODS = (
     (0.7, "probably"),
     (0.5, "perhaps"),
     (0.1, "probably not"),
-    (0.0, "hardly"),
+    (0.0, "very unlikely"),
 )
 
 
@@ -133,7 +133,7 @@ def likelihood(probability: float) -> str:
     """Describe a probability in words.
 
     >>> likelihood(0.95), likelihood(0.5), likelihood(0.02)
-    ('very likely', 'perhaps', 'hardly')
+    ('very likely', 'perhaps', 'very unlikely')
     """
     return next(word for minimum, word in LIKELIHOODS if probability >= minimum)
 

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.search.listing import KnownFace, face
+from familiar.gallery.search.listing import GalleryFace, face
 from familiar.gallery.search.search import Hit, Match, search_identities, search_photos
 from familiar.web.inference import DetectedFace
 from familiar.web.pages.crops import as_data_url
@@ -30,7 +30,7 @@ class SimilarFace:
     """A hit and the gallery's data of its face."""
 
     hit: Hit
-    face: KnownFace
+    face: GalleryFace
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from familiar.cli.options import json_option
 
 @click.command()
 @folder_argument
-@click.option("--reset", is_flag=True, help="Return to the model's calibration.")
+@click.option("--reset", is_flag=True, help="Delete the gallery's own thresholds and use the model's.")
 @json_option
 def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
-    """Fit the thresholds to the confirmed faces.
+    """Fit the gallery's similarity thresholds to the faces that were confirmed.
 
     Needs at least ten pairs of faces of one identity and ten of different identities; more are better.
 

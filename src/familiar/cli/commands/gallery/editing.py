@@ -78,7 +78,7 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
 def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -> None:
     """Merge identities.
 
-    The result is IDENTITY, or the only one of them that has a name.
+    Merges OTHERS into IDENTITY, which keeps its number and name; without a name it takes the first among OTHERS.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -
 def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: bool) -> None:
     """Move faces to a new identity.
 
-    Unconfirmed faces of the same identity that are more similar to these follow.
+    Unconfirmed faces of the same identity move along if they resemble the moved faces more than the remaining ones.
 
     \b
     Example:

@@ -14,14 +14,14 @@ from familiar.core.plural import pluralize
 
 @click.command()
 @folder_argument
-@click.option("--identity", metavar="IDENTITY", help="Erase this identity and every face that shows it.")
+@click.option("--identity", metavar="IDENTITY", help="Erase this identity and every face assigned to it.")
 @click.option("--photo", "photos", multiple=True, type=FILE, help="Erase this photo and every face in it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
     """Erase an identity or photos permanently.
 
-    Erases them from the gallery's tables, index, log and free pages; this cannot be undone. The photo files stay.
+    Their data is overwritten in the database file and cannot be recovered. The photo files stay.
 
     \b
     Example:

@@ -15,7 +15,9 @@ from familiar.core.plural import pluralize
 @click.command()
 @folder_argument
 @bundle_option
-@click.option("--tta", is_flag=True, help="Average each face with its mirror image, at twice the cost.")
+@click.option(
+    "--tta", is_flag=True, help="Average the embeddings of each face and its mirror image, at twice the cost."
+)
 @json_option
 def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     """Embed a gallery's faces again with another model.
@@ -46,9 +48,12 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
         return
     click.echo(f"{folder}: has embeddings of the space {embedder.metadata.space_id} now")
     for count, method in (
-        (result.photos, "embedded again from their photos"),
-        (result.prefix, "shortened to the new length"),
-        (result.bridge, f"estimated by the linear map (cosine with the model's own: {result.bridge_cosine or 0:.3f})"),
+        (result.reembedded_faces, "embedded again from their photos"),
+        (result.truncated_faces, "shortened to the new length"),
+        (
+            result.mapped_faces,
+            f"estimated by the linear map (cosine with the model's own: {result.mapped_mean_cosine or 0:.3f})",
+        ),
     ):
         if count:
             click.echo(f"  {pluralize(count, 'face')} {method}")

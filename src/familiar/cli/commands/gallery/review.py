@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.option("--interactive", is_flag=True, help="Ask the questions one by one, and apply the answers.")
 @json_option
 def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
-    """List the review questions that would fix the most faces.
+    """List the questions whose answers would correct the most assignments.
 
-    Each is about two photos: do they show the same individual? With --interactive answer y (yes), n (no), s (skip) or q
+    Each shows two faces: are they the same individual? With --interactive answer y (yes), n (no), s (skip) or q
     (quit). An answered question is never asked again.
 
     \b

@@ -35,12 +35,17 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     show_default=True,
     help="List the most similar photos or identities.",
 )
-@click.option("--identity", "identities", multiple=True, metavar="IDENTITY", help="Only faces of these identities.")
+@click.option(
+    "--identity", "identities", multiple=True, metavar="IDENTITY", help="Only faces of this identity; may be repeated."
+)
 @click.option("--species", metavar="NAME", help="Only faces that were enrolled with this species.")
 @click.option("--since", metavar="DATE", help="Only photos taken then or later: 2024, 2024-06, 2024-06-01T12:00:00.")
 @click.option("--until", metavar="DATE", help="Only photos taken then or earlier.")
 @click.option(
-    "--prefix", type=int, metavar="N", help="Find candidates by the first N dimensions of the embeddings: faster."
+    "--prefix",
+    type=int,
+    metavar="N",
+    help="Preselect candidates by the first N dimensions of the embeddings, one of the model's prefixes: faster.",
 )
 @embedding_options
 @json_option
@@ -60,9 +65,9 @@ def search(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Find who is on a photo, and similar photos.
+    """Find who is in a photo, and similar photos.
 
-    Embeds the best face of PHOTO. Prints the identity that it shows, or that the gallery has none such; then the most
+    Embeds the best face of PHOTO. Prints the identity that it shows, or that none matches; then the most
     similar photos or, with --by identity, identities.
 
     \b
@@ -133,4 +138,4 @@ def _photo_line(hit: "Hit") -> str:
 
 def _identity_line(match: "Match") -> str:
     similarity = format_similarity(max(match.best, match.mean), match.probability)
-    return f"  {label(match.identity, match.name)}: {similarity}, best by face {match.face}"
+    return f"  {label(match.identity, match.name)}: {similarity}, most similar face: {match.face}"

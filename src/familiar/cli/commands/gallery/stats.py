@@ -40,8 +40,8 @@ def stats(folder: Path, as_json: bool) -> None:
         f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
     )
     click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
-    source = "the gallery's own" if statistics.grouping.from_gallery else "the model's"
-    click.echo(f"threshold  {statistics.grouping.threshold:.3f}, {source}")
+    source = "the gallery's own" if statistics.clustering.from_gallery else "the model's"
+    click.echo(f"threshold  {statistics.clustering.threshold:.3f}, {source}")
     click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
     for identity in identities[:LISTED]:
         example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""

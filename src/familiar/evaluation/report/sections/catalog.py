@@ -29,8 +29,8 @@ Body = Callable[[Mapping[str, Any], Examples, Mapping[str, str]], str]
 class Section:
     """A section of the page.
 
-    `key`: its anchor. `lead`: its first sentence. `body`: renders its markup from the results, the examples and the
-    markup of the charts; empty if there is nothing to show. `suite`: the suite whose metrics it shows, if it is one's.
+    `key`: its HTML anchor. `lead`: its first sentence. `body`: renders its markup from the results, the examples and
+    the markup of the charts; empty if there is nothing to show. `suite`: the suite whose metrics it shows, or empty.
     """
 
     key: str

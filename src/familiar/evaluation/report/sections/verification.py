@@ -30,7 +30,7 @@ PAIR_SAMPLING = {
 
 
 def verification(results: Mapping[str, Any], _: Examples, charts: Mapping[str, str]) -> str:
-    """Render the metrics over pairs, and the curves."""
+    """Render the pair metrics, and the similarity, accuracy, ROC and DET charts."""
     metrics = results["verification"]
     pairs = (
         f"<p>{metrics['same_pairs']:,} pairs of the same individual and {metrics['different_pairs']:,} of different "

@@ -10,7 +10,7 @@ from familiar.gallery.database.tables.undo_log import UndoLog
 class Erasure(Table):
     """SQL statements that mark faces, including deleted ones that the undo log still contains, and erase them.
 
-    The marked faces are in the temporary table `marked`, since there may be hundreds of thousands.
+    Ids of marked faces are in the temporary table `marked`: there may be too many for query parameters.
     """
 
     def mark_faces_of_identity(self, number: int) -> None:

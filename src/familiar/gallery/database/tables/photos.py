@@ -59,7 +59,7 @@ class Photos(Table):
         return self._connection.execute("SELECT id, path, sha256 FROM photos ORDER BY id").fetchall()
 
     def paths_and_sizes(self) -> Iterator[tuple[str, int]]:
-        """Iterate over the path and size in bytes of every photo, by path. The size is 0 for one without a file."""
+        """Iterate over (path, size in bytes) of every photo, sorted by path. The size is 0 without a file."""
         return self._connection.execute("SELECT path, size_bytes FROM photos ORDER BY path")
 
     def paths(self) -> Iterator[str]:

@@ -21,7 +21,7 @@ class Settings(Table):
         return self._connection.execute("SELECT uid FROM gallery").fetchone()[0]
 
     def space(self) -> Space:
-        """Return the space of the stored embeddings."""
+        """Return the embedding space of the stored embeddings."""
         return Space.from_json(self._connection.execute("SELECT space FROM gallery").fetchone()[0])
 
     def embedding_dtype(self) -> str:

@@ -58,21 +58,21 @@ class UndoLog(Table):
         """Delete decisions without recorded changes, which have nothing to undo."""
         self._connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
 
-    def forget_embeddings(self) -> None:
+    def delete_decisions_with_embeddings(self) -> None:
         """Delete decisions whose log contains embeddings, and all earlier ones, as undo goes in reverse order."""
         self._connection.execute(
             "DELETE FROM decisions WHERE id <= "
             "(SELECT max(decision_id) FROM changes JOIN previous_faces ON change_id = changes.id)"
         )
 
-    def forget_domains(self) -> None:
+    def delete_domain_changes(self) -> None:
         """Delete the logged changes of domains."""
         self._connection.execute("DELETE FROM changes WHERE table_name = 'domains'")
         self.delete_empty()
 
     def forget_identity(self, number: int) -> None:
         """Delete the logged changes that contain an identity's name or rejections from it."""
-        # Other identities' log entries may contain the name: of one merged into this one, or of a former bearer.
+        # Other identities' log entries may contain the name: of one merged into this one, or of a previous holder.
         self._connection.execute(
             "DELETE FROM changes WHERE table_name = 'identities' AND (first_key = ? "
             "OR json_extract(previous, '$[0]') = (SELECT name FROM identities WHERE id = ?))",

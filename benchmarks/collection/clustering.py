@@ -1,6 +1,6 @@
 """Measure clustering time, memory and quality of growing collections, and compare with scikit-learn's HDBSCAN.
 
-    gallery.py grouping [--counts 20000,50000,100000,200000,1000000] [--peer 20000] [--rounds 3]
+    gallery.py clustering [--counts 20000,50000,100000,200000,1000000] [--peer 20000] [--rounds 3]
 
 Vectors of 128 dimensions, by `vectors.py`; every count runs in its own process, whose peak memory (Linux) includes the
 vectors. CPU seconds are of all cores, and are more reliable on a machine with other load. HDBSCAN (clusters of two or
@@ -27,7 +27,7 @@ THRESHOLD = 0.4  # chosen on 20,000 such vectors with another seed
 
 def main(options: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="gallery.py grouping",
+        prog="gallery.py clustering",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
