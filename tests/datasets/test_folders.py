@@ -492,7 +492,7 @@ def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], da
 
 
 @given(labels_in_any_order, st.sets(st.sampled_from([f"root/{i}" for i in range(8)])))
-def test_of_identities_keeps_all_photos_for_names(identities: list[int], names: set[str]) -> None:
+def test_select_identities_keeps_all_photos_for_names(identities: list[int], names: set[str]) -> None:
     table = labeled(identities)
     part = table.select_identities(iter(names))
     assert_consistent(part)

@@ -324,7 +324,7 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "quantize_all", quantize_all)
     export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
-    trained = run.data_spec().read().of_identities(run.split().train)
+    trained = run.data_spec().read().select_identities(run.split().train)
     read = read_table(trained, run.recipe().input.preprocessing())
     batch = next(
         iter(PhotoBatches(FaceDataset(read.table, read.crops), sequential_batches(range(40), 40), torch.device("cpu")))

@@ -14,11 +14,11 @@ from familiar.datasets.folders import DataSpec
 from familiar.photos.preprocessing import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 import torch
 
 read = read_table(DataSpec(("synthetic:cats:3x3",)).read(), Preprocessing(size_px=32, resize_px=32))
-batches = PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(9), 1), torch.device("cpu"), workers=1)
+batches = PhotoBatches(FaceDataset(read.table, read.crops), sequential_batches(range(9), 1), torch.device("cpu"), workers=1)
 for _ in batches:
     print(batches._loader._iterator._workers[0].pid, flush=True)
     input()
@@ -28,9 +28,9 @@ import familiar.loading.crops as crops
 from familiar.datasets.folders import DataSpec
 from familiar.photos.preprocessing import Preprocessing
 
-crops._ALONE = 2
+crops._MIN_PHOTOS_FOR_POOL = 2
 photos = DataSpec(("synthetic:cats:20x20",)).read().photos
-decoded = crops._decoded(photos, Preprocessing(size_px=32, resize_px=32))
+decoded = crops._decode_all(photos, Preprocessing(size_px=32, resize_px=32))
 next(decoded)
 import multiprocessing
 print(*[process.pid for process in multiprocessing.active_children()], flush=True)

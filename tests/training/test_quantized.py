@@ -21,7 +21,7 @@ AWARE = TINY.with_settings(["quantize.aware=true", "budget.epochs=2", "validatio
 
 
 def negative_similarity(network, recipe, data, split):
-    read = read_table(data.read().of_identities(split.validation), recipe.input.preprocessing())
+    read = read_table(data.read().select_identities(split.validation), recipe.input.preprocessing())
     photos = FaceDataset(read.table, read.crops)
     pairs = validation_pairs(photos.table.labels, recipe.validation.pairs, recipe.seed)
     return validate(embed_dataset(network, photos), photos.table.labels, pairs).mean_negative_similarity

@@ -289,7 +289,7 @@ def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
     fit(recipe, cats, tmp_path)
     network = build_network(recipe)
     load_weights(run.last, network=network)
-    table = cats.read().of_identities(run.split().validation)
+    table = cats.read().select_identities(run.split().validation)
     photos = FaceDataset(table, read_table(table, run.recipe().input.preprocessing()).crops)
     embeddings = torch.from_numpy(embed_dataset(network, photos))
     triplets = [

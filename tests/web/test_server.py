@@ -202,14 +202,14 @@ def test_rejects_port_in_use(folder: Path):
 STUCK = """
 import sys, time
 from pathlib import Path
-from familiar.web.jobs import Jobs
+from familiar.web.jobs import JobQueue
 from familiar.web.server import serve
 from familiar.web.settings import Limits, Settings
 
 async def start(self):
     self._pool.submit(time.sleep, 60)
 
-Jobs.start = start
+JobQueue.start = start
 limits = Limits(stop_seconds=float(sys.argv[2]))
 settings = Settings(gallery=Path(sys.argv[1]), port=0, limits=limits)
 serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
@@ -232,7 +232,7 @@ def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, sig
                 time.sleep(0.5)
             assert stuck.wait(20) == 1
             assert stuck.stderr is not None
-            assert "in the midst of a job" in stuck.stderr.read()
+            assert "in the middle of a job" in stuck.stderr.read()
         finally:
             stuck.kill()
 
@@ -277,7 +277,7 @@ def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content:
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
     arguments = refused(folder, "--port", "0", "--address", address)
-    assert f"{address}: no address that is known here" in arguments
+    assert f"{address}: unknown address" in arguments
 
 
 OTHER_KEY = """\

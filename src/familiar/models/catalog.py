@@ -160,7 +160,7 @@ NETWORKS: dict[str, NetworkSpec] = {
     "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET_EMBEDDER),
     "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET_EMBEDDER),
     "mobilenetv3_small_050": NetworkSpec(
-        summary="MobileNetV3-Small at half the width: trains from random weights in minutes, for the quickstart",
+        summary="MobileNetV3-Small at half the width, for the quickstart: no initial weights needed",
         input_px=96,
         embedding_dim=64,
         dropout=0.0,
