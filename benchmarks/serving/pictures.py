@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from collection.pictures import ALBUM, drawn
+from collection.pictures import ALBUM, draw_album
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -37,7 +37,7 @@ def main(options: list[str]) -> None:
     arguments = parser.parse_args(options)
     embedder = Embedder(arguments.model)
     with tempfile.TemporaryDirectory() as root:
-        photos, folder = drawn(Path(root, "photos")), Path(root, "album")
+        photos, folder = draw_album(Path(root, "photos")), Path(root, "album")
         with Gallery.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([photos]))
             cluster(gallery)
