@@ -18,7 +18,8 @@ from familiar.loading.dataset import FaceDataset, sequential_batches
 import torch
 
 read = read_table(DataSpec(("synthetic:cats:3x3",)).read(), Preprocessing(size_px=32, resize_px=32))
-batches = PhotoBatches(FaceDataset(read.table, read.crops), sequential_batches(range(9), 1), torch.device("cpu"), workers=1)
+keys = sequential_batches(range(9), 1)
+batches = PhotoBatches(FaceDataset(read.table, read.crops), keys, torch.device("cpu"), workers=1)
 for _ in batches:
     print(batches._loader._iterator._workers[0].pid, flush=True)
     input()
