@@ -159,8 +159,8 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["path;name", "a;b"], "line 1: must contain the columns path and name"),
-        ([], "line 1: must contain"),
+        (["path;name", "a;b"], 'line 1: the header must contain the columns "path" and "name"'),
+        ([], "line 1: the header must contain"),
         (["path,name", "RED1,Rosa", "RED2"], "line 3: has more or fewer cells"),
         (["path,name", "RED1,Rosa,Rosa"], "line 2: has more or fewer cells"),
         (["path,name,face", "RED1,Rosa,first"], "line 2: .*first"),

@@ -183,7 +183,7 @@ def test_killed_worker_raises_training_failed(cats: DataSpec, monkeypatch: pytes
         for _ in batches:
             os.kill(batches._loader._iterator._workers[0].pid, signal.SIGKILL)
 
-    with pytest.raises(TrainingFailed, match=r"^a process that loads photos died.*fewer workers.*__main__"):
+    with pytest.raises(TrainingFailed, match=r"^a process that loads photos stopped.*fewer workers.*__main__"):
         load()
 
 

@@ -133,8 +133,8 @@ def _reshaped(key, *shape):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_without("conv_stem.weight"), "has no conv_stem.weight"),
-        (_without("blocks.1.0.bn1.running_var"), "has no blocks.1.0.bn1.running_var"),
+        (_without("conv_stem.weight"), "contains no tensor conv_stem.weight"),
+        (_without("blocks.1.0.bn1.running_var"), "contains no tensor blocks.1.0.bn1.running_var"),
         (
             _reshaped("conv_stem.weight", 16, 27, 1, 1),
             r"conv_stem.weight has the shape \(16, 27, 1, 1\), this network needs \(16, 3, 3, 3\)",
@@ -335,7 +335,7 @@ def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
     library_network = torchvision.models.efficientnet_b0(weights=None).state_dict()
     path = save(tmp_path / "weights.pth", library_network)
     trunk = TimmTrunk("efficientnet_b0")
-    with pytest.raises(BadWeights, match=r"weights\.pth: has no conv_stem\.weight"):
+    with pytest.raises(BadWeights, match=r"weights\.pth: contains no tensor conv_stem\.weight"):
         load_weights_file(trunk, path)
     assert trunk.batch_norm_eps == 1e-5
 

@@ -96,8 +96,8 @@ def resolve_identity(gallery: Gallery, reference: str) -> int:
             number = repository.identities.with_name(reference.strip())
     if number is None:
         raise NotInGallery(
-            f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12. To list them: "
-            f"familiar gallery stats {gallery.folder}"
+            f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
+            f"`familiar gallery stats {gallery.folder}` lists them"
         )
     return number
 

@@ -79,7 +79,7 @@ def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
 def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
     """Return the error without the gallery's folder and command-line hints, which do not help a user of the pages."""
     text = str(error).removeprefix(f"{get_service(request).settings.gallery}: ")
-    text = re.sub(r"[;:] familiar gallery .*", "", re.sub(r"^has ", "the album has ", text))
+    text = re.sub(r"[;:] `?familiar gallery .*", "", re.sub(r"^has ", "the album has ", text))
     return HttpProblem(error.status, error.kind, text, error.retry_seconds)
 
 
