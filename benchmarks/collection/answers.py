@@ -21,7 +21,7 @@ from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency
 
@@ -29,7 +29,7 @@ PER_ROUND = 10
 CANDIDATES = 1000
 SEED = 0
 
-Ask = Callable[[Gallery, np.random.Generator], list[Question]]
+Ask = Callable[[GalleryDatabase, np.random.Generator], list[Question]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ def scores_after_answers(space: Space, rows: Labeled, ask: Ask, answers: int) ->
     """Compute the mean of pairwise and B-cubed F before any answer, and after every ten."""
     rng = np.random.default_rng(SEED)
     labels = np.unique(rows.identities, return_inverse=True)[1]
-    with tempfile.TemporaryDirectory() as folder, Gallery.create(Path(folder, "gallery"), space) as gallery:
+    with tempfile.TemporaryDirectory() as folder, GalleryDatabase.create(Path(folder, "gallery"), space) as gallery:
         names = [f"{row}.jpg" for row in range(len(labels))]
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         truth = dict(zip(faces.tolist(), labels.tolist(), strict=True))
@@ -72,7 +72,7 @@ def scores_after_answers(space: Space, rows: Labeled, ask: Ask, answers: int) ->
     return scores
 
 
-def score(gallery: Gallery, labels: np.ndarray) -> float:
+def score(gallery: GalleryDatabase, labels: np.ndarray) -> float:
     identity = load_assignments(gallery).identity
     unassigned = identity == UNASSIGNED
     groups = np.where(unassigned, -1 - np.arange(len(unassigned)), identity)
@@ -80,16 +80,16 @@ def score(gallery: Gallery, labels: np.ndarray) -> float:
     return (agreement.pairwise().f + agreement.bcubed().f) / 2
 
 
-def proposed(gallery: Gallery, _: np.random.Generator) -> list[Question]:
+def proposed(gallery: GalleryDatabase, _: np.random.Generator) -> list[Question]:
     return propose_questions(gallery, PER_ROUND)
 
 
-def same_candidates(gallery: Gallery, rng: np.random.Generator) -> list[Question]:
+def same_candidates(gallery: GalleryDatabase, rng: np.random.Generator) -> list[Question]:
     candidates = propose_questions(gallery, CANDIDATES)
     return [candidates[index] for index in rng.permutation(len(candidates))[:PER_ROUND]]
 
 
-def any_two(gallery: Gallery, rng: np.random.Generator) -> list[Question]:
+def any_two(gallery: GalleryDatabase, rng: np.random.Generator) -> list[Question]:
     assignments = load_assignments(gallery)
     questions: list[Question] = []
     used: set[int] = set()

@@ -22,7 +22,7 @@ from collection.crash_scenarios import (
     embedder,
     violated_invariants,
 )
-from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
 _TIMEOUT_SECONDS = 60.0
@@ -51,7 +51,7 @@ class KillResult:
 
 
 def problems_after_kill(
-    scenario: Scenario, gallery: Gallery, reference: UninterruptedRun, acknowledged: int
+    scenario: Scenario, gallery: GalleryDatabase, reference: UninterruptedRun, acknowledged: int
 ) -> list[str]:
     """List the problems of a gallery whose task was killed; empty if there are none."""
     problems = violated_invariants(scenario, gallery)
@@ -67,7 +67,7 @@ def problems_after_kill(
     return problems + _deleted_faces_on_disk(gallery, reference)
 
 
-def _deleted_faces_on_disk(gallery: Gallery, reference: UninterruptedRun) -> list[str]:
+def _deleted_faces_on_disk(gallery: GalleryDatabase, reference: UninterruptedRun) -> list[str]:
     """List deleted faces whose embeddings are still in the files."""
     first = reference.contents[min(reference.contents)]["faces"]
     present = {row[0] for row in contents(gallery)["faces"]}
@@ -76,10 +76,10 @@ def _deleted_faces_on_disk(gallery: Gallery, reference: UninterruptedRun) -> lis
     return [f"face {row[0]} is still on the disk" for row in first if row[0] not in present and row[-1] in on_disk]
 
 
-class _ReportingGallery(Gallery):
+class _ReportingGallery(GalleryDatabase):
     """A gallery that reports when each transaction begins and when it is durable."""
 
-    def __init__(self, opened: Gallery, report: Callable[[str], None]) -> None:
+    def __init__(self, opened: GalleryDatabase, report: Callable[[str], None]) -> None:
         super().__init__(opened.folder, opened._connection, opened._file)
         self._report = report
 
@@ -102,7 +102,7 @@ def run_uninterrupted(task: str, start: Path, photos: Path, scratch: Path) -> Un
     SCENARIOS[task].prepare(start, photos)
     seen: dict[int, Contents] = {}
     shutil.copytree(start, scratch)
-    with Gallery.open(scratch) as opened:
+    with GalleryDatabase.open(scratch) as opened:
         seen[opened.revision] = contents(opened)
         watched = _ReportingGallery(
             opened, lambda message: seen.update({int(message): contents(opened)}) if message.isdecimal() else None
@@ -139,7 +139,7 @@ def run_and_kill(
     acknowledged = max([int(message) for message in messages if message.isdecimal()], default=0)
     problems: list[str] = []
     try:
-        with Gallery.open(scratch) as gallery:
+        with GalleryDatabase.open(scratch) as gallery:
             problems += problems_after_kill(SCENARIOS[task], gallery, reference, acknowledged)
             SCENARIOS[task].run(gallery, photos)
             last = reference.contents[max(reference.contents)]
@@ -180,7 +180,7 @@ def _run_in_process(task: str, folder: Path, photos: Path, sender: Connection) -
 
     embedder()  # loads what the task needs before the time is measured
     report("ready")
-    with Gallery.open(folder) as opened:
+    with GalleryDatabase.open(folder) as opened:
         SCENARIOS[task].run(_ReportingGallery(opened, report), photos)
     report("done")
 

@@ -12,7 +12,7 @@ from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
@@ -37,7 +37,7 @@ class Scenario:
     """
 
     prepare: Callable[[Path, Path], None]  # the gallery's folder, that of the photos
-    run: Callable[[Gallery, Path], None]
+    run: Callable[[GalleryDatabase, Path], None]
     violation_queries: tuple[str, ...]
 
 
@@ -92,7 +92,7 @@ def draw_individuals() -> np.ndarray:
     return normalize((np.stack(chosen)[:, None] + noise).reshape(-1, WIDTH)).reshape(INDIVIDUALS, FACES, WIDTH)
 
 
-def _enroll_part(gallery: Gallery, part: int) -> None:
+def _enroll_part(gallery: GalleryDatabase, part: int) -> None:
     numbers = range(part, INDIVIDUALS, BATCHES)
     rows = draw_individuals()[list(numbers)].reshape(-1, WIDTH)
     names = [f"{number:02} {face}" for number in numbers for face in range(FACES)]
@@ -100,12 +100,12 @@ def _enroll_part(gallery: Gallery, part: int) -> None:
 
 
 def _empty_gallery(folder: Path, _: Path) -> None:
-    Gallery.create(folder, Space.from_metadata(embedder().metadata)).close()
+    GalleryDatabase.create(folder, Space.from_metadata(embedder().metadata)).close()
 
 
 def _clustered_gallery(folder: Path, photos: Path) -> None:
     _empty_gallery(folder, photos)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         for part in range(BATCHES):
             _enroll_part(gallery, part)
         cluster(gallery)
@@ -115,30 +115,30 @@ def _clustered_gallery(folder: Path, photos: Path) -> None:
 
 def _gallery_with_photos(folder: Path, photos: Path) -> None:
     _empty_gallery(folder, photos)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         _enroll(gallery, photos, vectors=False)
         cluster(gallery, threshold=0.2)
 
 
-def _enroll(gallery: Gallery, photos: Path, vectors: bool = True) -> None:
+def _enroll(gallery: GalleryDatabase, photos: Path, vectors: bool = True) -> None:
     enroll(gallery, embedder(), sorted(photos.iterdir()))
     for part in range(BATCHES if vectors else 0):
         _enroll_part(gallery, part)
 
 
-def _cluster(gallery: Gallery, _: Path) -> None:
+def _cluster(gallery: GalleryDatabase, _: Path) -> None:
     for part in range(BATCHES):
         _enroll_part(gallery, part)
         cluster(gallery)
 
 
-def _merge(gallery: Gallery, _: Path) -> None:
+def _merge(gallery: GalleryDatabase, _: Path) -> None:
     for number in range(1, INDIVIDUALS, 2):
         if number + 1 in _identities(gallery):
             merge(gallery, number, [number + 1])
 
 
-def _forget(gallery: Gallery, _: Path) -> None:
+def _forget(gallery: GalleryDatabase, _: Path) -> None:
     for number in range(1, INDIVIDUALS + 1):
         if number % 3 == 1 and number in _identities(gallery):
             forget_identity(gallery, number)
@@ -148,11 +148,11 @@ def _forget(gallery: Gallery, _: Path) -> None:
         forget_photos(gallery, [Path(path) for (path,) in remaining])
 
 
-def _migrate(gallery: Gallery, _: Path) -> None:
+def _migrate(gallery: GalleryDatabase, _: Path) -> None:
     migrate(gallery, embedder("new", NEXT_WIDTH))
 
 
-def _identities(gallery: Gallery) -> set[int]:
+def _identities(gallery: GalleryDatabase) -> set[int]:
     with gallery.reading() as repository:
         return {row[0] for row in repository.connection.execute("SELECT id FROM identities")}
 
@@ -211,7 +211,7 @@ SCENARIOS = {
 # --- invariants of the contents -------------------------------------------------------------------------
 
 
-def contents(gallery: Gallery) -> Contents:
+def contents(gallery: GalleryDatabase) -> Contents:
     """Read every row of every table, except when decisions were made."""
     with gallery.reading() as repository:
         tables = [
@@ -237,7 +237,7 @@ def comparable_contents(rows_by_table: Contents) -> list[object]:
     return [sorted(photo_by_id.values()), sorted(faces), *tables, rows_by_table["gallery"][0][2:5]]
 
 
-def violated_invariants(scenario: Scenario, gallery: Gallery) -> list[str]:
+def violated_invariants(scenario: Scenario, gallery: GalleryDatabase) -> list[str]:
     """List violated invariants; empty if there are none."""
     with gallery.reading() as repository:
         problems = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]

@@ -17,7 +17,7 @@ from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, save_photo
@@ -38,7 +38,7 @@ def main(options: list[str]) -> None:
     embedder = Embedder(arguments.model)
     with tempfile.TemporaryDirectory() as root:
         photos, folder = draw_album(Path(root, "photos")), Path(root, "album")
-        with Gallery.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
+        with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([photos]))
             cluster(gallery)
             for number, name in enumerate(NAMES, 1):

@@ -10,7 +10,7 @@ import pytest
 
 from familiar.cli.commands.gallery import COMMANDS
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search import search
 from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
@@ -51,7 +51,7 @@ def fails(familiar: Familiar, *arguments: object) -> str:
 
 def identity_by_photo(folder: Path) -> dict[str, str]:
     """Map each photo to the name or number of its identity, -1 where it has none."""
-    with Gallery.open(folder) as gallery, gallery.reading() as repository:
+    with GalleryDatabase.open(folder) as gallery, gallery.reading() as repository:
         assignments = load_assignments(gallery)
         paths = dict(
             repository.connection.execute(
@@ -90,7 +90,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
     assert "1 were skipped" in first.out
     again = run_json(familiar, *enroll)
     assert (again["photos"], again["known"], len(again["skipped"])) == (0, 7, 1)
-    with Gallery.open(tmp_path / "g") as gallery:
+    with GalleryDatabase.open(tmp_path / "g") as gallery:
         assert gallery.embedding_dtype.name == "float32"
     assert run_json(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle)["photos"]
     other = ("--species", "scent")
@@ -295,7 +295,7 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert whole.code == 0
     assert f"missing: {photos / 'blue1.png'}" in whole.out
     assert f"{clustered}: intact; 7 photos, 7 faces" in whole.out
-    with Gallery.open(clustered) as gallery, gallery.writing() as repository:
+    with GalleryDatabase.open(clustered) as gallery, gallery.writing() as repository:
         repository.connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
     broken = familiar("gallery", "check", clustered)
     assert broken.code == 1

@@ -7,7 +7,7 @@ import pytest
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle
 from support.small_gallery import SPACE, draw_pets
@@ -27,9 +27,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["float32"])
-def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Gallery]:
+def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[GalleryDatabase]:
     """An empty gallery of 16 dimensions, float32 unless a test parametrizes it."""
-    with Gallery.create(folder, SPACE, embedding_dtype=request.param) as gallery:
+    with GalleryDatabase.create(folder, SPACE, embedding_dtype=request.param) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
         yield gallery
 
@@ -54,8 +54,8 @@ def other_embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -
 
 
 @pytest.fixture
-def album(folder: Path, embedder: Embedder) -> Iterator[Gallery]:
+def album(folder: Path, embedder: Embedder) -> Iterator[GalleryDatabase]:
     """An empty gallery in the space of `embedder`."""
-    with Gallery.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
+    with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         yield gallery

@@ -7,7 +7,7 @@ from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration, reset_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
 from familiar.metrics.calibration import calibrate as fit_calibration
@@ -22,7 +22,7 @@ def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture
-def gallery(gallery: Gallery) -> Gallery:
+def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
     """Three named individuals of five confirmed faces each."""
     enroll_vectors(gallery, close_together([5, 5, 5]))
     for first, name in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
@@ -30,7 +30,7 @@ def gallery(gallery: Gallery) -> Gallery:
     return gallery
 
 
-def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
+def test_uncalibrated_gallery_uses_the_model_calibration(gallery: GalleryDatabase):
     assert calibration(gallery) == SPACE.calibration
     assert (clustering_calibration(gallery).threshold, clustering_calibration(gallery).from_gallery) == (
         THRESHOLD,
@@ -38,7 +38,7 @@ def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
     )
 
 
-def test_fits_on_confirmed_faces_only(gallery: Gallery):
+def test_fits_on_confirmed_faces_only(gallery: GalleryDatabase):
     expected = fit_calibration(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
     enroll_vectors(gallery, close_together([0, 0, 0, 0, 6]), "unconfirmed")
     cluster(gallery)
@@ -54,7 +54,7 @@ def test_fits_on_confirmed_faces_only(gallery: Gallery):
     assert clustering_calibration(gallery) == threshold
 
 
-def test_clustering_and_search_use_calibration_until_reset(gallery: Gallery):
+def test_clustering_and_search_use_calibration_until_reset(gallery: GalleryDatabase):
     calibrate(gallery)
     enroll_vectors(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
     cluster(gallery)
@@ -71,14 +71,14 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: Gallery):
     assert search_photos(gallery, unknown, 1)[0].probability > 0.9
 
 
-def test_calibration_persists_in_the_file(gallery: Gallery, folder):
+def test_calibration_persists_in_the_file(gallery: GalleryDatabase, folder):
     fitted, threshold = calibrate(gallery)
-    with Gallery.open(folder) as reopened:
+    with GalleryDatabase.open(folder) as reopened:
         assert (calibration(reopened), clustering_calibration(reopened)) == (fitted, threshold)
 
 
 def test_rejects_too_few_confirmed_pairs(folder):
-    with Gallery.create(folder, SPACE) as gallery:
+    with GalleryDatabase.create(folder, SPACE) as gallery:
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
             calibrate(gallery)
         enroll_vectors(gallery, draw_individuals([6, 6]))

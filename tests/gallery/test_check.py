@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import CheckResult, check
 from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors
 
 
-def test_intact_gallery_has_no_problems(gallery: Gallery):
+def test_intact_gallery_has_no_problems(gallery: GalleryDatabase):
     assert check(gallery) == CheckResult(0, 0, (), (), ())
     enroll_vectors(gallery, draw_individuals([2, 1]))
     revision = gallery.revision
@@ -21,7 +21,7 @@ def test_intact_gallery_has_no_problems(gallery: Gallery):
 
 
 @pytest.mark.slow
-def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
+def test_lists_missing_and_changed_photos(album: GalleryDatabase, embedder: Embedder, tmp_path: Path):
     photos = draw_pets(tmp_path / "photos", 3, 1)
     enroll(album, embedder, photos)
     photos[0].unlink()
@@ -30,7 +30,7 @@ def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tm
     assert (result.missing, result.changed, result.problems) == ((str(photos[0]),), (str(photos[1]),), ())
 
 
-def test_reports_dangling_foreign_key(gallery: Gallery):
+def test_reports_dangling_foreign_key(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([1]))
     gallery._connection.execute("PRAGMA foreign_keys = OFF")
     with gallery.writing() as repository:
@@ -39,7 +39,7 @@ def test_reports_dangling_foreign_key(gallery: Gallery):
     assert problem.startswith("assignments, row 1: refers to a missing row of identities")
 
 
-def test_reports_invalid_embedding(gallery: Gallery):
+def test_reports_invalid_embedding(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2]))
     with gallery.writing(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))

@@ -8,7 +8,7 @@ from familiar.gallery.clustering import cluster as cluster_module
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.neighbors.clustering import cluster as cluster_embeddings
 from support.small_gallery import (
@@ -37,7 +37,7 @@ def between(first: int, second: int, share: float) -> np.ndarray:
     return normalize(row)
 
 
-def test_without_constraints_matches_neighbors_clustering(gallery: Gallery):
+def test_without_constraints_matches_neighbors_clustering(gallery: GalleryDatabase):
     embeddings = scattered(80)
     faces = enroll_vectors(gallery, embeddings)
     result = cluster(gallery)
@@ -52,33 +52,33 @@ def test_without_constraints_matches_neighbors_clustering(gallery: Gallery):
     assert result.threshold == THRESHOLD
 
 
-def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path):
+def test_clusters_are_independent_of_enrollment_order(gallery: GalleryDatabase, tmp_path):
     embeddings = scattered(80)
     enroll_vectors(gallery, embeddings)
     cluster(gallery)
     expected = groups(gallery)
     order = np.random.default_rng(1).permutation(80)
-    with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
+    with GalleryDatabase.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         faces = np.array(enroll_vectors(other, embeddings[order]))
         cluster(other)
         original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
         assert {frozenset(original[face] for face in members) for members in groups(other)} == expected
 
 
-def test_empty_gallery_and_single_face_have_no_clusters(gallery: Gallery):
+def test_empty_gallery_and_single_face_have_no_clusters(gallery: GalleryDatabase):
     assert cluster(gallery).identities == 0
     enroll_vectors(gallery, draw_individuals([1]))
     assert (cluster(gallery).identities, cluster(gallery).unassigned) == (0, 1)
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
-def test_groups_float16_embeddings(gallery: Gallery):
+def test_groups_float16_embeddings(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
+def test_new_faces_join_without_changing_existing_assignments(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     before = rows(gallery)["assignments"]
@@ -92,7 +92,7 @@ def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
     assert cluster(gallery).changed == 0
 
 
-def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
+def test_existing_identities_are_not_joined_by_default(gallery: GalleryDatabase):
     first = enroll_vectors(gallery, draw_individuals([2], seed=1))
     cluster(gallery)
     second = enroll_vectors(gallery, draw_individuals([2], seed=2), "more")
@@ -103,7 +103,7 @@ def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
     assert groups(gallery) == {frozenset(first + second)}
 
 
-def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
+def test_two_faces_of_one_photo_are_not_clustered_together(gallery: GalleryDatabase):
     separate = enroll_vectors(gallery, draw_individuals([2]))
     twins = enroll_in_one_photo(gallery, draw_individuals([2], seed=3), "twins")
     cluster(gallery)
@@ -111,7 +111,7 @@ def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
     assert any(set(separate) <= members for members in groups(gallery))
 
 
-def test_threshold_argument_controls_cluster_count(gallery: Gallery):
+def test_threshold_argument_controls_cluster_count(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2, 2]))
     assert cluster(gallery, threshold=0.999).identities == 0
     assert cluster(gallery, threshold=-0.5).identities == 1
@@ -119,7 +119,7 @@ def test_threshold_argument_controls_cluster_count(gallery: Gallery):
         cluster(gallery, threshold=1.5)
 
 
-def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
+def test_regrouping_keeps_names_corrections_and_numbers(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([4, 3, 2]))
     cluster(gallery, threshold=-1.0)  # all in one identity
     first_identity = identity_of(gallery, 1)
@@ -137,7 +137,7 @@ def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
     assert rows(gallery, ("identities", "assignments")) == before
 
 
-def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
+def test_regrouping_keeps_the_number_for_the_largest_part(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2, 4]))
     cluster(gallery, threshold=-1.0)
     number = identity_of(gallery, 1)
@@ -146,7 +146,7 @@ def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
     assert identity_of(gallery, 3) == number != identity_of(gallery, 1)
 
 
-def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
+def test_split_also_moves_similar_unconfirmed_faces(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery, threshold=-1.0)
     before = identity_of(gallery, 1)
@@ -158,14 +158,14 @@ def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
 
 
-def test_naming_a_face_assigns_similar_unassigned_faces(gallery: Gallery):
+def test_naming_a_face_assigns_similar_unassigned_faces(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3]))
     corrections.split(gallery, [1], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3])}
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
-def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
+def test_rejected_face_stays_out_after_regrouping(gallery: GalleryDatabase, again: str):
     enroll_vectors(gallery, draw_individuals([5], noise=0.01))
     cluster(gallery)
     corrections.reject(gallery, [2])
@@ -177,7 +177,7 @@ def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
-def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery, again: str):
+def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: GalleryDatabase, again: str):
     enroll_vectors(gallery, draw_individuals([2]))
     cluster(gallery)
     corrections.reject(gallery, [1])
@@ -188,7 +188,7 @@ def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery,
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild"])
-def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str):
+def test_pairs_answered_as_different_stay_separate(gallery: GalleryDatabase, again: str):
     enroll_vectors(gallery, np.concatenate([draw_individuals([3, 3]), between(0, 1, 0.45)]))
     cluster(gallery)
     questions = [question for question in propose_questions(gallery) if question.kind == "merge"]
@@ -199,7 +199,7 @@ def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str)
         assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
 
 
-def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_correction_is_not_overwritten(gallery: GalleryDatabase, folder, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([3]))
     compute_plan, calls = cluster_module._plan, []
 
@@ -207,7 +207,7 @@ def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monk
         plan = compute_plan(*arguments)
         calls.append(1)
         if len(calls) == 1:
-            with Gallery.open(folder) as writer:
+            with GalleryDatabase.open(folder) as writer:
                 corrections.split(writer, [1, 2], "Mia")
         return plan
 
@@ -219,7 +219,7 @@ def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monk
     assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
 
 
-def test_records_one_decision_and_none_without_changes(gallery: Gallery):
+def test_records_one_decision_and_none_without_changes(gallery: GalleryDatabase):
     from familiar.gallery.editing.undo_log import decisions, undo
 
     enroll_vectors(gallery, draw_individuals([2, 2]))
@@ -230,7 +230,7 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     assert groups(gallery) == set()
 
 
-def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
+def test_rejection_in_one_individual_moves_no_other_face(gallery: GalleryDatabase):
     """Half of the others are more similar to any given face than to the rest, but show the same individual."""
     enroll_vectors(gallery, draw_individuals([12], noise=0.1))
     cluster(gallery, threshold=-1.0)
@@ -238,14 +238,14 @@ def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
-def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
+def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([6, 6], noise=0.1))
     cluster(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
 
 
-def test_constraints_hold_in_an_identity_with_two_domains(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_constraints_hold_in_an_identity_with_two_domains(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     """Mia has faces of two domains; each attracts one of two faces of one photo."""
     monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
     enroll_vectors(gallery, draw_individuals([2, 2]))

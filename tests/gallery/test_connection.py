@@ -16,18 +16,18 @@ from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceM
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
-from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.gallery.database.sqlite_file import committed_revision
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors, rows
 
 
-def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: Path):
+def test_reopening_restores_space_faces_and_revision(gallery: GalleryDatabase, folder: Path):
     embeddings = draw_individuals([2, 1])
     faces = enroll_vectors(gallery, embeddings)
     gallery.close()
-    with Gallery.open(folder) as reopened:
+    with GalleryDatabase.open(folder) as reopened:
         assert reopened.space == SPACE
         assert reopened.embedding_dtype == np.dtype("<f4")
         assert reopened.faces().ids.tolist() == faces
@@ -40,7 +40,7 @@ def test_space_survives_json_round_trip():
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
-def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
+def test_float16_uses_half_the_bytes_and_rounds_once(gallery: GalleryDatabase):
     embeddings = draw_individuals([3])
     enroll_vectors(gallery, embeddings)
     assert gallery.faces().embeddings.dtype == np.float16
@@ -52,19 +52,19 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
 
 def test_rejects_embedding_dtypes_except_float16_and_float32(folder: Path):
     with pytest.raises(ValueError, match="'float64'"):
-        Gallery.create(folder, SPACE, embedding_dtype="float64")
+        GalleryDatabase.create(folder, SPACE, embedding_dtype="float64")
 
 
-def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
+def test_rejects_a_second_gallery_in_a_folder(gallery: GalleryDatabase, folder: Path):
     with pytest.raises(BadGallery, match="contains a gallery already"):
-        Gallery.create(folder, SPACE)
+        GalleryDatabase.create(folder, SPACE)
     assert gallery.revision == 0
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
     with pytest.raises(BadGallery, match=r"no gallery here; create one with: familiar gallery enroll"):
-        Gallery.open(tmp_path)
+        GalleryDatabase.open(tmp_path)
 
 
 def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
@@ -74,7 +74,7 @@ def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
     connection.close()
     before = path.read_bytes()
     with pytest.raises(BadGallery, match="not a familiar gallery"):
-        Gallery.open(tmp_path)
+        GalleryDatabase.open(tmp_path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [DATABASE]
 
@@ -83,20 +83,20 @@ def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
 def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
     (tmp_path / DATABASE).write_bytes(content)
     with pytest.raises(CorruptGallery, match="does not start like an SQLite database"):
-        Gallery.open(tmp_path)
+        GalleryDatabase.open(tmp_path)
 
 
-def test_rejects_newer_schema_version(gallery: Gallery, folder: Path):
+def test_rejects_newer_schema_version(gallery: GalleryDatabase, folder: Path):
     with gallery.writing() as repository:
         repository.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     gallery.close()
     with pytest.raises(BadGallery, match="newer version of familiar"):
-        Gallery.open(folder)
+        GalleryDatabase.open(folder)
 
 
-def test_sets_safe_sqlite_pragmas(gallery: Gallery, folder: Path):
+def test_sets_safe_sqlite_pragmas(gallery: GalleryDatabase, folder: Path):
     gallery.close()
-    gallery = Gallery.open(folder)
+    gallery = GalleryDatabase.open(folder)
 
     def pragma(name: str) -> object:
         with gallery.reading() as repository:
@@ -109,19 +109,19 @@ def test_sets_safe_sqlite_pragmas(gallery: Gallery, folder: Path):
     gallery.close()
 
 
-def test_check_space_rejects_other_space_or_dimension(gallery: Gallery):
+def test_check_space_rejects_other_space_or_dimension(gallery: GalleryDatabase):
     gallery.check_space("drawn", DIM)
     for space_id, dim in (("another", DIM), ("drawn", 8)):
         with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
             gallery.check_space(space_id, dim)
 
 
-def test_rejects_non_unit_embeddings(gallery: Gallery):
+def test_rejects_non_unit_embeddings(gallery: GalleryDatabase):
     with pytest.raises(ValueError, match="not unit vectors"):
         gallery.encode_embeddings(np.ones((1, DIM), np.float32))
 
 
-def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
+def test_error_during_a_write_rolls_it_back(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([1]))
     tables = ("photos", "faces", "identities")
     before = rows(gallery, tables)
@@ -140,7 +140,7 @@ def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
     assert len(gallery.faces().ids) == 3
 
 
-def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
+def test_faces_are_reloaded_only_after_changes(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2]))
     faces = gallery.faces()
     assert gallery.faces() is faces
@@ -154,7 +154,7 @@ def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
     assert gallery.faces().ids.tolist() == [2]
 
 
-def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
+def test_cached_value_is_computed_once_per_revision(gallery: GalleryDatabase):
     calls: list[int] = []
 
     def factory() -> int | None:
@@ -169,7 +169,7 @@ def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
     assert gallery.cached("key", 6, factory) == 3
 
 
-def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
+def test_rows_of_returns_rows_by_face_number(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3]))
     faces = gallery.faces()
     assert faces.rows_of(np.array([3, 1])).tolist() == [2, 0]
@@ -182,7 +182,7 @@ def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
 def test_accepts_paths_with_invalid_utf8(folder: Path):
     folder = folder / os.fsdecode(b"caf\xe9")
     name = os.fsdecode(b"M\xfcsli.jpg")
-    with Gallery.create(folder, SPACE) as gallery:
+    with GalleryDatabase.create(folder, SPACE) as gallery:
         enroll_embeddings(gallery, draw_individuals([1]), [name], "drawn")
         with gallery.reading() as repository:
             assert repository.connection.execute("SELECT path FROM photos").fetchone()[0] == name
@@ -195,14 +195,14 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
 
 
 def _hold_write(folder: Path, began: Event, end: Event) -> None:
-    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as repository:
+    with GalleryDatabase.open(folder) as gallery, gallery.writing(faces_change=True) as repository:
         repository.connection.execute("DELETE FROM faces WHERE id = 1")
         began.set()
         assert end.wait(30)
 
 
 @pytest.fixture
-def other_process(gallery: Gallery, folder: Path):
+def other_process(gallery: GalleryDatabase, folder: Path):
     """Start a process that holds a write open; the event ends it."""
     enroll_vectors(gallery, draw_individuals([2]))
     context = multiprocessing.get_context("spawn")
@@ -217,7 +217,7 @@ def other_process(gallery: Gallery, folder: Path):
 
 
 @pytest.mark.slow
-def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, other_process: Event):
+def test_readers_are_not_blocked_and_see_no_partial_write(gallery: GalleryDatabase, other_process: Event):
     assert gallery.faces().ids.tolist() == [1, 2]
     with gallery.reading() as repository:
         assert repository.connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
@@ -233,7 +233,7 @@ def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, othe
 @pytest.mark.usefixtures("other_process")
 def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.3)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         start = time.monotonic()
         with pytest.raises(GalleryBusy, match="another process is writing"):
             enroll_vectors(gallery, draw_individuals([1]), "more")
@@ -243,7 +243,7 @@ def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypat
 
 @pytest.mark.slow
 def test_a_second_writer_waits_for_the_first(folder: Path, other_process: Event):
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         threading.Timer(0.3, other_process.set).start()
         assert enroll_vectors(gallery, draw_individuals([1]), "more") == [3]
         assert gallery.faces().ids.tolist() == [2, 3]
@@ -257,10 +257,10 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_connections_in_one_process_write_in_turns(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     order: list[str] = []
 
-    def write(connection: Gallery, label: str) -> None:
+    def write(connection: GalleryDatabase, label: str) -> None:
         with connection.writing():
             order.append(label)
 
@@ -293,7 +293,7 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
 
 
 def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
-    with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.new_connection() as other:
+    with GalleryDatabase.create(tmp_path / "album", SPACE) as gallery, gallery.new_connection() as other:
         enroll_vectors(gallery, draw_individuals([2]))
         assert other.faces() is gallery.faces()
         with gallery.writing() as repository:
@@ -306,7 +306,7 @@ def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
         assert load_assignments(gallery).names == {}
 
 
-def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
+def test_rejects_writes_after_the_file_was_replaced(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     with gallery.new_connection() as other:
         assert enroll_vectors(other, draw_individuals([1]), "before it is replaced") == [3]
@@ -316,12 +316,12 @@ def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Pa
                 enroll_vectors(opened, draw_individuals([1]), "lost")
         with pytest.raises(BadGallery, match="replaced since it was opened"):
             gallery.new_connection()
-    with Gallery.open(folder) as reopened:
+    with GalleryDatabase.open(folder) as reopened:
         assert reopened.faces().ids.tolist() == [1, 2, 3]
         assert enroll_vectors(reopened, draw_individuals([1]), "written") == [4]
 
 
-def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):
+def test_rejects_writes_after_the_file_was_moved(gallery: GalleryDatabase, folder: Path):
     (folder / DATABASE).rename(folder / "elsewhere")
     with pytest.raises(BadGallery, match="replaced"):
         enroll_vectors(gallery, draw_individuals([1]))

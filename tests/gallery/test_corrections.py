@@ -5,25 +5,25 @@ import pytest
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
 from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, groups, identity_of, rows
 
 
 @pytest.fixture
-def gallery(gallery: Gallery) -> Gallery:
+def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
     """#1 has faces 1 to 3, #2 has 4 and 5."""
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     return gallery
 
 
-def names(gallery: Gallery) -> dict[int, str]:
+def names(gallery: GalleryDatabase) -> dict[int, str]:
     return load_assignments(gallery).names
 
 
-def test_name_survives_regrouping_until_renamed(gallery: Gallery):
+def test_name_survives_regrouping_until_renamed(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 1, "  Mia ")
     cluster(gallery, rebuild=True)
     assert names(gallery) == {1: "Mia"}
@@ -33,7 +33,7 @@ def test_name_survives_regrouping_until_renamed(gallery: Gallery):
     assert names(gallery) == {1: "Mia"}
 
 
-def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
+def test_naming_with_confirm_confirms_all_faces(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 1, "Mia", confirm=True)
     assert [row[2] for row in rows(gallery)["assignments"]] == [1, 1, 1, 0, 0]
     undo(gallery)
@@ -41,7 +41,7 @@ def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
 
 
 @pytest.mark.parametrize("name", ["", "  ", "#7", "two\nlines", "\udcff"])
-def test_rejects_invalid_names(gallery: Gallery, name: str):
+def test_rejects_invalid_names(gallery: GalleryDatabase, name: str):
     with pytest.raises(Contradiction, match="is not a valid name"):
         corrections.name_identity(gallery, 1, name)
     with pytest.raises(Contradiction, match="is not a valid name"):
@@ -50,14 +50,14 @@ def test_rejects_invalid_names(gallery: Gallery, name: str):
     assert len(rows(gallery)["identities"]) == 2
 
 
-def test_rejects_name_of_another_identity(gallery: Gallery):
+def test_rejects_name_of_another_identity(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 1, "Mia")
     corrections.name_identity(gallery, 1, "Mia")
     with pytest.raises(Contradiction, match=r"#1 has the name Mia already.*merge .* '#1' '#2'"):
         corrections.name_identity(gallery, 2, "Mia")
 
 
-def test_undoing_a_name_restores_all_rows(gallery: Gallery):
+def test_undoing_a_name_restores_all_rows(gallery: GalleryDatabase):
     corrections.reject(gallery, [4], 1)
     before = rows(gallery)
     corrections.name_identity(gallery, 1, "Mia")
@@ -66,7 +66,7 @@ def test_undoing_a_name_restores_all_rows(gallery: Gallery):
     assert before["rejections"] == [(4, 1)]
 
 
-def test_merging_keeps_the_only_name(gallery: Gallery):
+def test_merging_keeps_the_only_name(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 1, [2, 2, 1])
     assert names(gallery) == {1: "Mia"}
@@ -75,7 +75,7 @@ def test_merging_keeps_the_only_name(gallery: Gallery):
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # a named identity is not rebuilt
 
 
-def test_merging_two_names_keeps_the_first(gallery: Gallery):
+def test_merging_two_names_keeps_the_first(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 1, "Mia")
     corrections.name_identity(gallery, 2, "Tom")
     corrections.merge(gallery, 1, [2])
@@ -85,14 +85,14 @@ def test_merging_two_names_keeps_the_first(gallery: Gallery):
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_merge_of_unnamed_identities_survives_regrouping(gallery: Gallery):
+def test_merge_of_unnamed_identities_survives_regrouping(gallery: GalleryDatabase):
     corrections.merge(gallery, 1, [2])
     cluster(gallery, rebuild=True)
     (must_link,) = [row for row in rows(gallery)["constraints"] if row[2]]
     assert any(set(must_link[:2]) <= members for members in groups(gallery))
 
 
-def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
+def test_merging_transfers_rejections_to_the_merged_identity(gallery: GalleryDatabase):
     (outside,) = enroll_vectors(gallery, draw_individuals([0, 1], seed=5), "more")
     corrections.reject(gallery, [outside], 2)
     corrections.merge(gallery, 1, [2])
@@ -101,7 +101,7 @@ def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
     assert identity_of(gallery, outside) == -1
 
 
-def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
+def test_rejects_joining_two_faces_of_one_photo(gallery: GalleryDatabase):
     pair = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=9), "both.jpg")
     cluster(gallery)
     assert [identity_of(gallery, face) for face in pair] == [1, 2]
@@ -116,7 +116,7 @@ def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
     assert [entry.kind for entry in decisions(gallery)] == ["cluster", "cluster"]
 
 
-def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
+def test_moving_a_face_rejects_its_previous_identity(gallery: GalleryDatabase):
     corrections.move(gallery, [1], 2)
     assert identity_of(gallery, 1) == 2
     assert (1, 1) in rows(gallery)["rejections"]
@@ -127,14 +127,14 @@ def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
     assert rows(gallery)["rejections"] == [(1, 2)]
 
 
-def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: Gallery):
+def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 2, "Mia")
     corrections.move(gallery, [4], 1)
     assert identity_of(gallery, 5) == 2
     assert names(gallery) == {2: "Mia"}
 
 
-def test_reject_stores_rejection_and_removes_assignment(gallery: Gallery):
+def test_reject_stores_rejection_and_removes_assignment(gallery: GalleryDatabase):
     assert corrections.reject(gallery, [4]).identity == 2
     assert rows(gallery)["rejections"] == [(4, 2)]
     assert rows(gallery)["constraints"] == [(4, 5, 0)]
@@ -145,7 +145,7 @@ def test_reject_stores_rejection_and_removes_assignment(gallery: Gallery):
     assert rows(gallery)["rejections"] == [(4, 1), (4, 2)]
 
 
-def test_mark_different_separates_two_faces_of_an_identity(gallery: Gallery):
+def test_mark_different_separates_two_faces_of_an_identity(gallery: GalleryDatabase):
     corrections.mark_different(gallery, 2, 1)
     assert (1, 2, 0) in rows(gallery)["constraints"]
     assert not any({1, 2} <= members for members in groups(gallery))
@@ -153,30 +153,30 @@ def test_mark_different_separates_two_faces_of_an_identity(gallery: Gallery):
     assert not any({1, 2} <= members for members in groups(gallery))
 
 
-def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: Gallery):
+def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: GalleryDatabase):
     corrections.confirm(gallery, [1])
     corrections.mark_different(gallery, 1, 2)
     assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
 
 
-def test_mark_different_rejects_two_confirmed_faces(gallery: Gallery):
+def test_mark_different_rejects_two_confirmed_faces(gallery: GalleryDatabase):
     corrections.confirm(gallery, [1, 2])
     with pytest.raises(Contradiction, match="both confirmed to show #1"):
         corrections.mark_different(gallery, 1, 2)
     assert rows(gallery)["constraints"] == []
 
 
-def test_mark_different_rejects_the_same_face_twice(gallery: Gallery):
+def test_mark_different_rejects_the_same_face_twice(gallery: GalleryDatabase):
     with pytest.raises(Contradiction, match="face 1"):
         corrections.mark_different(gallery, 1, 1)
 
 
-def test_mark_different_of_two_identities_stores_rejections(gallery: Gallery):
+def test_mark_different_of_two_identities_stores_rejections(gallery: GalleryDatabase):
     corrections.mark_different(gallery, 4, 1)
     assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
 
 
-def test_rejects_unknown_faces_and_identities(gallery: Gallery):
+def test_rejects_unknown_faces_and_identities(gallery: GalleryDatabase):
     with pytest.raises(NotInGallery, match="'#9'"):
         corrections.name_identity(gallery, 9, "Mia")
     with pytest.raises(NotInGallery, match="'#9'"):

@@ -12,7 +12,7 @@ from collection.crash_scenarios import SCENARIOS, draw_photos, embedder
 
 from familiar.core.errors import GalleryBusy
 from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from support.tiers import small_and_exhaustive
 
 pytestmark = pytest.mark.slow
@@ -39,13 +39,13 @@ def test_kill_keeps_acknowledged_writes_and_no_partial_write(task: str, kills: i
 
 @pytest.fixture
 def gallery(tmp_path: Path) -> Path:
-    Gallery.create(tmp_path / "gallery", Space.from_metadata(embedder().metadata)).close()
+    GalleryDatabase.create(tmp_path / "gallery", Space.from_metadata(embedder().metadata)).close()
     return tmp_path / "gallery"
 
 
 def hold_write(folder: Path, sender: Connection, seconds: float) -> None:
     """Hold a write open for some seconds."""
-    with Gallery.open(folder) as gallery, gallery.writing() as repository:
+    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
         repository.connection.execute("INSERT INTO identities (name) VALUES ('first')")
         sender.send("writing")
         time.sleep(seconds)
@@ -64,7 +64,7 @@ def start_writing_process(folder: Path, seconds: float):
 
 
 def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
-    with Gallery.open(gallery) as opened:
+    with GalleryDatabase.open(gallery) as opened:
         process = start_writing_process(gallery, 0.5)
         try:
             assert opened.revision == 0  # reads neither see nor wait for an uncommitted write
@@ -80,7 +80,7 @@ def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
 
 def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.1)
-    with Gallery.open(gallery) as opened:
+    with GalleryDatabase.open(gallery) as opened:
         process = start_writing_process(gallery, 60)
         try:
             with pytest.raises(GalleryBusy, match="another process is writing"), opened.writing():

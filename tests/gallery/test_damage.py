@@ -23,7 +23,7 @@ from collection.crash_scenarios import (
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.gallery.database.salvage import TABLES
 from familiar.gallery.database.sqlite_file import COMMITTED_REVISION_FILE
 from familiar.gallery.editing.corrections import merge, reject
@@ -46,7 +46,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A gallery with rows in every table, all of them in its one file."""
     folder = tmp_path_factory.mktemp("whole") / "gallery"
     SCENARIOS["merge"].prepare(folder, folder)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         merge(gallery, 1, [2])
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
         with gallery.writing() as repository:
@@ -57,7 +57,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def original(intact: Path) -> Contents:
-    with Gallery.open(intact) as gallery:
+    with GalleryDatabase.open(intact) as gallery:
         original = contents(gallery)
     assert all(original[table] for table in SAVED)
     return original
@@ -72,7 +72,7 @@ def write_damaged(intact: Path, to: Path, content: bytes) -> Path:
 
 def use_gallery(folder: Path) -> tuple[str, ...]:
     """Check a gallery, then search and cluster it; return the problems that `check` reports."""
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         problems = check(gallery).problems
         query = draw_individuals()[0, 0]
         search_photos(gallery, query, 3)
@@ -92,7 +92,7 @@ def error_message(call: Callable[[], object]) -> str:
 
 def lost_rows(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
     """Return the rows missing from a repaired gallery, and check that it has no problems."""
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assert check(gallery).problems == ()
         after = contents(gallery)
     return {table: set(before[table]) - set(after[table]) for table in SAVED}
@@ -125,7 +125,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
         bad = content[: page * PAGE] + rng.randbytes(PAGE) + content[(page + 1) * PAGE :]
         folder = write_damaged(intact, tmp_path / "gallery", bad)
         with pytest.raises(CorruptGallery, match="repair"):
-            Gallery.open(folder)
+            GalleryDatabase.open(folder)
         has_gallery_row = b"space_id" in page_bytes and b"CREATE" not in page_bytes
         if has_gallery_row:
             with pytest.raises(BadGallery, match="--model"):
@@ -145,7 +145,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
                 bool(rest) if table in ("assignments", "domains", "constraints", "rejections") else 0
             )
         if lost["photos"]:
-            with Gallery.open(folder) as gallery:
+            with GalleryDatabase.open(folder) as gallery:
                 paths = [row[2] for row in contents(gallery)["photos"]]
             assert paths.count("(lost)") == len(lost["photos"])
             assert not lost["faces"]
@@ -183,7 +183,7 @@ def test_repair_of_a_truncated_file_keeps_faces_before_the_cut(
     for length in [0, 1, 15, 16, 71, 72, 100, PAGE, *(rng.randrange(len(content)) for _ in range(cuts))]:
         folder = write_damaged(intact, tmp_path / "gallery", content[:length])
         with pytest.raises((CorruptGallery, BadGallery)):
-            Gallery.open(folder)
+            GalleryDatabase.open(folder)
         repair(folder, SPACE)
         lost = lost_rows(original, folder)
         assert all(row[-1] not in content[: length // PAGE * PAGE] for row in lost["faces"]), length
@@ -199,7 +199,7 @@ def test_file_without_its_last_page_keeps_user_constraints(intact: Path, origina
 @pytest.mark.slow
 def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
-    with Gallery.open(start) as gallery:
+    with GalleryDatabase.open(start) as gallery:
         with gallery.writing() as repository:
             repository.connection.execute(
                 "INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities"
@@ -225,14 +225,14 @@ def test_repair_keeps_faces_when_table_schema_is_garbled(intact: Path, original:
     )
     # SQLite quotes the garbled definition in its message, which is then not valid text.
     with pytest.raises(CorruptGallery, match="garbled"):
-        Gallery.open(folder)
+        GalleryDatabase.open(folder)
     repair(folder)
     assert lost_rows(original, folder)["faces"] == set()
 
 
 def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
-    with Gallery.open(start) as gallery:
+    with GalleryDatabase.open(start) as gallery:
         with decision(gallery, "move face", faces_change=True) as repository:
             repository.connection.execute("UPDATE faces SET left_px = 3")
         delete_face(gallery, 1)
@@ -241,7 +241,7 @@ def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_p
     content = (start / DATABASE).read_bytes().replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
     folder = write_damaged(start, tmp_path / "gallery", content)  # so that rows can only be recognized page by page
     repair(folder)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         after = contents(gallery)
     for table in ("photos", "faces", "identities", "assignments", "domains"):
         assert set(after[table]) == set(before[table]), table
@@ -250,16 +250,16 @@ def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_p
 
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     folder = tmp_path / "gallery"
-    with Gallery.create(folder, SPACE, embedding_dtype="float32") as gallery:
+    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_embeddings(gallery, draw_individuals()[0], list("abcde"), "old")
         before = contents(gallery)
     with sqlite3.connect(folder / DATABASE) as connection:
         connection.execute("DELETE FROM gallery")
     connection.close()
     with pytest.raises(CorruptGallery, match="which model"):
-        Gallery.open(folder)
+        GalleryDatabase.open(folder)
     repair(folder, SPACE)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assert gallery.embedding_dtype == "<f4"
         assert contents(gallery)["faces"] == before["faces"]
 
@@ -292,7 +292,7 @@ def test_rejects_foreign_files_without_changing_them(tmp_path: Path, make: Calla
     make(path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises((BadGallery, CorruptGallery), match=message):
-        Gallery.open(tmp_path)
+        GalleryDatabase.open(tmp_path)
     with pytest.raises(BadGallery):
         repair(tmp_path)
     assert (path.read_bytes() if path.is_file() else None) == before
@@ -304,7 +304,7 @@ def test_writing_and_repair_reject_a_read_only_folder(intact: Path, tmp_path: Pa
     folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
     folder.chmod(0o555)
     try:
-        with pytest.raises(CannotWrite), Gallery.open(folder) as gallery, gallery.writing():
+        with pytest.raises(CannotWrite), GalleryDatabase.open(folder) as gallery, gallery.writing():
             pass
         with pytest.raises(CannotWrite):
             repair(folder)
@@ -337,7 +337,7 @@ def test_check_reports_the_problem_and_repair_fixes_it(
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         problems = check(gallery).problems
     assert len(problems) >= 1
     assert all(re.search(message, problem) for problem in problems)
@@ -350,13 +350,13 @@ def test_check_reports_the_problem_and_repair_fixes_it(
 
 def test_check_lists_missing_and_changed_photos(intact: Path, tmp_path: Path):
     folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
-    with Gallery.open(folder) as gallery, gallery.writing() as repository:
+    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
         there = tmp_path / "there.jpg"
         there.write_bytes(b"12345")
         repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
         repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
         repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         result = check(gallery)
     assert (result.photos, result.faces, result.problems) == (FACES, FACES, ())
     assert (result.missing, result.changed) == ((f"{there}.gone",), (str(there),))

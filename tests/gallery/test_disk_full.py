@@ -10,7 +10,7 @@ import pytest
 from collection.crash_scenarios import SCENARIOS, comparable_contents, contents, draw_photos, violated_invariants
 
 from familiar.core.errors import CannotWrite
-from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.forget import forget_identity
 from familiar.gallery.integrity.check import repair
 
@@ -41,15 +41,15 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(task: str, free_kb: int
     run, folder, unlimited = SCENARIOS[task].run, tmp_path / "limited", tmp_path / "unlimited"
     SCENARIOS[task].prepare(folder, photos)
     shutil.copytree(folder, unlimited)
-    with Gallery.open(unlimited) as gallery:
+    with GalleryDatabase.open(unlimited) as gallery:
         run(gallery, photos)
         expected = comparable_contents(contents(gallery))
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         with limited_file_size(free_kb * 1024), pytest.raises(CannotWrite, match="disk is full"):
             run(gallery, photos)
         assert violated_invariants(SCENARIOS[task], gallery) == []  # without reopening it
         seen = contents(gallery)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assert contents(gallery) == seen
         run(gallery, photos)
         assert comparable_contents(contents(gallery)) == expected
@@ -61,7 +61,7 @@ def test_database_page_limit_is_reported_as_a_full_disk(task: str, photos: Path,
     # SQLITE_FULL; in the test above it is a failing write call.
     run = SCENARIOS[task].run
     SCENARIOS[task].prepare(tmp_path / "gallery", photos)
-    with Gallery.open(tmp_path / "gallery") as gallery:
+    with GalleryDatabase.open(tmp_path / "gallery") as gallery:
         (pages,) = gallery._connection.execute("PRAGMA page_count").fetchone()
         gallery._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
         with pytest.raises(CannotWrite, match="disk is full"):
@@ -75,14 +75,14 @@ def test_database_page_limit_is_reported_as_a_full_disk(task: str, photos: Path,
 def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_path: Path):
     folder = tmp_path / "gallery"
     SCENARIOS["forget"].prepare(folder, photos)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         forgotten_embeddings = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
         gallery._truncate_log()
         with limited_file_size(120 * 1024):  # enough to forget, too little to rewrite the whole file
             forgotten = forget_identity(gallery, 1)
         assert (forgotten.faces, forgotten.erased) == (5, False)
         assert len(contents(gallery)["faces"]) == 115
-    Gallery.open(folder).close()
+    GalleryDatabase.open(folder).close()
     on_disk = (folder / DATABASE).read_bytes()
     assert not any(embedding in on_disk for embedding in forgotten_embeddings)
 

@@ -16,7 +16,7 @@ from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
@@ -46,7 +46,7 @@ def counts(result: EnrollResult) -> dict[str, int]:
     return {name: count for name, count in vars(result).items() if name != "skipped" and count}
 
 
-def paths(gallery: Gallery) -> dict[str, int]:
+def paths(gallery: GalleryDatabase) -> dict[str, int]:
     """Return the number of each photo by file name."""
     with gallery.reading() as repository:
         return {
@@ -60,7 +60,7 @@ def photos(tmp_path: Path) -> list[Path]:
     return draw_pets(tmp_path / "photos", 4, 1)
 
 
-def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_enrolled_embeddings_match_the_embedder(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
     from familiar.embedding.embedder import embed_photos
 
     assert counts(enroll(album, embedder, pets)) == {"photos": 24, "faces": 24}
@@ -74,7 +74,7 @@ def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedd
     assert box == (0, 0, 48, 48, 1)
 
 
-def test_enrolling_again_keeps_all_faces_unchanged(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_enrolling_again_keeps_all_faces_unchanged(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before, revision = rows(album, ("photos", "faces")), album.revision
     assert counts(enroll(album, embedder, photos)) == {"known": 4}
@@ -87,7 +87,7 @@ def test_enrolling_again_keeps_all_faces_unchanged(album: Gallery, embedder: Emb
     assert enroll(album, embedder, []) == NOTHING
 
 
-def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_resumes_after_an_interruption(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
     calls: list[int] = []
 
     def stop(done: int, so_far: EnrollResult) -> None:
@@ -106,7 +106,9 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets:
     assert calls[2:] == [4, 8, 12, 16, 20, 24]
 
 
-def test_on_batch_reports_cumulative_counts(album: Gallery, embedder: Embedder, pets: list[Path], tmp_path: Path):
+def test_on_batch_reports_cumulative_counts(
+    album: GalleryDatabase, embedder: Embedder, pets: list[Path], tmp_path: Path
+):
     (tmp_path / "no photo.png").write_bytes(b"no photo")
     calls: list[tuple[int, dict[str, int], int]] = []
     single_photos = Embedder(embedder.bundle, threads=3)  # batches of one
@@ -123,7 +125,7 @@ def test_on_batch_reports_cumulative_counts(album: Gallery, embedder: Embedder, 
 
 @pytest.mark.slow
 def test_error_in_on_batch_stops_further_batches(
-    album: Gallery, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
+    album: GalleryDatabase, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     started: list[int] = []
     stopped = threading.Event()
@@ -150,7 +152,7 @@ def test_error_in_on_batch_stops_further_batches(
     assert len(album.faces().ids) == 2
 
 
-def test_moved_and_renamed_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_moved_and_renamed_photos_keep_their_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before = rows(album, ("faces",))
     renamed = photos[0].rename(photos[0].with_name("renamed.png"))
@@ -163,7 +165,7 @@ def test_moved_and_renamed_photos_keep_their_faces(album: Gallery, embedder: Emb
     assert rows(album, ("photos",))["photos"][1][2] == str(moved)
 
 
-def test_a_copy_is_not_enrolled_twice(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_a_copy_is_not_enrolled_twice(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     copy = Path(shutil.copy2(photos[0], photos[0].with_name("copy.png")))
     assert counts(enroll(album, embedder, [*photos, copy, photos[1]])) == {
         "photos": 4,
@@ -182,7 +184,7 @@ def brighten(path: Path, by: int) -> None:
     save_photo(Photo(np.clip(pixels.astype(int) + by, 0, 255).astype(np.uint8), path, pixels.shape[1::-1]), path)
 
 
-def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_edited_photo_keeps_faces_and_assignments(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     corrections.split(album, [2], "Mia")
     corrections.mark_different(album, 2, 3)
@@ -197,7 +199,7 @@ def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embe
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
-def test_edited_photo_at_a_reused_path_keeps_its_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_edited_photo_at_a_reused_path_keeps_its_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:1])
     shutil.copy(photos[2], photos[0])
     enroll(album, embedder, photos[:1])
@@ -208,7 +210,9 @@ def test_edited_photo_at_a_reused_path_keeps_its_faces(album: Gallery, embedder:
     assert load_assignments(album).identity.tolist() == [-1, 1]
 
 
-def test_different_photo_at_the_same_path_is_a_new_photo(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_different_photo_at_the_same_path_is_a_new_photo(
+    album: GalleryDatabase, embedder: Embedder, photos: list[Path]
+):
     enroll(album, embedder, photos[:2])
     corrections.split(album, [1], "Mia")
     renamed = photos[0].rename(photos[0].with_name("renamed.png"))
@@ -220,7 +224,7 @@ def test_different_photo_at_the_same_path_is_a_new_photo(album: Gallery, embedde
     assert {"renamed.png": 1, photos[0].name: 3}.items() <= paths(album).items()
 
 
-def test_two_photos_with_swapped_names_are_moved(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_two_photos_with_swapped_names_are_moved(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:2])
     first, second = photos[0].name, photos[1].name
     aside = photos[0].rename(photos[0].with_name("aside"))
@@ -230,7 +234,7 @@ def test_two_photos_with_swapped_names_are_moved(album: Gallery, embedder: Embed
     assert paths(album) == {first: 2, second: 1}
 
 
-def test_deleted_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_deleted_photos_keep_their_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     photos[3].unlink()
     assert counts(enroll(album, embedder, photos[:3])) == {"known": 3}
@@ -238,7 +242,7 @@ def test_deleted_photos_keep_their_faces(album: Gallery, embedder: Embedder, pho
     assert "No such file" in str(enroll(album, embedder, photos).skipped[0])
 
 
-def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_enrolls_every_face_of_a_photo(album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path):
     pixels = [load_photo(photo).rgb_u8 for photo in photos]
     together = save_photo(side_by_side(*pixels[:3]), tmp_path / "together.png")
     low = Image.fromarray(np.zeros((48, 20, 3), np.uint8))
@@ -265,12 +269,12 @@ def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photo
     assert counts(enroll(album, embedder, [together], SquareDetector())) == {"photos": 1, "faces": 2}
 
 
-def test_skips_faces_below_min_score(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_skips_faces_below_min_score(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     result = enroll(album, embedder, photos[:1], SquareDetector(), min_score=0.95)
     assert counts(result) == {"photos": 1, "without_face": 1}
 
 
-def test_unreadable_photos_are_skipped_and_reported(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_unreadable_photos_are_skipped_and_reported(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     folder = photos[0].parent
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff no photo")
     (folder / "empty.png").write_bytes(b"")
@@ -285,7 +289,7 @@ def test_unreadable_photos_are_skipped_and_reported(album: Gallery, embedder: Em
         assert str(error).startswith(f"{path}: ")
 
 
-def test_capture_time_comes_from_exif(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_capture_time_comes_from_exif(album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path):
     exif = Image.Exif()
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2024:06:01 12:30:05"
     with Image.open(photos[0]) as image:
@@ -294,7 +298,7 @@ def test_capture_time_comes_from_exif(album: Gallery, embedder: Embedder, photos
     assert [row[5] for row in rows(album, ("photos",))["photos"]] == ["2024-06-01T12:30:05", None]
 
 
-def test_accepts_paths_with_invalid_utf8(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_accepts_paths_with_invalid_utf8(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     odd = photos[0].rename(photos[0].with_name(os.fsdecode(b"M\xfcsli.png")))
     assert counts(enroll(album, embedder, [odd])) == {"photos": 1, "faces": 1}
     assert counts(enroll(album, embedder, [odd])) == {"known": 1}
@@ -303,7 +307,7 @@ def test_accepts_paths_with_invalid_utf8(album: Gallery, embedder: Embedder, pho
     assert list(paths(album)) == [odd.name]
 
 
-def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Embedder, photos: list[Path]):
+def test_rejects_embeddings_of_another_space(album: GalleryDatabase, other_embedder: Embedder, photos: list[Path]):
     with pytest.raises(SpaceMismatch, match="embeddings are in the space random"):
         enroll(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
@@ -312,10 +316,10 @@ def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Emb
 
 
 def test_rejects_old_model_after_concurrent_migration(
-    album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+    album: GalleryDatabase, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     def migrated(_: int, __: EnrollResult) -> None:
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             if other.space.space_id == "random":
                 migrate(other, other_embedder)
 
@@ -328,7 +332,7 @@ def test_rejects_old_model_after_concurrent_migration(
 # Embeddings
 
 
-def test_embeddings_are_identified_by_name_and_content(gallery: Gallery):
+def test_embeddings_are_identified_by_name_and_content(gallery: GalleryDatabase):
     embeddings = draw_individuals([2, 1])
     assert enroll_vectors(gallery, embeddings) == [1, 2, 3]
     assert enroll_vectors(gallery, embeddings) == []

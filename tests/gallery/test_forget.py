@@ -9,7 +9,7 @@ import pytest
 from familiar.core.errors import NotInGallery
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
@@ -33,13 +33,13 @@ def files_containing(folder: Path, *secrets: bytes) -> set[tuple[str, bytes]]:
     }
 
 
-def embedding_bytes(gallery: Gallery, faces: list[int]) -> list[bytes]:
+def embedding_bytes(gallery: GalleryDatabase, faces: list[int]) -> list[bytes]:
     """Return the bytes of the faces' embeddings, as float32 and as float16."""
     vectors = gallery.faces().unit_rows(gallery.faces().rows_of(np.array(faces)))
     return [row.astype(dtype).tobytes() for row in vectors for dtype in (np.float32, np.float16)]
 
 
-def make_paths_absolute(gallery: Gallery) -> list[Path]:
+def make_paths_absolute(gallery: GalleryDatabase) -> list[Path]:
     """Give the photos absolute paths, as files have."""
     with gallery.writing() as repository:
         repository.connection.execute("UPDATE photos SET path = '/album/' || path")
@@ -54,7 +54,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
+def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, NAME)
@@ -80,7 +80,7 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Pa
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
+def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")
     paths = make_paths_absolute(gallery)
     cluster(gallery)
@@ -97,7 +97,7 @@ def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path)
     assert len(enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")) == 2  # only these are new again
 
 
-def test_rejects_unknown_path_and_forgets_nothing(gallery: Gallery):
+def test_rejects_unknown_path_and_forgets_nothing(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3]))
     paths = make_paths_absolute(gallery)
     before = rows(gallery, ("photos", "faces"))
@@ -106,26 +106,26 @@ def test_rejects_unknown_path_and_forgets_nothing(gallery: Gallery):
     assert rows(gallery, ("photos", "faces")) == before
 
 
-def _renamed(gallery: Gallery) -> int:
+def _renamed(gallery: GalleryDatabase) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 1, "Mia")
     return 1
 
 
-def _merged_into_an_unnamed_identity(gallery: Gallery) -> int:
+def _merged_into_an_unnamed_identity(gallery: GalleryDatabase) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.merge(gallery, 2, [1])
     return 2
 
 
-def _merged_into_another_name(gallery: Gallery) -> int:
+def _merged_into_another_name(gallery: GalleryDatabase) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 2, [1])
     return 2
 
 
-def _merged_when_empty(gallery: Gallery) -> int:
+def _merged_when_empty(gallery: GalleryDatabase) -> int:
     faces = sorted(next(members for members in groups(gallery) if 1 in members))
     corrections.name_identity(gallery, 1, NAME)
     corrections.split(gallery, faces)
@@ -133,14 +133,14 @@ def _merged_when_empty(gallery: Gallery) -> int:
     return 2
 
 
-def _named_again_after_another(gallery: Gallery) -> int:
+def _named_again_after_another(gallery: GalleryDatabase) -> int:
     corrections.name_identity(gallery, 2, NAME)
     corrections.name_identity(gallery, 2, "Mia")
     corrections.name_identity(gallery, 1, NAME)
     return 1
 
 
-def _name_undone(gallery: Gallery) -> int:
+def _name_undone(gallery: GalleryDatabase) -> int:
     corrections.name_identity(gallery, 1, NAME)
     undo(gallery)
     return 1
@@ -157,7 +157,7 @@ def _name_undone(gallery: Gallery) -> int:
         _name_undone,
     ],
 )
-def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder: Path, correct):
+def test_forgotten_name_is_erased_from_the_decision_log(gallery: GalleryDatabase, folder: Path, correct):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     number = correct(gallery)
@@ -175,7 +175,7 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder
     assert files_containing(folder, *secrets) == set()
 
 
-def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
+def test_undo_does_not_restore_forgotten_faces(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
@@ -186,7 +186,7 @@ def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
     assert check(gallery).problems == ()
 
 
-def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Gallery):
+def test_undo_skips_rejections_of_a_forgotten_identity(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2, 1]))
     paths = make_paths_absolute(gallery)
     corrections.split(gallery, [1, 2])
@@ -201,7 +201,7 @@ def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Gallery):
 
 @pytest.mark.usefixtures("short_waits")
 def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
-    with Gallery.create(folder, SPACE) as gallery, Gallery.open(folder) as reader:
+    with GalleryDatabase.create(folder, SPACE) as gallery, GalleryDatabase.open(folder) as reader:
         enroll_vectors(gallery, draw_individuals([3]))
         corrections.split(gallery, [1, 2, 3], NAME)
         secrets = [NAME.encode(), *embedding_bytes(gallery, [1])[1:]]
@@ -212,13 +212,13 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
             assert files_containing(folder, *secrets)
             assert gallery.faces().ids.tolist() == []  # no longer visible at once
             assert any("still on the disk" in problem for problem in check(gallery).problems)
-    Gallery.open(folder).close()
+    GalleryDatabase.open(folder).close()
     assert files_containing(folder, *secrets) == set()
-    with Gallery.open(folder) as reopened:
+    with GalleryDatabase.open(folder) as reopened:
         assert check(reopened).problems == ()
 
 
-def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder: Path):
+def test_forgets_embeddings_of_an_unfinished_migration(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     other = draw_individuals([0, 0, 2])
     with gallery.writing() as repository:
@@ -233,30 +233,34 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder:
 
 
 @pytest.mark.usefixtures("indexed")
-def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_next_open_erases_the_index_after_a_kill(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     build_index(gallery)
     packed = gallery.faces().embeddings[30].astype("<f2").tobytes()  # as the index stores it
     with monkeypatch.context() as killed:
-        killed.setattr(Gallery, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget_identity(gallery, 2)
     assert files_containing(folder, packed)
     gallery.close()
-    Gallery.open(folder).close()
+    GalleryDatabase.open(folder).close()
     assert not files_containing(folder, packed)
 
 
 @pytest.mark.usefixtures("indexed")
-def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_index_built_during_forgetting_is_deleted(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     build = search_module.HnswIndex.build
 
     def build_and_forget(*arguments):
         index = build(*arguments)
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             forget_identity(other, 2)
         return index
 
@@ -265,7 +269,7 @@ def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path
     assert not list(folder.glob("*.hnsw"))
 
 
-def test_undo_restores_the_name_after_forgetting_one_photo(gallery: Gallery):
+def test_undo_restores_the_name_after_forgetting_one_photo(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery)
     paths = make_paths_absolute(gallery)
@@ -289,7 +293,7 @@ def encodings(*vectors: np.ndarray) -> list[bytes]:
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, folder: Path):
+def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     paths = make_paths_absolute(gallery)
     cluster(gallery)
@@ -310,7 +314,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, folder: Path):
+def test_forgetting_an_identity_includes_its_deleted_faces(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([3, 3, 3]))
     cluster(gallery)
     secrets = embedding_bytes(gallery, [1, 2, 3, 4, 5, 6])
@@ -329,7 +333,7 @@ def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, fol
     assert check(gallery).problems == ()
 
 
-def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
+def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
@@ -341,7 +345,7 @@ def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
-def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, folder: Path, confirmed: bool):
+def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: GalleryDatabase, folder: Path, confirmed: bool):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, "Tom")
@@ -363,7 +367,7 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
     assert check(gallery).problems == ()
 
 
-def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
+def test_forgetting_keeps_decisions_about_other_identities(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     with embedder_returning(draw_individuals([0, 1])[0]) as embedder:

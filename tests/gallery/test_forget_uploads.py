@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing import forget as forget_module
 from familiar.gallery.editing.forget import forget_photos
 from support.small_gallery import draw_individuals, enroll_vectors
 
 
-def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: Path, tmp_path: Path):
+def test_forgetting_deletes_only_uploaded_photo_files(gallery: GalleryDatabase, folder: Path, tmp_path: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     uploaded_file, other_file = folder / UPLOADED_PHOTOS / "ab" / "abc.jpg", tmp_path / "original.jpg"
     for path in (uploaded_file, other_file):
@@ -29,7 +29,7 @@ def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: 
     assert other_file.exists()
 
 
-def write_upload(gallery: Gallery, photo: int, *, enrolled_from: Path | None = None) -> Path:
+def write_upload(gallery: GalleryDatabase, photo: int, *, enrolled_from: Path | None = None) -> Path:
     """Write the uploaded file of a photo that was enrolled from it, or from `enrolled_from`; return its path."""
     with gallery.writing() as repository:
         (sha256,) = repository.connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
@@ -41,7 +41,7 @@ def write_upload(gallery: Gallery, photo: int, *, enrolled_from: Path | None = N
     return path
 
 
-def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_path: Path):
+def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: GalleryDatabase, tmp_path: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     original = tmp_path / "original.jpg"
     original.write_bytes(b"photo")
@@ -52,18 +52,20 @@ def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_p
     assert other_upload.exists()
 
 
-def test_forgetting_deletes_uploads_when_opened_through_a_symlink(gallery: Gallery, folder: Path, tmp_path: Path):
+def test_forgetting_deletes_uploads_when_opened_through_a_symlink(
+    gallery: GalleryDatabase, folder: Path, tmp_path: Path
+):
     enroll_vectors(gallery, draw_individuals([2]))
     first, second = write_upload(gallery, 1), write_upload(gallery, 2)
     link = tmp_path / "link"
     link.symlink_to(folder)
-    with Gallery.open(link) as linked:
+    with GalleryDatabase.open(link) as linked:
         forget_photos(linked, [first.resolve(), link / second.relative_to(folder)])
     assert not first.exists()
     assert not second.exists()
 
 
-def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([2]))
     path = write_upload(gallery, 1)
 
@@ -76,7 +78,7 @@ def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, mon
     assert len(gallery.faces().ids) == 2
 
 
-def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([2]))
     path = write_upload(gallery, 1)
     delete_files = forget_module._delete_files

@@ -10,7 +10,7 @@ import pytest
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction
 from familiar.gallery.clustering.assignments import load_assignments, resolve_face, resolve_identity
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.transfer.import_export import (
@@ -31,12 +31,12 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
+def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[GalleryDatabase]:
     with create_gallery(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
         yield gallery
 
 
-def faces_by_label(gallery: Gallery) -> dict[str, set[str]]:
+def faces_by_label(gallery: GalleryDatabase) -> dict[str, set[str]]:
     """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
     assignments = load_assignments(gallery)
     with gallery.reading() as repository:
@@ -64,7 +64,7 @@ def table(path: Path, *lines: str) -> Path:
 
 
 def test_csv_export_and_import_restore_identities(
-    gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+    gallery: GalleryDatabase, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     cluster(gallery)
     red = int(load_assignments(gallery).identity[0])
@@ -88,7 +88,7 @@ def test_csv_export_and_import_restore_identities(
         assert faces_by_label(fresh) == {}
 
 
-def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
+def test_csv_has_one_row_per_face(gallery: GalleryDatabase, tmp_path: Path):
     cluster(gallery)
     export_csv(gallery, tmp_path / "labels.csv")
     rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
@@ -108,7 +108,7 @@ def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
 
 
 def test_csv_import_with_two_columns_reuses_known_names(
-    gallery: Gallery, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
+    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     cluster(gallery)
     red = int(load_assignments(gallery).identity[0])
@@ -124,7 +124,7 @@ def test_csv_import_with_two_columns_reuses_known_names(
     assert now["Gerd"] == {"green1.png 0"}
 
 
-def test_csv_import_selects_a_face_by_box_or_number(gallery: Gallery, tmp_path: Path):
+def test_csv_import_selects_a_face_by_box_or_number(gallery: GalleryDatabase, tmp_path: Path):
     both = tmp_path / "photos" / "both.png"
     with pytest.raises(Exception, match="give one of these numbers") as several:
         resolve_face(gallery, str(both))
@@ -138,7 +138,7 @@ def test_csv_import_selects_a_face_by_box_or_number(gallery: Gallery, tmp_path: 
     assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}}
 
 
-def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_path: Path, photos: list[Path]):
+def test_csv_import_lists_rows_without_a_matching_face(gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]):
     both = tmp_path / "photos" / "both.png"
     csv_file = table(
         tmp_path / "n.csv",
@@ -177,7 +177,7 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
     ],
 )
 def test_csv_import_rejects_bad_lines_and_imports_nothing(
-    gallery: Gallery, tmp_path: Path, lines: list[str], message: str
+    gallery: GalleryDatabase, tmp_path: Path, lines: list[str], message: str
 ):
     folder = tmp_path / "photos"
     good = [f"{folder / 'green1.png'},Gerd" + "," * (line.count(",") - 1) for line in lines[:1] if "," in line]
@@ -191,7 +191,7 @@ def test_csv_import_rejects_bad_lines_and_imports_nothing(
         import_csv(gallery, tmp_path / "none.csv")
 
 
-def test_csv_import_rejects_conflicts_with_the_gallery(gallery: Gallery, tmp_path: Path):
+def test_csv_import_rejects_conflicts_with_the_gallery(gallery: GalleryDatabase, tmp_path: Path):
     both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32"))
     before = faces_by_label(gallery)
@@ -217,7 +217,7 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Pa
 
 
 def test_folder_export_and_import_restore_identities(
-    gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+    gallery: GalleryDatabase, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     cluster(gallery)
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
@@ -245,7 +245,7 @@ def test_folder_export_and_import_restore_identities(
 
 
 def test_folder_import_skips_two_face_photos_and_rejects_duplicates(
-    gallery: Gallery, tmp_path: Path, photos: list[Path]
+    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]
 ):
     root = tmp_path / "sorted"
     for name, path in (("Rosa", photos[0]), ("Rosa", photos[6]), ("Blau", photos[5])):

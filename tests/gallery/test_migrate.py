@@ -14,7 +14,7 @@ from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
@@ -28,7 +28,7 @@ from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enroll_vectors, rows
 
 
-def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
+def unmigrated_rows(gallery: GalleryDatabase) -> dict[str, Any]:
     """Return the rows that a migration must not change."""
     tables = rows(gallery, (*DECISION_TABLES, "photos", "decisions", "changes"))
     with gallery.reading() as repository:
@@ -38,7 +38,7 @@ def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
         return tables | {"faces": faces.fetchall()}
 
 
-def enroll_and_correct(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
+def enroll_and_correct(gallery: GalleryDatabase, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
     """Enroll, cluster and make corrections of several kinds; return the rows that must stay."""
     enroll(gallery, embedder, photos, species="cats")
     cluster(gallery)
@@ -56,7 +56,7 @@ def with_metadata(embedder: Embedder, **changed: Any) -> Embedder:
 
 
 def test_reembeds_every_photo_and_keeps_corrections(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     before = enroll_and_correct(album, embedder, pets)
     done: list[int] = []
@@ -76,7 +76,7 @@ def test_reembeds_every_photo_and_keeps_corrections(
     assert rows(album)["assignments"] == []
 
 
-def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_same_space_with_smaller_dim_truncates_embeddings(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
     with album.writing() as repository:
         wider = replace(album.space, prefixes=(16, 8))
         repository.connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
@@ -93,7 +93,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
         migrate(album, with_metadata(embedder, embedding_dim=5))
 
 
-def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_same_space_and_dim_updates_only_the_calibration(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     again = with_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
@@ -116,7 +116,7 @@ def brighten(path: Path) -> None:
 
 @pytest.mark.slow
 def test_missing_photos_are_mapped_by_a_bridge(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     before = enroll_and_correct(album, embedder, crowd)
     expected = embed_photos(other_embedder, crowd).embeddings
@@ -137,7 +137,7 @@ def test_missing_photos_are_mapped_by_a_bridge(
 
 @pytest.mark.slow
 def test_embeddings_without_photos_are_mapped_by_a_bridge(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enroll(album, embedder, crowd)
     enroll_vectors(album, album.faces().unit_rows()[:2])
@@ -146,7 +146,7 @@ def test_embeddings_without_photos_are_mapped_by_a_bridge(
 
 
 def test_rejects_a_bridge_with_too_few_photos(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
 ):
     (lost,) = draw_pets(tmp_path / "lost", 1, 1, seed=9)
     before = enroll_and_correct(album, embedder, [*pets, lost])
@@ -165,7 +165,9 @@ def test_rejects_a_bridge_with_too_few_photos(
     assert unmigrated_rows(album) == before
 
 
-def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
+def test_resumes_after_an_interruption(
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+):
     enroll(album, embedder, pets)
     done: list[int] = []
 
@@ -185,7 +187,7 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other
 
 
 def test_pending_embeddings_are_not_reused_for_another_model(
-    album: Gallery,
+    album: GalleryDatabase,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
@@ -206,7 +208,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
 
 @pytest.mark.slow
 def test_includes_photos_enrolled_during_migration(
-    album: Gallery,
+    album: GalleryDatabase,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -218,7 +220,7 @@ def test_includes_photos_enrolled_during_migration(
     more = draw_pets(tmp_path / "more", 1, 2, seed=11)
 
     def enroll_more(_: int) -> None:
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             enroll(other, embedder, more)
 
     result = migrate(album, other_embedder, on_batch=enroll_more)
@@ -230,14 +232,14 @@ def test_includes_photos_enrolled_during_migration(
 
 @pytest.mark.slow
 def test_photo_edited_during_migration_is_embedded_again(
-    album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: GalleryDatabase, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enroll(album, embedder, crowd)
     ids = album.faces().ids.tolist()
 
     def edit_and_enroll(_: int) -> None:
         brighten(crowd[0])
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             assert enroll(other, embedder, crowd).edited == 1
 
     calls: list[int] = []
@@ -250,7 +252,7 @@ def test_photo_edited_during_migration_is_embedded_again(
 
 
 def test_error_during_the_swap_keeps_the_old_model(
-    album: Gallery,
+    album: GalleryDatabase,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
@@ -279,7 +281,9 @@ def test_error_during_the_swap_keeps_the_old_model(
 
 
 @pytest.mark.slow
-def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
+def test_own_calibration_is_refitted(
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+):
     enroll(album, embedder, pets)
     for pet in range(8):
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
@@ -291,7 +295,7 @@ def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_e
 
 
 def test_concurrent_migration_raises_gallery_busy(
-    album: Gallery,
+    album: GalleryDatabase,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -304,7 +308,7 @@ def test_concurrent_migration_raises_gallery_busy(
     def begin_another(done: int) -> None:
         if not started:
             started.append(done)
-            with Gallery.open(folder) as second:
+            with GalleryDatabase.open(folder) as second:
                 migrate_module._begin_migration(second, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
@@ -316,7 +320,7 @@ def test_concurrent_migration_raises_gallery_busy(
 @pytest.mark.slow
 @pytest.mark.parametrize("shorter", [False, True])
 def test_undo_restores_no_embedding_of_the_old_model(
-    album: Gallery,
+    album: GalleryDatabase,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
@@ -359,7 +363,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     assert check(album).problems == ()
 
 
-def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_calibration_only_migration_keeps_undo(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     delete_face(album, 5)
@@ -371,7 +375,7 @@ def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedde
 
 @pytest.mark.slow
 def test_faces_changed_during_embedding_are_embedded_again(
-    album: Gallery,
+    album: GalleryDatabase,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -382,9 +386,9 @@ def test_faces_changed_during_embedding_are_embedded_again(
     enroll(album, embedder, crowd)
     load_pending_faces = migrate_module._load_pending_faces
 
-    def load_then_change(gallery: Gallery) -> list[Any]:
+    def load_then_change(gallery: GalleryDatabase) -> list[Any]:
         result = load_pending_faces(gallery)
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             set_face_box(other, embedder, 3, box)
             delete_face(other, 7)
             brighten(crowd[0])

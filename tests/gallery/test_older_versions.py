@@ -16,7 +16,7 @@ import pytest
 
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database import salvage
-from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -47,7 +47,7 @@ def recorded(version: int) -> tuple[list[str], list[Rows]]:
     return record["decisions"], record["states"]
 
 
-def current_rows(gallery: Gallery, tables: list[str]) -> Rows:
+def current_rows(gallery: GalleryDatabase, tables: list[str]) -> Rows:
     """Return all rows of some tables as JSON has them: lists, and bytes in hex."""
     return {
         table: [[value.hex() if isinstance(value, bytes) else value for value in row] for row in table_rows]
@@ -64,16 +64,16 @@ def schema_sql(folder: Path) -> dict[str, str]:
 
 
 def test_opening_migrates_the_schema_to_that_of_a_new_gallery(older: Path, tmp_path: Path):
-    with Gallery.open(older) as gallery, gallery.reading() as repository:
+    with GalleryDatabase.open(older) as gallery, gallery.reading() as repository:
         assert repository.connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
         space = gallery.space
-    Gallery.create(tmp_path / "new", space).close()
+    GalleryDatabase.create(tmp_path / "new", space).close()
     assert schema_sql(older) == schema_sql(tmp_path / "new")
 
 
 def test_migrated_gallery_has_its_rows_and_passes_the_check(older: Path, version: int):
     commands, states = recorded(version)
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         assert current_rows(gallery, [*states[-1]]) == states[-1]
         assert [entry.kind for entry in reversed(decisions(gallery))] == commands
         assert gallery.embedding_dtype.name == "float32"
@@ -87,7 +87,7 @@ def test_migrated_gallery_has_its_rows_and_passes_the_check(older: Path, version
 
 def test_undo_takes_back_every_decision_of_an_older_version(older: Path, version: int):
     commands, states = recorded(version)
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         for command, state in zip(reversed(commands), reversed(states[:-1]), strict=True):
             assert undo(gallery).kind == command
             assert current_rows(gallery, [*state]) == state, command
@@ -97,7 +97,7 @@ def test_undo_takes_back_every_decision_of_an_older_version(older: Path, version
 
 def test_undoing_a_clustering_of_an_older_version_clusters_all_faces_again(older: Path, version: int):
     commands, _ = recorded(version)
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         for _ in commands:
             undo(gallery)
         with gallery.reading() as repository:
@@ -107,7 +107,7 @@ def test_undoing_a_clustering_of_an_older_version_clusters_all_faces_again(older
 
 
 def test_clustering_a_migrated_gallery_keeps_the_corrections(older: Path):
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         cluster(gallery, rebuild=True)
         result = groups(gallery)
         assert any({1, 2, 4} <= faces for faces in result), "the user confirmed and merged these"
@@ -115,7 +115,7 @@ def test_clustering_a_migrated_gallery_keeps_the_corrections(older: Path):
 
 
 def test_faces_changed_after_the_migration_are_logged(older: Path):
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         tables = ["identities", "assignments", "domains", "constraints", "rejections", "faces", "changes"]
         before = current_rows(gallery, tables)
         delete_face(gallery, 10)
@@ -144,7 +144,7 @@ def test_repair_saves_the_rows_of_an_older_version(
     tables = ["identities", "assignments", "domains", "faces", "constraints", "rejections"]
     if damage == "definitions":
         tables = tables[:4]  # constraints and rejections cannot be recognized by their columns
-    with Gallery.open(older) as gallery:
+    with GalleryDatabase.open(older) as gallery:
         rescued = current_rows(gallery, tables)
         assert {table: rescued[table] for table in tables if table in states[-1]} == {
             table: states[-1][table] for table in tables if table in states[-1]

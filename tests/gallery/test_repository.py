@@ -3,17 +3,17 @@
 import hashlib
 
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import undo
 from support.small_gallery import draw_individuals, enroll_vectors
 
 
-def is_clustering_pending(gallery: Gallery) -> bool:
+def is_clustering_pending(gallery: GalleryDatabase) -> bool:
     with gallery.reading() as repository:
         return repository.settings.is_clustering_pending()
 
 
-def test_clustering_is_pending_until_all_faces_are_clustered(gallery: Gallery):
+def test_clustering_is_pending_until_all_faces_are_clustered(gallery: GalleryDatabase):
     assert not is_clustering_pending(gallery), "no face"
     enroll_vectors(gallery, draw_individuals([3, 2]))
     assert is_clustering_pending(gallery)
@@ -23,14 +23,14 @@ def test_clustering_is_pending_until_all_faces_are_clustered(gallery: Gallery):
     assert is_clustering_pending(gallery)
 
 
-def test_clustering_is_not_pending_after_the_user_undid_it(gallery: Gallery):
+def test_clustering_is_not_pending_after_the_user_undid_it(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     undo(gallery)
     assert not is_clustering_pending(gallery)
 
 
-def test_identity_numbers_count_deleted_identities(gallery: Gallery):
+def test_identity_numbers_count_deleted_identities(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     with gallery.reading() as repository:
         assert repository.identities.last_number() == 0
@@ -44,7 +44,7 @@ def test_identity_numbers_count_deleted_identities(gallery: Gallery):
         assert repository.identities.count_after(0) == 0
 
 
-def test_paths_of_photos_are_listed_by_content(gallery: Gallery):
+def test_paths_of_photos_are_listed_by_content(gallery: GalleryDatabase):
     embeddings = draw_individuals([2])
     enroll_vectors(gallery, embeddings)
     names = ["photo 0.jpg", "photo 1.jpg"]

@@ -7,7 +7,7 @@ from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as review_queue_module
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from support.small_gallery import (
@@ -34,11 +34,11 @@ def face_pair(question: Question) -> tuple[int, int]:
     return low, high
 
 
-def proposed_pairs(gallery: Gallery) -> set[tuple[int, int]]:
+def proposed_pairs(gallery: GalleryDatabase) -> set[tuple[int, int]]:
     return {face_pair(question) for question in propose_questions(gallery, 1000)}
 
 
-def test_first_question_has_the_highest_expected_gain(gallery: Gallery):
+def test_first_question_has_the_highest_expected_gain(gallery: GalleryDatabase):
     enroll_vectors(
         gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)])
     )
@@ -55,7 +55,7 @@ def test_first_question_has_the_highest_expected_gain(gallery: Gallery):
     assert propose_questions(gallery, 0) == []
 
 
-def test_proposes_a_face_dissimilar_to_its_identity(gallery: Gallery):
+def test_proposes_a_face_dissimilar_to_its_identity(gallery: GalleryDatabase):
     enroll_vectors(gallery, np.concatenate([draw_individuals([4]), row_at(0.4, 0, 1)]))
     cluster(gallery, threshold=0.3)
     (question,) = propose_questions(gallery)
@@ -72,7 +72,7 @@ def test_proposes_a_face_dissimilar_to_its_identity(gallery: Gallery):
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
-def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, int], kind: str):
+def test_answer_same_joins_the_two_clusters(gallery: GalleryDatabase, sizes: tuple[int, int], kind: str):
     from familiar.gallery.editing.undo_log import decisions
 
     rows_of_both = [np.repeat(row_at(1, 0, 1), sizes[0], axis=0), np.repeat(row_at(0.5, 0, 1), sizes[1], axis=0)]
@@ -85,7 +85,7 @@ def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, 
     assert not [question for question in propose_questions(gallery) if question.kind == "merge"]
 
 
-def test_never_proposes_pairs_that_violate_constraints(gallery: Gallery):
+def test_never_proposes_pairs_that_violate_constraints(gallery: GalleryDatabase):
     enroll_in_one_photo(gallery, draw_individuals([2]), "twins")
     enroll_vectors(gallery, draw_individuals([0, 1, 1]))
     corrections.mark_different(gallery, 3, 4)
@@ -95,7 +95,7 @@ def test_never_proposes_pairs_that_violate_constraints(gallery: Gallery):
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [False, True])
-def test_answered_pairs_are_never_proposed_again(gallery: Gallery, rebuild: bool):
+def test_answered_pairs_are_never_proposed_again(gallery: GalleryDatabase, rebuild: bool):
     rng = np.random.default_rng(3)
     enroll_vectors(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     cluster(gallery)
@@ -113,7 +113,7 @@ def test_answered_pairs_are_never_proposed_again(gallery: Gallery, rebuild: bool
     assert len(answered) >= 5
 
 
-def test_each_cluster_appears_once_per_list(gallery: Gallery):
+def test_each_cluster_appears_once_per_list(gallery: GalleryDatabase):
     enroll_vectors(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     cluster(gallery)
     questions = propose_questions(gallery, 100)
@@ -129,12 +129,14 @@ def test_each_cluster_appears_once_per_list(gallery: Gallery):
     assert propose_questions(gallery, 3) == questions[:3]
 
 
-def test_concurrent_enrollment_does_not_break_proposals(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_enrollment_does_not_break_proposals(
+    gallery: GalleryDatabase, folder, monkeypatch: pytest.MonkeyPatch
+):
     enroll_vectors(gallery, draw_individuals([1, 1, 1]))
     cannot_link_keys = review_queue_module._cannot_link_keys
 
     def enroll_then_read(*arguments):
-        with Gallery.open(folder) as writer:
+        with GalleryDatabase.open(folder) as writer:
             enroll_in_one_photo(writer, draw_individuals([2]), "twins")
         return cannot_link_keys(*arguments)
 
@@ -142,7 +144,7 @@ def test_concurrent_enrollment_does_not_break_proposals(gallery: Gallery, folder
     assert len(propose_questions(gallery)) == 1
 
 
-def test_fewer_than_two_faces_give_no_questions(gallery: Gallery):
+def test_fewer_than_two_faces_give_no_questions(gallery: GalleryDatabase):
     assert propose_questions(gallery) == []
     enroll_vectors(gallery, draw_individuals([1]))
     assert propose_questions(gallery) == []

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from familiar.gallery.database import schema, sqlite_file
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from support.small_gallery import DECISION_TABLES, SPACE, draw_individuals, enroll_vectors, rows
 
 NEXT = schema.VERSION + 1
 
 
 @pytest.fixture
-def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def older(gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
     enroll_vectors(gallery, draw_individuals([2]))
     with gallery.writing() as repository:
@@ -29,10 +29,10 @@ def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: p
         connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
 
     monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_time)
-    with Gallery.open(older) as gallery, gallery.reading() as repository:
+    with GalleryDatabase.open(older) as gallery, gallery.reading() as repository:
         assert repository.connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
         assert repository.connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
-    Gallery.open(older).close()  # not again: adding the column twice would fail
+    GalleryDatabase.open(older).close()  # not again: adding the column twice would fail
 
 
 def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: pytest.MonkeyPatch):
@@ -42,7 +42,7 @@ def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: py
 
     monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, fail)
     with pytest.raises(RuntimeError):
-        Gallery.open(older)
+        GalleryDatabase.open(older)
     connection = sqlite3.connect(older / "gallery.sqlite")
     assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
     assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT - 1
@@ -82,7 +82,7 @@ def test_every_logged_change_can_be_restored(folder: Path):
             "DELETE FROM faces WHERE id = 1",  # to which all other rows refer
         ),
     }
-    with Gallery.create(folder, SPACE) as gallery:
+    with GalleryDatabase.create(folder, SPACE) as gallery:
         enroll_vectors(gallery, draw_individuals([3]))
         with gallery.writing() as repository:
             repository.connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")

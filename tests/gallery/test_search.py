@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, forget
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import (
@@ -30,7 +30,7 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
 @pytest.mark.parametrize("k", [1, 7, 99])
-def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
+def test_search_photos_returns_nearest_faces_in_order(gallery: GalleryDatabase, k: int):
     stored = random_rows(50)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -46,7 +46,7 @@ def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
     assert hits[0].probability == pytest.approx(odds / (1 + odds), rel=1e-5)
 
 
-def test_hits_report_identity_and_name(gallery: Gallery):
+def test_hits_report_identity_and_name(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [3])
@@ -55,7 +55,7 @@ def test_hits_report_identity_and_name(gallery: Gallery):
 
 
 @pytest.fixture
-def described(gallery: Gallery) -> Gallery:
+def described(gallery: GalleryDatabase) -> GalleryDatabase:
     """Twelve faces with species, times, and two identities."""
     enroll_vectors(gallery, random_rows(12))
     with gallery.writing() as repository:
@@ -89,7 +89,7 @@ def described(gallery: Gallery) -> Gallery:
         (Filter(), set(range(1, 13))),
     ],
 )
-def test_returns_only_hits_that_pass_the_filter(described: Gallery, only: Filter, faces: set[int]):
+def test_returns_only_hits_that_pass_the_filter(described: GalleryDatabase, only: Filter, faces: set[int]):
     query = random_rows(1, seed=3)[0]
     hits = search_photos(described, query, 20, only=only)
     assert {hit.face for hit in hits} == faces
@@ -100,7 +100,7 @@ def test_returns_only_hits_that_pass_the_filter(described: Gallery, only: Filter
     assert {match.identity for match in search_identities(described, query, only=only)} == known
 
 
-def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Gallery):
+def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: GalleryDatabase):
     stored = random_rows(400)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -114,7 +114,7 @@ def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Gallery):
         search_photos(gallery, query, prefix=5)
 
 
-def test_rejects_invalid_queries(gallery: Gallery):
+def test_rejects_invalid_queries(gallery: GalleryDatabase):
     query = random_rows(1)[0]
     for search in (search_photos, search_identities):
         with pytest.raises(ValueError, match="k must be at least 1, got 0"):
@@ -125,14 +125,14 @@ def test_rejects_invalid_queries(gallery: Gallery):
             search(gallery, query * 2)
 
 
-def test_empty_gallery_returns_no_hits(gallery: Gallery):
+def test_empty_gallery_returns_no_hits(gallery: GalleryDatabase):
     query = random_rows(1)[0]
     assert search_photos(gallery, query) == []
     assert search_photos(gallery, query, prefix=8) == []
     assert search_identities(gallery, query) == []
 
 
-def test_search_identities_matches_slow_reference(gallery: Gallery):
+def test_search_identities_matches_slow_reference(gallery: GalleryDatabase):
     stored = random_rows(30)
     enroll_vectors(gallery, stored)
     label = np.arange(30) % 5
@@ -163,7 +163,7 @@ def test_search_identities_matches_slow_reference(gallery: Gallery):
     assert search_identities(gallery, query, 2) == matches[:2]
 
 
-def test_equal_means_are_sorted_by_best_face(gallery: Gallery):
+def test_equal_means_are_sorted_by_best_face(gallery: GalleryDatabase):
     axes = np.eye(DIM, dtype=np.float32)[:4]
     middle = axes.sum(axis=0) / 2
     enroll_vectors(gallery, np.concatenate([axes, middle[None], middle[None]]))
@@ -219,7 +219,7 @@ def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple
     assert search_identities(gallery, query, k) == matches, "repeated, from the cache"
 
 
-def test_corrections_update_cached_templates(gallery: Gallery):
+def test_corrections_update_cached_templates(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([2, 2]))
     cluster(gallery)
     known = draw_individuals([1], seed=2)[0]
@@ -232,7 +232,7 @@ def test_corrections_update_cached_templates(gallery: Gallery):
     )
 
 
-def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
+def test_unenrolled_individual_has_no_known_match(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     unknown, known = draw_individuals([0, 0, 1])[0], draw_individuals([1], seed=2)[0]
@@ -240,7 +240,7 @@ def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
     assert [match.known for match in search_identities(gallery, known)] == [True, False]
 
 
-def test_verify_compares_with_the_template(gallery: Gallery):
+def test_verify_compares_with_the_template(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([3, 1]))
     cluster(gallery)
     (template,) = normalize(draw_individuals([3, 1])[:3].mean(axis=0, keepdims=True))
@@ -257,7 +257,7 @@ def test_verify_compares_with_the_template(gallery: Gallery):
         verify(gallery, known, 1)
 
 
-def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
+def test_out_of_domain_query_is_adapted_before_comparison(gallery: GalleryDatabase):
     """Eight cats whose faces share a direction, and two people in the domain of the model."""
     rng = np.random.default_rng(0)
     centers = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
@@ -299,14 +299,14 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
     filter_mask, hits = search_module.filter_mask, search_module._hits
 
     def enroll_then_filter(*arguments):
-        with Gallery.open(folder) as other:
+        with GalleryDatabase.open(folder) as other:
             enroll_vectors(other, random_rows(1, seed=9), "more")
             with other.writing() as repository:
                 repository.connection.execute("UPDATE photos SET taken_at = '2024'")
         return filter_mask(*arguments)
 
     def forget_then_read(*arguments):
-        with Gallery.open(folder) as other, other.writing(faces_change=True) as repository:
+        with GalleryDatabase.open(folder) as other, other.writing(faces_change=True) as repository:
             repository.connection.execute("DELETE FROM faces WHERE id = 1")
         return hits(*arguments)
 
@@ -316,14 +316,14 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
     assert matches == []
     monkeypatch.setattr(search_module, "filter_mask", filter_mask)
     assert len(search_photos(gallery, random_rows(1, seed=1)[0])) == 5  # all faces of the snapshot
-    assert len(search_photos(Gallery.open(folder), random_rows(1, seed=1)[0])) == 5
+    assert len(search_photos(GalleryDatabase.open(folder), random_rows(1, seed=1)[0])) == 5
 
 
 # The index
 
 
 @pytest.fixture
-def indexed(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> Gallery:
+def indexed(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch) -> GalleryDatabase:
     """Three hundred faces, enough for an index here, and their index."""
     pytest.importorskip("usearch")
     monkeypatch.setattr(search_module, "INDEX_FROM", 300)
@@ -332,12 +332,12 @@ def indexed(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> Gallery:
     return gallery
 
 
-def exact_nearest(gallery: Gallery, query: np.ndarray, k: int) -> list[int]:
+def exact_nearest(gallery: GalleryDatabase, query: np.ndarray, k: int) -> list[int]:
     faces = gallery.faces()
     return faces.ids[np.argsort(-(faces.unit_rows() @ query))[:k]].tolist()
 
 
-def test_fresh_index_returns_exact_similarities(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_fresh_index_returns_exact_similarities(indexed: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(search_module.brute_force, "search", None)  # an exact search would fail
     for seed in range(5):
         query = random_rows(1, seed=seed + 10)[0]
@@ -347,19 +347,19 @@ def test_fresh_index_returns_exact_similarities(indexed: Gallery, monkeypatch: p
         np.testing.assert_allclose([hit.similarity for hit in hits], stored @ query, atol=1e-6)
 
 
-def test_small_gallery_uses_no_index(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_small_gallery_uses_no_index(indexed: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     assert open_index(indexed) is not None
     monkeypatch.setattr(search_module, "INDEX_FROM", 301)
     assert open_index(indexed) is None
 
 
-def test_corrections_do_not_make_the_index_stale(indexed: Gallery):
+def test_corrections_do_not_make_the_index_stale(indexed: GalleryDatabase):
     index = open_index(indexed)
     corrections.split(indexed, [1, 2], "Mia")
     assert open_index(indexed) is index
 
 
-def test_stale_index_is_never_used(indexed: Gallery, folder):
+def test_stale_index_is_never_used(indexed: GalleryDatabase, folder):
     query = random_rows(1, seed=20)[0]
     (new,) = enroll_vectors(indexed, query[None], "more")
     assert open_index(indexed) is None
@@ -373,8 +373,8 @@ def test_stale_index_is_never_used(indexed: Gallery, folder):
     assert new not in [hit.face for hit in search_photos(indexed, query, 300)]
 
 
-def test_ignores_the_index_of_another_gallery(indexed: Gallery, tmp_path, folder):
-    with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
+def test_ignores_the_index_of_another_gallery(indexed: GalleryDatabase, tmp_path, folder):
+    with GalleryDatabase.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         enroll_vectors(other, random_rows(300, seed=5))
         build_index(other)
         for file in (tmp_path / "other").glob("faces.*"):
@@ -382,13 +382,13 @@ def test_ignores_the_index_of_another_gallery(indexed: Gallery, tmp_path, folder
     assert open_index(indexed) is None
 
 
-def test_filtered_search_covers_every_face(indexed: Gallery):
+def test_filtered_search_covers_every_face(indexed: GalleryDatabase):
     corrections.split(indexed, [7], "Mia")
     query = random_rows(1, seed=20)[0]
     assert 7 not in exact_nearest(indexed, query, 50)
     assert 7 in [hit.face for hit in search_photos(indexed, query, 50, only=Filter(identities=(1,)))]
 
 
-def test_two_faces_of_one_photo_are_two_hits(gallery: Gallery):
+def test_two_faces_of_one_photo_are_two_hits(gallery: GalleryDatabase):
     enroll_in_one_photo(gallery, draw_individuals([1, 1]), "both.jpg")
     assert [hit.path for hit in search_photos(gallery, draw_individuals([1])[0])] == ["both.jpg", "both.jpg"]

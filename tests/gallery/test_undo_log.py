@@ -17,7 +17,7 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -46,7 +46,7 @@ class DecisionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.gallery = Gallery.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
+        self.gallery = GalleryDatabase.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
         self.gallery._connection.execute("PRAGMA synchronous = OFF")  # no disk to wait for
         self.rng = np.random.default_rng(0)
         self.before: list[dict[str, list[Any]]] = []  # the rows before each decision that can be undone

@@ -7,7 +7,7 @@ import pytest
 from collection.crash_scenarios import draw_individuals, embedder
 
 from familiar.core.errors import CorruptGallery
-from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 
@@ -18,9 +18,9 @@ SPACE = Space.from_metadata(embedder().metadata)
 def with_log(tmp_path: Path) -> Path:
     """A gallery as a killed process leaves it: its last rows are only in the write-ahead log."""
     folder, alive = tmp_path / "gallery", tmp_path / "alive"
-    with Gallery.create(alive, SPACE) as gallery:
+    with GalleryDatabase.create(alive, SPACE) as gallery:
         enroll_embeddings(gallery, draw_individuals()[0], list("vwxyz"), "old")
-    with Gallery.open(alive) as gallery:
+    with GalleryDatabase.open(alive) as gallery:
         enroll_embeddings(gallery, draw_individuals()[1], list("abcde"), "old")
         shutil.copytree(alive, folder)
     assert (folder / f"{DATABASE}-wal").stat().st_size
@@ -28,7 +28,7 @@ def with_log(tmp_path: Path) -> Path:
 
 
 def test_opening_recovers_rows_from_the_write_ahead_log(with_log: Path):
-    with Gallery.open(with_log) as gallery:
+    with GalleryDatabase.open(with_log) as gallery:
         assert len(gallery.faces().ids) == 10
 
 
@@ -39,9 +39,9 @@ def test_repair_recovers_rows_from_the_write_ahead_log(with_log: Path):
 def test_rejects_a_deleted_write_ahead_log(with_log: Path):
     (with_log / f"{DATABASE}-wal").unlink()
     with pytest.raises(CorruptGallery, match=r"contains 1 of 2 acknowledged writes.*-wal was deleted"):
-        Gallery.open(with_log)
+        GalleryDatabase.open(with_log)
     repair(with_log)
-    with Gallery.open(with_log) as gallery:
+    with GalleryDatabase.open(with_log) as gallery:
         assert len(gallery.faces().ids) == 5
 
 
@@ -51,5 +51,5 @@ def test_rejects_a_damaged_write_ahead_log(with_log: Path):
     content[len(content) // 3] ^= 1
     log.write_bytes(content)
     with pytest.raises(CorruptGallery):
-        Gallery.open(with_log)
+        GalleryDatabase.open(with_log)
     assert repair(with_log).saved["faces"] >= 5

@@ -6,7 +6,7 @@ import numpy as np
 
 from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import save_photo
 
@@ -44,9 +44,9 @@ def draw_album(folder: Path, **counts: int) -> list[Path]:
     ]
 
 
-def create_gallery(folder: Path, bundle: Path, paths: list[Path]) -> Gallery:
+def create_gallery(folder: Path, bundle: Path, paths: list[Path]) -> GalleryDatabase:
     """Create and open a gallery of these photos."""
     embedder = Embedder(bundle, threads=1)
-    gallery = Gallery.create(folder, Space.from_metadata(embedder.metadata))
+    gallery = GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata))
     enroll(gallery, embedder, paths, SquareDetector())
     return gallery

@@ -14,7 +14,7 @@ from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
 from familiar.gallery.enrollment.enroll import enroll_embeddings
@@ -43,13 +43,13 @@ def draw_individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -
     return normalize((centers + spread).astype(np.float32))
 
 
-def enroll_vectors(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
+def enroll_vectors(gallery: GalleryDatabase, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
     """Enroll each embedding as the face of a new photo; return the faces' numbers."""
     names = [f"{prefix} {index}.jpg" for index in range(len(embeddings))]
     return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
-def enroll_in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
+def enroll_in_one_photo(gallery: GalleryDatabase, embeddings: np.ndarray, name: str) -> list[int]:
     """Enroll embeddings as the faces of one new photo; return their numbers."""
     with gallery.writing(faces_change=True) as repository:
         photo = repository.connection.execute(
@@ -72,7 +72,9 @@ def enroll_in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> 
 def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
-    def embed_box(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _EmbeddedFace:
+    def embed_box(
+        _: GalleryDatabase, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None
+    ) -> _EmbeddedFace:
         return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
 
     with (
@@ -82,7 +84,7 @@ def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
         yield object.__new__(Embedder)
 
 
-def groups(gallery: Gallery) -> set[frozenset[int]]:
+def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
     """Return the faces of each identity that has any."""
     assignments = load_assignments(gallery)
     return {
@@ -91,13 +93,13 @@ def groups(gallery: Gallery) -> set[frozenset[int]]:
     }
 
 
-def identity_of(gallery: Gallery, face: int) -> int:
+def identity_of(gallery: GalleryDatabase, face: int) -> int:
     """Return the number of a face's identity, or -1."""
     assignments = load_assignments(gallery)
     return int(assignments.identity[assignments.faces.rows_of(np.array([face]))[0]])
 
 
-def rows(gallery: Gallery, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
+def rows(gallery: GalleryDatabase, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
     """Return all rows of some tables."""
     with gallery.reading() as repository:
         return {

@@ -1,51 +1,78 @@
+import re
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import jaxtyping
 import pytest
 
-from familiar.training.loss_settings import (
+from familiar import losses
+from familiar.training.loss_catalog import (
     CLASSIFIERS,
-    COMMON_SETTINGS,
     LOSSES,
     MINING_LOSSES,
-    SCHEDULED,
-    LossSettings,
+    ArcFaceSettings,
+    SoftmaxSettings,
+    SubCenterArcFaceSettings,
 )
+from familiar.training.loss_settings import ClassifierSettings, LossSettings, setting
 from familiar.training.schedule import Schedule
 
-FIELDS = [field.name for field in fields(LossSettings)]
+SETTINGS_WITH_RANGE = [
+    (loss, name) for loss, declared in LOSSES.items() for name, about in declared.settings().items() if about.range
+]
+SCHEDULED = [(loss, name) for loss, name in SETTINGS_WITH_RANGE if name in LOSSES[loss].scheduled()]
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_lists_existing_settings(name):
-    published, own_settings = LOSSES[name]
-    assert published.name == name
-    assert published.setting_names == ("name", *own_settings, *COMMON_SETTINGS)
-    assert set(published.setting_names) <= set(FIELDS)
-    assert len(set(published.setting_names)) == len(published.setting_names)
-    others = set(FIELDS) - set(published.setting_names)
-    assert all(getattr(published, other) == getattr(LossSettings(), other) for other in others)
+def test_every_loss_is_declared_whole(name):
+    loss = LOSSES[name]
+    assert loss.name == name
+    assert loss.__doc__
+    assert loss.builds in losses.__all__
+    assert set(loss.settings()) == {field.name for field in fields(loss)}
+    assert set(loss.settings()) - set(loss.own_settings()) == set(LossSettings.settings())
+    for field in fields(loss):
+        about = loss.settings()[field.name]
+        assert about.meaning
+        assert (about.range is not None) == (field.type in (Schedule, int, float))
 
 
-def test_every_setting_belongs_to_a_loss():
-    assert {name for published, _ in LOSSES.values() for name in published.setting_names} == set(FIELDS)
-    assert LOSSES["arcface"][0] == LossSettings()
+@pytest.mark.parametrize("name", LOSSES)
+def test_built_loss_is_the_declared_class_with_its_settings_as_attributes(name):
+    settings = LOSSES[name]()
+    values = {attribute: 1.0 if attribute != "label_smoothing" else 0.5 for attribute in settings.attributes()}
+    built = settings.build(4, 3, values)
+    assert type(built).__name__ == settings.builds
+    assert {attribute: getattr(built, attribute) for attribute in values} == values
+    with_start_values = settings.build(4, 3)
+    for attribute in settings.attributes():
+        assert getattr(with_start_values, attribute) == getattr(settings, attribute).start
+
+
+def test_new_loss_needs_one_declaration(monkeypatch: pytest.MonkeyPatch):
+    @dataclass(frozen=True)
+    class Example(ClassifierSettings):
+        """An example."""
+
+        name = "example"
+        builds = "CosFace"
+        margin: Schedule = setting(Schedule(0.25), "cosine", 0, 2)
+
+    from familiar.training.recipe import Recipe
+
+    monkeypatch.setitem(LOSSES, "example", Example)
+    recipe = Recipe("any").with_settings(["loss.name=example", "loss.margin=0.5"])
+    assert recipe.loss == Example(margin=Schedule(0.5))
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert recipe.loss.build(4, 3).margin == 0.5
 
 
 def test_loss_categories_are_complete_and_disjoint():
-    assert set(CLASSIFIERS) | set(MINING_LOSSES) | {"contrastive", "circle"} == set(LOSSES)
+    neither = {"contrastive", "circle"}  # they compare all pairs
+    assert set(CLASSIFIERS) | set(MINING_LOSSES) | neither == set(LOSSES)
     assert not set(CLASSIFIERS) & set(MINING_LOSSES)
-    comparing = [name for name, (published, _) in LOSSES.items() if published.compares_photos]
-    assert comparing == [
-        "batch_all",
-        "semi_hard",
-        "batch_hard",
-        "hard_negative",
-        "contrastive",
-        "circle",
-        "circle_triplets",
-    ]
+    assert [name for name, loss in LOSSES.items() if not loss().compares_photos] == list(CLASSIFIERS)
+    assert ArcFaceSettings(triplet_weight=Schedule(0.1)).compares_photos
 
 
 @pytest.mark.parametrize(
@@ -67,23 +94,9 @@ def test_loss_categories_are_complete_and_disjoint():
     ],
 )
 def test_defaults_match_published_settings(name, published):
-    for setting, value in published.items():
-        assert setting in LOSSES[name][0].setting_names
-        expected = Schedule(float(value)) if setting in SCHEDULED else value
-        assert getattr(LOSSES[name][0], setting) == expected
-
-
-RANGES = {
-    "scale": (0.1, 1000),
-    "margin_rad": (0, 2.33),
-    "margin": (0, 4),
-    "margin_factor": (1, 4),
-    "gamma": (0.1, 100_000),
-    "label_smoothing": (0, 0.99),
-    "center_weight": (0, 1000),
-    "triplet_weight": (0, 1000),
-    "compatible_weight": (0, 1000),
-}
+    for key, value in published.items():
+        expected = Schedule(float(value)) if key in LOSSES[name].scheduled() else value
+        assert getattr(LOSSES[name](), key) == expected
 
 
 @pytest.fixture
@@ -95,31 +108,27 @@ def unchecked_signatures() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
-@pytest.mark.parametrize("name", SCHEDULED)
-def test_number_or_text_becomes_schedule(name):
-    low, high = RANGES[name]
-    assert LossSettings(**{name: high}) == LossSettings(**{name: Schedule(float(high))})
-    assert getattr(LossSettings(**{name: high / 2}), name) == Schedule(high / 2)
-    moving = LossSettings(**{name: f"{low} to {high} over 0.5"})
+@pytest.mark.parametrize(("loss", "name"), SCHEDULED)
+def test_number_or_text_becomes_schedule(loss, name):
+    low, high = LOSSES[loss].settings()[name].range
+    assert LOSSES[loss](**{name: high}) == LOSSES[loss](**{name: Schedule(float(high))})
+    assert getattr(LOSSES[loss](**{name: high / 2}), name) == Schedule(high / 2)
+    moving = LOSSES[loss](**{name: f"{low} to {high} over 0.5"})
     assert getattr(moving, name) == Schedule(float(low), float(high), over=0.5)
     with pytest.raises(ValueError, match="'fast' is neither a number nor a schedule"):
-        LossSettings(**{name: "fast"})
+        LOSSES[loss](**{name: "fast"})
 
 
-def test_every_scheduled_setting_has_range():
-    assert set(RANGES) == set(SCHEDULED)
-
-
-@pytest.mark.parametrize("name", SCHEDULED)
-def test_rejects_schedule_outside_range(name):
-    low, high = map(float, RANGES[name])
+@pytest.mark.parametrize(("loss", "name"), SCHEDULED)
+def test_rejects_schedule_outside_range(loss, name):
+    low, high = map(float, LOSSES[loss].settings()[name].range)
     for start, end in ((low, high), (high, low)):
         for inside in (
             Schedule(start),
             Schedule(start, end, over=0.5),
             Schedule(start, end, step=end - start, every=2),
         ):
-            assert getattr(LossSettings(**{name: inside}), name) == inside
+            assert getattr(LOSSES[loss](**{name: inside}), name) == inside
     for outside in (low - 0.01, high * 1.01, float("nan"), float("inf"), float("-inf")):
         for schedule in (
             Schedule(outside),
@@ -129,37 +138,45 @@ def test_rejects_schedule_outside_range(name):
             Schedule(outside, low, step=-1.0, every=2),
         ):
             with pytest.raises(ValueError, match=rf"^{name} must be in \[{low:g}, {high:g}\], not"):
-                LossSettings(**{name: schedule})
+                LOSSES[loss](**{name: schedule})
 
 
 def test_check_schedules_rejects_steps_that_leave_range():
-    settings = LossSettings(scale=Schedule(3.0, step=-1.0, every=2))
+    settings = ArcFaceSettings(scale=Schedule(3.0, step=-1.0, every=2))
     settings.check_schedules(6)
     with pytest.raises(ValueError, match=r"^scale must be in \[0\.1, 1000\], not 0\.0$"):
         settings.check_schedules(7)
-    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_schedules(100_000)
+    ArcFaceSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_schedules(100_000)
 
 
-@pytest.mark.parametrize(
-    ("name", "inside", "outside"),
-    [
-        ("centers_per_class", (1, 3, 100), (0, 101, -1)),
-        ("rate", (1e-6, 0.1, 1.0), (0.0, 1.1, float("nan"))),
-        ("mining_margin", (0.0, 0.2, 4.0), (-0.1, 4.1, float("inf"))),
-    ],
-)
-def test_rejects_constant_setting_outside_range(name, inside, outside):
-    for value in inside:
-        assert getattr(LossSettings(**{name: value}), name) == value
-    for value in outside:
-        with pytest.raises(ValueError, match=f"^{name} must be in"):
-            LossSettings(**{name: value})
+@pytest.mark.parametrize(("loss", "name"), [pair for pair in SETTINGS_WITH_RANGE if pair not in SCHEDULED])
+def test_rejects_constant_setting_outside_range(loss, name):
+    low, high = LOSSES[loss].settings()[name].range
+    for value in (low, high):
+        assert getattr(LOSSES[loss](**{name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=rf"^{name} must be in {re.escape(f'[{low:g}, {high:g}]')}, not"):
+            LOSSES[loss](**{name: value})
+
+
+def test_ranges_of_integers_and_shares():
+    assert SubCenterArcFaceSettings.settings()["centers_per_class"].range == (1, 100)
+    assert LOSSES["partial_fc"].settings()["rate"].range == (1e-6, 1)
+    assert LOSSES["circle_triplets"].settings()["mining_margin"].range == (0, 4)
+
+
+def test_softmax_takes_raw_embeddings_unless_prefixes_or_an_old_bundle_need_unit_ones():
+    assert SoftmaxSettings().uses_raw_embeddings
+    assert not SoftmaxSettings(raw_embeddings=False).uses_raw_embeddings
+    assert not SoftmaxSettings(prefixes=(4,), prefix_weights=(1.0,)).uses_raw_embeddings
+    assert not SoftmaxSettings(compatible_with="old.onnx").uses_raw_embeddings
+    assert not ArcFaceSettings().uses_raw_embeddings
 
 
 @pytest.mark.parametrize("prefixes", [(64, 64), (128, 64), (0, 64), (-1, 64), (64, 128, 64)])
 def test_rejects_prefixes_that_do_not_increase(prefixes):
     with pytest.raises(ValueError, match=r"^prefixes must be strictly increasing, such as 64,128,256, not"):
-        LossSettings(prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
+        ArcFaceSettings(prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
 
 
 @pytest.mark.parametrize(
@@ -176,18 +193,18 @@ def test_rejects_prefixes_that_do_not_increase(prefixes):
 )
 def test_rejects_invalid_prefix_weights(weights):
     with pytest.raises(ValueError, match=r"^prefix_weights needs one weight, .*, for each of the prefixes 64,128"):
-        LossSettings(prefixes=(64, 128), prefix_weights=weights)
+        ArcFaceSettings(prefixes=(64, 128), prefix_weights=weights)
 
 
 def test_rejects_prefix_weights_without_prefixes():
-    assert LossSettings(prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
+    assert ArcFaceSettings(prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
     with pytest.raises(ValueError, match=r"^prefix_weights given without prefixes"):
-        LossSettings(prefix_weights=(1.0,))
+        ArcFaceSettings(prefix_weights=(1.0,))
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_only_mined_losses_accept_mined_on_full(name):
-    nested = replace(LOSSES[name][0], prefixes=(64, 128), prefix_weights=(0.5, 0.5))
+    nested = replace(LOSSES[name](), prefixes=(64, 128), prefix_weights=(0.5, 0.5))
     if name in MINING_LOSSES:
         assert replace(nested, mined_on="full").mined_on == "full"
     else:

@@ -2,9 +2,10 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 import re
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINING_LOSSES, LossSettings
+from familiar.training.config_io import field_types
+from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES, ArcFaceSettings
 from familiar.training.recipe import Recipe, recipe_keys
 from familiar.training.schedule import Schedule
 from familiar.training.settings import (
@@ -35,15 +37,16 @@ PREFIXED = ("model.embedding_dim", "loss.prefixes", "loss.prefix_weights")  # mu
 
 
 def value_at(recipe, key):
-    value = recipe
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
+    """Return the recipe's value; for a setting of another loss, what that loss publishes."""
+    group, _, name = key.rpartition(".")
+    if group != "loss":
+        return operator.attrgetter(key)(recipe)
+    losses = (recipe.loss, *(loss() for loss in LOSSES.values()))
+    return next(getattr(loss, name) for loss in losses if hasattr(loss, name))
 
 
 def type_of(key):
-    *parents, name = key.split(".")
-    return get_type_hints(type(value_at(DEFAULT, ".".join(parents)) if parents else DEFAULT))[name]
+    return field_types(Recipe)[key]
 
 
 def text_of(value):
@@ -138,23 +141,21 @@ def recipes(draw):
     """
     parts = draw(WITHOUT_LOSS)
     embedding_dim = parts["model"].embedding_dim
-    published, own_settings = LOSSES[draw(st.sampled_from(list(LOSSES)))]
-    names = (*own_settings, "compatible_with", "compatible_weight")
+    loss = LOSSES[draw(st.sampled_from(list(LOSSES)))]
+    names = (*loss.own_settings(), "compatible_with", "compatible_weight")
     chosen = {name: draw(any_value(f"loss.{name}")) for name in names}
     if draw(st.booleans()):
         shorter = draw(st.sets(st.integers(1, embedding_dim - 1), max_size=3))
         chosen["prefixes"] = (*sorted(shorter), embedding_dim)
         chosen["prefix_weights"] = tuple(draw(share(high=1e9)) for _ in chosen["prefixes"])
-    mined = published.name in MINING_LOSSES
+    mined = loss.mines_triplets
     if mined:
         chosen["mined_on"] = draw(st.sampled_from(["own", "full"]))
     offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
     mode = draw(st.sampled_from(["online", "offline"] if offline else ["online"]))
     mining = draw(st.builds(MiningSettings, st.just(mode), skip=share(high=0.5)))
     split = parts.pop("split")
-    return lambda: Recipe(
-        **parts, split=SplitSettings(**split), mining=mining, loss=dataclasses.replace(published, **chosen)
-    )
+    return lambda: Recipe(**parts, split=SplitSettings(**split), mining=mining, loss=loss(**chosen))
 
 
 @pytest.mark.slow
@@ -168,10 +169,10 @@ def test_recipe_round_trips_through_json(make):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_round_trips_through_json(name):
-    recipe = Recipe(name="default", loss=LOSSES[name][0])
+    recipe = Recipe(name="default", loss=LOSSES[name]())
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
-    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.setting_names
+    assert tuple(recipe.to_primitive()["loss"]) == ("name", *recipe.loss.settings())
 
 
 @pytest.mark.slow
@@ -245,9 +246,9 @@ def test_setting_one_key_changes_only_that_key(key):
 
 SETTINGS_OF_LOSSES = [
     (loss, setting)
-    for loss, (published, _) in LOSSES.items()
-    for setting in published.setting_names
-    if setting not in ("name", "prefixes", "prefix_weights")
+    for loss, declared in LOSSES.items()
+    for setting in declared.settings()
+    if setting not in ("prefixes", "prefix_weights")
 ]
 
 
@@ -256,7 +257,7 @@ SETTINGS_OF_LOSSES = [
 @pytest.mark.parametrize(("loss", "setting"), SETTINGS_OF_LOSSES)
 def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     recipe, key = DEFAULT.with_settings([f"loss.name={loss}"]), f"loss.{setting}"
-    assert recipe == dataclasses.replace(DEFAULT, loss=LOSSES[loss][0])
+    assert recipe == dataclasses.replace(DEFAULT, loss=LOSSES[loss]())
     value = other_value(key, recipe)
     changed = recipe.with_settings([f" {key} = {value} "])
     assert changed.loss == dataclasses.replace(recipe.loss, **{setting: value})
@@ -269,7 +270,7 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
-    known = LOSSES[loss][0].setting_names
+    known = ("name", *LOSSES[loss].settings())
     others = [key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in known]
     for key in others:
         setting, value = key.removeprefix("loss."), other_value(key)
@@ -292,12 +293,12 @@ def test_changing_loss_resets_loss_settings(before, after):
     if before == after:
         assert switched == recipe
     else:
-        assert switched == dataclasses.replace(DEFAULT, seed=3, loss=LOSSES[after][0])
+        assert switched == dataclasses.replace(DEFAULT, seed=3, loss=LOSSES[after]())
 
 
 def test_loss_name_and_its_settings_apply_in_any_order():
     settings = ["loss.name=cosface", "loss.margin=0.3", "loss.scale=48"]
-    expected = dataclasses.replace(LOSSES["cosface"][0], margin=Schedule(0.3), scale=Schedule(48.0))
+    expected = dataclasses.replace(LOSSES["cosface"](), margin=Schedule(0.3), scale=Schedule(48.0))
     for order in itertools.permutations(settings):
         assert DEFAULT.with_settings(order).loss == expected
     assert DEFAULT.with_settings(settings[:1]).with_settings(settings[1:]).loss == expected
@@ -308,7 +309,7 @@ def test_loss_name_and_its_settings_apply_in_any_order():
 def test_same_loss_name_keeps_loss_settings(loss):
     name, key = f"loss.name={loss}", "loss.compatible_weight"
     recipe = DEFAULT.with_settings([name, f"{key}=0.3"])
-    assert recipe.loss != LOSSES[loss][0]
+    assert recipe.loss != LOSSES[loss]()
     assert recipe.with_settings([name]) == recipe
     assert recipe.with_settings([f"{key}=0.4", name]) == recipe.with_settings([f"{key}=0.4"])
 
@@ -581,7 +582,7 @@ def test_missing_json_keys_take_defaults():
 @pytest.mark.parametrize("name", LOSSES)
 def test_missing_loss_settings_take_published_values(name):
     stored = {"name": "default", "loss": {"compatible_weight": 0.3, "name": name}}
-    expected = dataclasses.replace(LOSSES[name][0], compatible_weight=Schedule(0.3))
+    expected = dataclasses.replace(LOSSES[name](), compatible_weight=Schedule(0.3))
     assert Recipe.from_json(json.dumps(stored)) == dataclasses.replace(DEFAULT, loss=expected)
 
 
@@ -614,7 +615,7 @@ def test_preprocessing_rejects_auto_normalization():
     "make",
     [
         lambda: ModelSettings(dropout=math.nan),
-        lambda: LossSettings(label_smoothing=Schedule(1.0)),
+        lambda: ArcFaceSettings(label_smoothing=Schedule(1.0)),
         lambda: MiningSettings(skip=0.51),
         lambda: SplitSettings(validation=0.0),
         lambda: ValidationSettings(pairs=1),

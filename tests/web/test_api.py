@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
 from familiar.web.server import make_app
@@ -27,9 +27,9 @@ QUESTION = b"""{"same": true, "question": {"kind": "merge", "first_face": 1, "se
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[Gallery]:
+def gallery(folder: Path) -> Iterator[GalleryDatabase]:
     """A second connection to the server's gallery."""
-    with Gallery.open(folder) as opened:
+    with GalleryDatabase.open(folder) as opened:
         yield opened
 
 
@@ -56,11 +56,11 @@ def every(client: TestClient, path: str, **query: Any) -> list[Any]:
     return items
 
 
-def identities_of(gallery: Gallery, faces: list[int]) -> list[int | None]:
+def identities_of(gallery: GalleryDatabase, faces: list[int]) -> list[int | None]:
     return [listing.face(gallery, face).identity for face in faces]
 
 
-def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Gallery):
+def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: GalleryDatabase):
     state = get(client, "gallery")
     assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unassigned": 0}
     assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-color", 3, [3])
@@ -108,7 +108,7 @@ def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient
         assert problem["type"] == "urn:familiar:problem:invalid-cursor", (path, cursor)
 
 
-def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
+def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: GalleryDatabase):
     results = every(client, f"identities/{RED}/faces", limit=3)
     assert [item["face"]["face"] for item in results] == [
         item.face.face for item in listing.face_confidences(gallery, RED)
@@ -176,7 +176,7 @@ def test_validation_error_names_field_without_its_value(client: TestClient):
     assert "secret" not in json.dumps(problem)
 
 
-def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
+def test_corrections_update_gallery(client: TestClient, gallery: GalleryDatabase):
     post(client, "faces/confirm", 204, faces=[1, 1, 2])
     assert [listing.face(gallery, face).by_user for face in (1, 2, 3)] == [True, True, False]
     assert post(client, "faces/move", faces=[9], identity=GREEN)["identity"] == GREEN
@@ -193,7 +193,7 @@ def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
     post(client, "faces/move", 404, faces=[1], identity=99)
 
 
-def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
+def test_undo_reverts_last_decision(client: TestClient, gallery: GalleryDatabase):
     post(client, f"identities/{RED}/merge", identities=[GREEN])
     assert [item["kind"] for item in get(client, "decisions")] == ["merge", "cluster"]
     number = client.get("/api/v1/decisions").json()[0]["number"]
@@ -204,7 +204,7 @@ def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 
-def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: Gallery):
+def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: GalleryDatabase):
     post(client, "undo")
     assert identities_of(gallery, REDS) == [None] * 4
     grouped = post(client, "cluster", threshold=0.9)
@@ -213,7 +213,7 @@ def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: Gallery):
     post(client, "cluster", 422, threshold=1.5)
 
 
-def test_answered_question_is_not_asked_again(client: TestClient, gallery: Gallery):
+def test_answered_question_is_not_asked_again(client: TestClient, gallery: GalleryDatabase):
     question = get(client, "questions", limit=1)[0]
     assert question["kind"] == "outlier"
     post(client, "questions/answer", 204, question=question, same=True)
@@ -221,7 +221,7 @@ def test_answered_question_is_not_asked_again(client: TestClient, gallery: Galle
     assert question not in get(client, "questions", limit=100)
 
 
-def test_rejects_answer_to_outdated_question(client: TestClient, gallery: Gallery):
+def test_rejects_answer_to_outdated_question(client: TestClient, gallery: GalleryDatabase):
     question = get(client, "questions", limit=1)[0]
     corrections.split(gallery, [question["first_face"]])
     before = gallery.revision

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.embedding.embedder import Embedder, crop_photo
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -157,7 +157,7 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
 
 
 def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
-    with Gallery.open(folder) as gallery, gallery.writing() as repository:
+    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
         threshold = Threshold(0.2, 0.0, 1.0)
         stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
         repository.connection.execute(

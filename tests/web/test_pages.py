@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
@@ -127,15 +127,15 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
     form = next(element for element in Page(page.text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: grouping."
     assert "groups are dissolved" in form["hx-confirm"]
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     form = next(element for element in Page(client.get("/model").text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: naming."
     assert "hx-confirm" not in form
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         undo(gallery)
     assert 'name="back" value="/individuals?tab=unnamed"' in page.text
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         undo(gallery)
     button = next(element for element in Page(client.get("/model").text).all("button") if element.get("id") == "undo")
     assert "disabled" in button
@@ -151,7 +151,7 @@ def test_each_decision_kind_has_undo_text():
 def test_hostile_names_are_escaped(
     client: TestClient, folder: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         name_identity(gallery, 1, HOSTILE)
         with gallery.writing() as repository:
             repository.connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
@@ -212,7 +212,7 @@ def test_pages_without_model_show_start_command(serving: Callable[..., TestClien
 
 def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(album, "PHOTOS", 4)
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         name_identity(gallery, 3, "Blue")
         with gallery.writing() as repository:
             repository.connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
 
 def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     answer = post_search(client, photos[0])
     text = text_of(answer)
@@ -56,7 +56,7 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
 
 def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
     """Half of a group is another individual, so its mean is similar to neither."""
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
     text = text_of(post_search(client, photos[0]))
@@ -95,7 +95,7 @@ def test_search_and_compare_store_nothing(client: TestClient, folder: Path, phot
     before = (folder / DATABASE).read_bytes()
     post_search(client, photos[0])
     post_compare(client, photos[0], photos[1])
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assert len(gallery.faces().ids) == 9
     assert (folder / DATABASE).read_bytes() == before
     assert not (folder / "photos").exists()

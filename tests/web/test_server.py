@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
 from familiar.web.service import Service
@@ -361,5 +361,5 @@ def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
             thread.start()
         for thread in threads:
             thread.join()
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assert set(load_assignments(gallery).names.values()) == {"N1", "N2", "N3"}

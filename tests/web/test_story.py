@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from familiar.core.types import Photo
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
 from support.server import running_server
@@ -101,7 +101,7 @@ def opened(browser: Browser, url: str, width: int, scheme: str, delay_ms: int) -
 
 def shown_in(folder: Path) -> dict[str, set[str]]:
     """Return the file names of the photos of each named identity."""
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         assignments = load_assignments(gallery)
         with gallery.reading() as repository:
             names = dict(repository.connection.execute("SELECT id, path FROM photos").fetchall())
@@ -143,14 +143,14 @@ def test_browser_workflow_from_upload_to_undo(
 
     def name_of(face: int) -> str:
         """Whom a face shows, by the content of its photo."""
-        with Gallery.open(folder) as gallery, gallery.reading() as repository:
+        with GalleryDatabase.open(folder) as gallery, gallery.reading() as repository:
             (path,) = repository.connection.execute(
                 "SELECT path FROM photos JOIN faces ON photos.id = photo_id WHERE faces.id = ?", (face,)
             ).fetchone()
         return content[Path(path).read_bytes()]
 
     def groups_of(name: str) -> list[int]:
-        with Gallery.open(folder) as gallery:
+        with GalleryDatabase.open(folder) as gallery:
             assignments = load_assignments(gallery)
         faces = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
         return sorted({number for face, number in faces if number != UNASSIGNED and name_of(face) == name})
@@ -254,7 +254,7 @@ def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str,
     page.get_by_label("Choose photos").set_input_files([*forty[:4], Path(__file__)])
     expect(page.get_by_role("heading", name="Done", exact=True)).to_be_visible()
     page.goto(f"{url}/individuals?tab=unnamed")
-    with Gallery.open(folder) as gallery, gallery.writing() as repository:  # another process, meanwhile
+    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:  # another process, meanwhile
         repository.connection.execute("DELETE FROM assignments")
         repository.connection.execute("DELETE FROM identities")
     tile = page.locator("#individual-1")

@@ -4,6 +4,7 @@ The settings of an essay on ArcFace; see docs/reproductions/digits.md. The data 
 """
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
+from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings, NormFaceSettings, SoftmaxSettings
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
@@ -19,22 +20,21 @@ from familiar.training.settings import (
 )
 
 TRAINING_DIGITS = ("0", "1", "2", "3", "4")
-NO_SMOOTHING = Schedule(0.0)
 
 
 def digits_softmax() -> Recipe:
     """MNIST's 0 to 4 with 2-D embeddings, plain softmax without a bias."""
-    return _digits("digits-softmax", LossSettings("softmax", bias=False, label_smoothing=NO_SMOOTHING))
+    return _digits("digits-softmax", SoftmaxSettings(bias=False))
 
 
 def digits_normface() -> Recipe:
     """NormFace on MNIST's digits: unit-length embeddings and centers, scale 16 (the original essay uses 1)."""
-    return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=NO_SMOOTHING))
+    return _digits("digits-normface", NormFaceSettings(scale=Schedule(16.0)))
 
 
 def digits_arcface() -> Recipe:
     """ArcFace on the same digits, with an angular margin of 0.5 radians."""
-    loss = LossSettings("arcface", scale=Schedule(16.0), margin_rad=Schedule(0.5), label_smoothing=NO_SMOOTHING)
+    loss = ArcFaceSettings(scale=Schedule(16.0), margin_rad=Schedule(0.5), label_smoothing=NO_SMOOTHING)
     return _digits("digits-arcface", loss)
 
 

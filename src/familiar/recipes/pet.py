@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
-from familiar.training.loss_settings import LossSettings
+from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
 from familiar.training.settings import (
@@ -42,7 +42,7 @@ def pet_nano() -> Recipe:
         ),
         split=SplitSettings(min_photos=2),
         sampler=SamplerSettings(batch_size=96),
-        loss=LossSettings(margin_rad=Schedule(0.0, 0.3, over=1 / 3), label_smoothing=Schedule(0.0)),
+        loss=ArcFaceSettings(margin_rad=Schedule(0.0, 0.3, over=1 / 3), label_smoothing=NO_SMOOTHING),
         optimizer=OptimizerSettings(lr=1e-3, backbone_lr=2e-4, warmup_epochs=1),
         budget=BudgetSettings(epochs=40),
     )
@@ -57,8 +57,8 @@ def quickstart() -> Recipe:
         split=SplitSettings(test=0.0),
         augmentation=replace(NO_AUGMENTATION, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
         sampler=SamplerSettings(batch_size=64),
-        loss=LossSettings(
-            scale=Schedule(24.0), margin_rad=Schedule(0.0, 0.2, over=1 / 3), label_smoothing=Schedule(0.0)
+        loss=ArcFaceSettings(
+            scale=Schedule(24.0), margin_rad=Schedule(0.0, 0.2, over=1 / 3), label_smoothing=NO_SMOOTHING
         ),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
         budget=BudgetSettings(epochs=14),

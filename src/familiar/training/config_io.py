@@ -3,21 +3,32 @@
 import dataclasses
 import difflib
 from collections.abc import Iterable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from familiar.core.errors import BadRecipe
-from familiar.training.loss_settings import LOSSES, LossSettings
+from familiar.training.loss_catalog import LOSSES, ArcFaceSettings
+from familiar.training.loss_settings import LossSettings
 from familiar.training.schedule import Schedule
 
 
 def field_types(settings_type: Any, prefix: str = "") -> dict[str, Any]:
     """Return the type of every setting by its key, such as `optimizer.lr`."""
     types: dict[str, Any] = {}
-    for name, field_type in get_type_hints(settings_type).items():
+    for name, field_type in _types_by_name(settings_type).items():
         if _is_settings_group(field_type):
             types |= field_types(field_type, f"{prefix}{name}.")
         else:
             types[prefix + name] = field_type
+    return types
+
+
+def _types_by_name(settings_type: Any) -> dict[str, Any]:
+    """Return the types of a group's settings; for the loss, its name and the settings of every loss."""
+    if settings_type is not LossSettings:
+        return get_type_hints(settings_type)
+    types: dict[str, Any] = {"name": Literal[*LOSSES]}  # pyright: ignore[reportInvalidTypeForm]
+    for loss in LOSSES.values():
+        types |= {name: hint for name, hint in get_type_hints(loss).items() if get_origin(hint) is not ClassVar}
     return types
 
 
@@ -34,9 +45,10 @@ def to_primitive(value: Any) -> Any:
         return [to_primitive(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
-    names = (
-        value.setting_names if isinstance(value, LossSettings) else [field.name for field in dataclasses.fields(value)]
-    )
+    if isinstance(value, LossSettings):
+        names = ["name", *value.settings()]
+    else:
+        names = [field.name for field in dataclasses.fields(value)]
     return {name: to_primitive(getattr(value, name)) for name in names}
 
 
@@ -95,7 +107,7 @@ def from_primitive(settings_type: Any, stored: Any) -> Any:
 def _settings_from_primitive(settings_type: Any, stored: Any, prefix: str, known_keys: list[str]) -> Any:
     if not isinstance(stored, dict):
         raise BadRecipe(f"{prefix.rstrip('.') or 'a recipe'}: expected an object, got {stored!r}")
-    types = get_type_hints(settings_type)
+    types = _types_by_name(settings_type)
     values: dict[str, Any] = {}
     for name, value in stored.items():
         if name not in types:
@@ -118,12 +130,13 @@ def _loss_settings(values: dict[str, Any]) -> LossSettings:
     Raises:
         BadRecipe: the loss has no setting of that name.
     """
-    published = LOSSES[values.get("name", LossSettings.name)].published
-    for name in values:
-        if name not in published.setting_names:
-            known_names = ", ".join(published.setting_names)
-            raise BadRecipe(f"{published.name} has no setting {name}; its settings are {known_names}")
-    return dataclasses.replace(published, **values)
+    loss = LOSSES[values.get("name", ArcFaceSettings.name)]
+    chosen = {name: value for name, value in values.items() if name != "name"}
+    for name in chosen:
+        if name not in loss.settings():
+            known_names = ", ".join(("name", *loss.settings()))
+            raise BadRecipe(f"{loss.name} has no setting {name}; its settings are {known_names}")
+    return loss(**chosen)
 
 
 def _checked_value(value: Any, field_type: Any, key: str) -> Any:

@@ -29,7 +29,6 @@ from familiar.training.data import (
 )
 from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
-from familiar.training.loss_settings import MINING_LOSSES
 from familiar.training.mining_plot import plot_mining
 from familiar.training.network import (
     build_network,
@@ -205,7 +204,7 @@ def _save_best_weights(run: RunFolder, trainer: Trainer) -> None:
     network, recipe = trainer.network, trainer.recipe
     load_weights(run.best, network=network)
     save_weights(run.embedder, network=network)
-    if recipe.loss.name in MINING_LOSSES:
+    if recipe.loss.mines_triplets:
         margin = trainer.objective.mining_margin
         plot_mining(network, trainer.data.train, run.triplets_png, margin, recipe.seed)
 

@@ -1,229 +1,183 @@
-"""The loss of a recipe and its hyper-parameters, as data: every loss with its published settings, by name."""
+"""What the settings of all losses have in common. `loss_catalog` declares the losses."""
 
+import dataclasses
+import importlib
 import math
-from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from familiar.training.schedule import Schedule
 
-LossName = Literal[
-    "softmax",
-    "normface",
-    "arcface",
-    "cosface",
-    "combined_margin",
-    "subcenter_arcface",
-    "partial_fc",
-    "batch_all",
-    "semi_hard",
-    "batch_hard",
-    "hard_negative",
-    "contrastive",
-    "circle",
-    "circle_triplets",
-]
-Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
-MINING_LOSSES = (*get_args(Miner), "circle_triplets")
 
-# Settings that every loss has, in addition to its own.
-COMMON_SETTINGS = ("prefixes", "prefix_weights", "mined_on", "compatible_with", "compatible_weight")
-# Weights of losses that can be added to a classifier.
-AUXILIARY_WEIGHTS = ("center_weight", "triplet_weight")
+class Documented(NamedTuple):
+    """What a setting means, and the range of its values; None where it is not a number."""
+
+    meaning: str
+    range: tuple[float, float] | None
+    is_argument: bool
+
+
+def setting(
+    default: Any, meaning: str, low: float | None = None, high: float | None = None, *, argument: bool = True
+) -> Any:
+    """Declare a setting of a loss.
+
+    Args:
+        default: its published value.
+        meaning: what it is, with its unit, for the documentation.
+        low: its smallest value.
+        high: its largest value.
+        argument: whether the loss's constructor takes it, under the same name.
+    """
+    allowed = None if low is None or high is None else (low, high)
+    return field(default=default, metadata={"documented": Documented(meaning, allowed, argument)})
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """A loss by name, and its settings. A loss uses only the settings in its `setting_names`.
+    """The settings of a loss. Each loss is a subclass, whose fields are its own settings, declared with `setting`.
 
-    Numbers that are schedules may change with the epochs.
-
-    Attributes:
-        name: the loss.
-        scale: factor of the cosines in a classifier's softmax.
-        margin_rad: angle added between an embedding and its class center.
-        margin: in the loss's own unit: squared distance for triplets and contrastive, cosine for cosface,
-            combined_margin and circle, (1 + cosine) / 2 for circle_triplets.
-        margin_factor: factor of the angle between an embedding and its class center, for combined_margin.
-        gamma: scale of circle loss.
-        label_smoothing: share of the target probability that is spread over all classes.
-        branch: the formula where angle and margin add up to more than pi.
-        bias: whether softmax has a bias for each class.
-        raw_embeddings: whether softmax takes the embeddings before they are normalized, as published.
-        centers_per_class: for subcenter_arcface.
-        rate: share of the class centers in each step, for partial_fc.
-        reduction: mean over the triplets or pairs whose loss is above zero, or over all.
-        select: which of the semi-hard negatives of a pair are used.
-        soft_margin: softplus instead of the hinge, for batch_hard.
-        mining: how circle_triplets picks its triplets.
-        mining_margin: margin of that miner, in squared distance; only semi_hard uses it.
-        detach_weights: whether the weights of circle loss are constants for the gradient.
-        center_weight: weight of center loss, added to a classifier; 0 for none.
-        triplet_weight: weight of the batch's semi-hard triplets, added to a classifier; 0 for none.
-        prefixes: lengths of embedding prefixes that are trained as embeddings too.
-        prefix_weights: the weight of each prefix's loss.
-        mined_on: whether each prefix mines its own triplets or all take those of the full length.
-        compatible_with: file of a bundle whose embeddings the new ones must be comparable with.
-        compatible_weight: weight of the loss against that bundle's embeddings.
+    A setting that is a `Schedule` may change with the epochs: the loss takes it as an argument and has an attribute of
+    the same name, which is set before every epoch.
     """
 
-    name: LossName = "arcface"
-    scale: Schedule = Schedule(32.0)
-    margin_rad: Schedule = Schedule(0.0, 0.4, over=1 / 3)
-    margin: Schedule = Schedule(0.2)
-    margin_factor: Schedule = Schedule(1.0)
-    gamma: Schedule = Schedule(64.0)
-    label_smoothing: Schedule = Schedule(0.1)
-    branch: Literal["penalty", "continuous"] = "penalty"
-    bias: bool = True
-    raw_embeddings: bool = True
-    centers_per_class: int = 3
-    rate: float = 0.1
-    reduction: Literal["active", "all"] = "active"
-    select: Literal["all", "hardest", "random"] = "all"
-    soft_margin: bool = False
-    mining: Miner = "batch_hard"
-    mining_margin: float = 0.2
-    detach_weights: bool = True
-    center_weight: Schedule = Schedule(0.0)
-    triplet_weight: Schedule = Schedule(0.0)
-    prefixes: tuple[int, ...] = ()
-    prefix_weights: tuple[float, ...] = ()
-    mined_on: Literal["own", "full"] = "own"
-    compatible_with: str = ""
-    compatible_weight: Schedule = Schedule(20.0)
+    name: ClassVar[str]  # in recipes: `loss.name`
+    builds: ClassVar[str]  # the loss: a class of `familiar.losses`
+    mines_triplets: ClassVar[bool] = False
+
+    prefixes: tuple[int, ...] = setting((), "lengths of embedding prefixes trained as embeddings too", argument=False)
+    prefix_weights: tuple[float, ...] = setting((), "the weight of each prefix's loss", argument=False)
+    mined_on: Literal["own", "full"] = setting(
+        "own", "whether each prefix mines its own triplets or all take those of the full length", argument=False
+    )
+    compatible_with: str = setting(
+        "", "file of a bundle whose embeddings the new ones must be comparable with", argument=False
+    )
+    compatible_weight: Schedule = setting(
+        Schedule(20.0), "weight of the loss against that bundle's embeddings", 0, 1000, argument=False
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is Schedule and not isinstance(value, Schedule):  # a number is accepted for convenience
-                object.__setattr__(self, field.name, Schedule.parse(str(value)))
-        for name in _RANGES:
-            for value in _extremes(getattr(self, name)):
-                _check_range(name, value)
-        self._check_prefixes()
-        if self.mined_on == "full" and self.prefixes and self.name not in MINING_LOSSES:
+        for declared in dataclasses.fields(self):
+            value = getattr(self, declared.name)
+            if declared.type is Schedule and not isinstance(value, Schedule):  # a number is accepted for convenience
+                value = Schedule.parse(str(value))
+                object.__setattr__(self, declared.name, value)
+            if (allowed := _documented(declared).range) is not None:
+                for extreme in value.extremes if isinstance(value, Schedule) else (value,):
+                    _check_range(declared.name, extreme, allowed)
+        _check_prefixes(self.prefixes, self.prefix_weights)
+        if self.mined_on == "full" and self.prefixes and not self.mines_triplets:
             raise ValueError(f"mined_on=full needs a loss that mines triplets, not {self.name}")
 
-    def _check_prefixes(self) -> None:
-        prefixes, weights = self.prefixes, self.prefix_weights
-        if not prefixes:
-            if weights:
-                raise ValueError("prefix_weights given without prefixes; set prefixes too")
-            return
-        if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
-            raise ValueError(f"prefixes must be strictly increasing, such as 64,128,256, not {_join(prefixes)}")
-        if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
-            raise ValueError(
-                f"prefix_weights needs one weight, 0 or more, for each of the prefixes {_join(prefixes)}, "
-                f"not {_join(weights)}"
-            )
+    @classmethod
+    def own_settings(cls) -> dict[str, Documented]:
+        """Return the settings that this loss has in addition to those of every loss."""
+        return {name: documented for name, documented in cls.settings().items() if name not in LossSettings.settings()}
 
-    def check_schedules(self, epochs: int) -> None:
-        """Raise ValueError if an open-ended step schedule leaves its range within `epochs`."""
-        for name in SCHEDULED:
-            _check_range(name, getattr(self, name).value_at(epochs - 1, epochs))
+    @classmethod
+    def settings(cls) -> dict[str, Documented]:
+        """Return all settings by name, the loss's own first."""
+        by_name = {declared.name: _documented(declared) for declared in dataclasses.fields(cls)}
+        levels = [vars(level).get("__annotations__", {}) for level in cls.__mro__]
+        return {name: by_name[name] for level in levels for name in level if name in by_name}
+
+    @classmethod
+    def scheduled(cls) -> tuple[str, ...]:
+        """Return the names of the settings that may change with the epochs."""
+        types = {declared.name: declared.type for declared in dataclasses.fields(cls)}
+        return tuple(name for name in cls.settings() if types[name] is Schedule)
+
+    @classmethod
+    def attributes(cls) -> tuple[str, ...]:
+        """Return the scheduled settings that are arguments and attributes of the loss itself."""
+        return tuple(name for name in cls.scheduled() if cls.settings()[name].is_argument)
 
     @property
     def compares_photos(self) -> bool:
         """Whether the loss compares the photos of a batch, so that each identity needs several of them in it."""
-        return self.name not in CLASSIFIERS or self.triplet_weight != Schedule(0.0)
+        return True
 
     @property
     def uses_raw_embeddings(self) -> bool:
-        """Whether the loss takes embeddings that are not normalized. Prefixes are normalized in any case."""
-        return self.name == "softmax" and self.raw_embeddings and not self.prefixes and not self.compatible_with
+        """Whether the loss takes embeddings that are not normalized."""
+        return False
+
+    def check_schedules(self, epochs: int) -> None:
+        """Raise ValueError if an open-ended step schedule leaves its range within `epochs`."""
+        for name in self.scheduled():
+            if (allowed := self.settings()[name].range) is not None:
+                _check_range(name, getattr(self, name).value_at(epochs - 1, epochs), allowed)
+
+    def build(self, embedding_dim: int, classes: int, values: Mapping[str, float] | None = None) -> Any:
+        """Build the loss, a class of `familiar.losses`.
+
+        Args:
+            embedding_dim: length of the embeddings; only a classifier needs it.
+            classes: number of training identities; likewise.
+            values: of scheduled settings; those of epoch 0 for the others.
+        """
+        arguments = {
+            name: getattr(self, name) for name, documented in self.settings().items() if documented.is_argument
+        }
+        numbers = {name: value.start for name, value in arguments.items() if isinstance(value, Schedule)}
+        loss_class = getattr(importlib.import_module("familiar.losses"), self.builds)  # torch is imported only here
+        return loss_class(**self._sizes(embedding_dim, classes), **arguments | numbers | dict(values or {}))
+
+    def for_validation(self) -> "LossSettings | None":
+        """Return the loss to validate with; None for a loss that knows only the training identities."""
+        return self
+
+    def _sizes(self, embedding_dim: int, classes: int) -> dict[str, int]:  # noqa: ARG002 - classifiers use them
+        return {}
+
+
+@dataclass(frozen=True)
+class ClassifierSettings(LossSettings):
+    """A loss over the centers of the training identities, to which two other losses may be added."""
+
+    center_weight: Schedule = setting(
+        Schedule(0.0), "weight of center loss, added to the classifier; 0 for none", 0, 1000, argument=False
+    )
+    triplet_weight: Schedule = setting(
+        Schedule(0.0), "weight of the batch's semi-hard triplets, added to it; 0 for none", 0, 1000, argument=False
+    )
 
     @property
-    def setting_names(self) -> tuple[str, ...]:
-        """The names of the fields that this loss uses."""
-        return ("name", *LOSSES[self.name].own_settings, *COMMON_SETTINGS)
+    def compares_photos(self) -> bool:
+        return self.triplet_weight != Schedule(0.0)
+
+    def for_validation(self) -> None:
+        return None
+
+    def _sizes(self, embedding_dim: int, classes: int) -> dict[str, int]:
+        return {"embedding_dim": embedding_dim, "classes": classes}
 
 
-def _extremes(value: Schedule | float) -> tuple[float, ...]:
-    return value.extremes if isinstance(value, Schedule) else (value,)
+def _documented(declared: "dataclasses.Field[Any]") -> Documented:
+    return declared.metadata["documented"]
 
 
-def _check_range(name: str, value: float) -> None:
-    low, high = _RANGES[name]
+def _check_range(name: str, value: float, allowed: tuple[float, float]) -> None:
+    low, high = allowed
     if not low <= value <= high:
         raise ValueError(f"{name} must be in [{low:g}, {high:g}], not {value}")
 
 
+def _check_prefixes(prefixes: tuple[int, ...], weights: tuple[float, ...]) -> None:
+    if not prefixes:
+        if weights:
+            raise ValueError("prefix_weights given without prefixes; set prefixes too")
+        return
+    if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
+        raise ValueError(f"prefixes must be strictly increasing, such as 64,128,256, not {_join(prefixes)}")
+    if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
+        raise ValueError(
+            f"prefix_weights needs one weight, 0 or more, for each of the prefixes {_join(prefixes)}, "
+            f"not {_join(weights)}"
+        )
+
+
 def _join(values: tuple[float, ...]) -> str:
     return ",".join(map(str, values)) or "none"
-
-
-_RANGES = {
-    "scale": (0.1, 1000),
-    "margin_rad": (0, 2.33),
-    "margin": (0, 4),
-    "margin_factor": (1, 4),
-    "gamma": (0.1, 100_000),
-    "label_smoothing": (0, 0.99),
-    "centers_per_class": (1, 100),
-    "rate": (1e-6, 1),
-    "mining_margin": (0, 4),
-    "center_weight": (0, 1000),
-    "triplet_weight": (0, 1000),
-    "compatible_weight": (0, 1000),
-}
-SCHEDULED = tuple(field.name for field in fields(LossSettings) if field.type is Schedule)
-
-
-class PublishedLoss(NamedTuple):
-    """A loss with its published settings, and the names of the settings that it has in addition to
-    `COMMON_SETTINGS`."""
-
-    published: LossSettings
-    own_settings: tuple[str, ...]
-
-
-NO_SMOOTHING = Schedule(0.0)
-# Every loss, with the settings of its publication.
-LOSSES: dict[str, PublishedLoss] = {
-    "softmax": PublishedLoss(
-        LossSettings("softmax", label_smoothing=NO_SMOOTHING),
-        ("bias", "raw_embeddings", "label_smoothing", *AUXILIARY_WEIGHTS),
-    ),
-    "normface": PublishedLoss(
-        LossSettings("normface", scale=Schedule(16.0), label_smoothing=NO_SMOOTHING),
-        ("scale", "label_smoothing", *AUXILIARY_WEIGHTS),
-    ),
-    "arcface": PublishedLoss(
-        LossSettings("arcface"),
-        ("scale", "margin_rad", "label_smoothing", "branch", *AUXILIARY_WEIGHTS),
-    ),
-    "cosface": PublishedLoss(
-        LossSettings("cosface", scale=Schedule(64.0), margin=Schedule(0.35), label_smoothing=NO_SMOOTHING),
-        ("scale", "margin", "label_smoothing", *AUXILIARY_WEIGHTS),
-    ),
-    "combined_margin": PublishedLoss(
-        LossSettings("combined_margin", scale=Schedule(64.0), margin_rad=Schedule(0.3), label_smoothing=NO_SMOOTHING),
-        ("scale", "margin_factor", "margin_rad", "margin", "label_smoothing", "branch", *AUXILIARY_WEIGHTS),
-    ),
-    "subcenter_arcface": PublishedLoss(
-        LossSettings("subcenter_arcface", label_smoothing=NO_SMOOTHING),
-        ("scale", "margin_rad", "centers_per_class", "label_smoothing", "branch", *AUXILIARY_WEIGHTS),
-    ),
-    "partial_fc": PublishedLoss(
-        LossSettings("partial_fc", label_smoothing=NO_SMOOTHING),
-        ("scale", "margin_rad", "rate", "label_smoothing", "branch", *AUXILIARY_WEIGHTS),
-    ),
-    "batch_all": PublishedLoss(LossSettings("batch_all"), ("margin", "reduction")),
-    "semi_hard": PublishedLoss(LossSettings("semi_hard"), ("margin", "reduction", "select")),
-    "batch_hard": PublishedLoss(LossSettings("batch_hard"), ("margin", "reduction", "soft_margin")),
-    "hard_negative": PublishedLoss(LossSettings("hard_negative"), ("margin", "reduction")),
-    "contrastive": PublishedLoss(LossSettings("contrastive", margin=Schedule(1.0)), ("margin", "reduction")),
-    "circle": PublishedLoss(
-        LossSettings("circle", margin=Schedule(0.25), gamma=Schedule(256.0)),
-        ("margin", "gamma", "detach_weights"),
-    ),
-    "circle_triplets": PublishedLoss(
-        LossSettings("circle_triplets", margin=Schedule(0.25)),
-        ("margin", "gamma", "mining", "mining_margin", "detach_weights"),
-    ),
-}
-assert tuple(LOSSES) == get_args(LossName)
-# Losses over class centers are recognized by `AUXILIARY_WEIGHTS` among their settings: do not forget these in a new
-# one.
-CLASSIFIERS = tuple(name for name, loss in LOSSES.items() if set(AUXILIARY_WEIGHTS) <= set(loss.own_settings))

@@ -1,8 +1,6 @@
 """Training objective: a recipe's loss, its scheduled hyper-parameters, and the losses added to it."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +11,16 @@ from torch import Tensor, nn
 
 from familiar.core.errors import BadRecipe
 from familiar.losses import (
-    ArcFace,
-    BatchAll,
-    BatchHard,
     CenterLoss,
-    CirclePairs,
-    CircleTriplets,
-    CombinedMargin,
     CompatibleLoss,
-    Contrastive,
-    CosFace,
-    HardNegative,
     HarmonicLoss,
-    NormFace,
-    PartialFC,
     SemiHard,
-    Softmax,
-    SubCenterArcFace,
     TripletLoss,
     active_fraction,
     distillation_loss,
 )
 from familiar.models.network import unit_length
-from familiar.training.loss_settings import AUXILIARY_WEIGHTS, CLASSIFIERS, MINING_LOSSES, SCHEDULED, LossSettings
-
-# The loss of each name, built from: settings, embedding dimension, number of classes, and the values of those
-# hyper-parameters that are scheduled, as keyword arguments.
-LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]] = {
-    "softmax": lambda settings, dim, classes, scheduled: Softmax(dim, classes, settings.bias, **scheduled),
-    "normface": lambda _, dim, classes, scheduled: NormFace(dim, classes, **scheduled),
-    "arcface": lambda settings, dim, classes, scheduled: ArcFace(dim, classes, branch=settings.branch, **scheduled),
-    "cosface": lambda _, dim, classes, scheduled: CosFace(dim, classes, **scheduled),
-    "combined_margin": lambda settings, dim, classes, scheduled: CombinedMargin(
-        dim, classes, branch=settings.branch, **scheduled
-    ),
-    "subcenter_arcface": lambda settings, dim, classes, scheduled: SubCenterArcFace(
-        dim, classes, settings.centers_per_class, branch=settings.branch, **scheduled
-    ),
-    "partial_fc": lambda settings, dim, classes, scheduled: PartialFC(
-        dim, classes, settings.rate, branch=settings.branch, **scheduled
-    ),
-    "batch_all": lambda settings, _dim, _classes, scheduled: BatchAll(reduction=settings.reduction, **scheduled),
-    "semi_hard": lambda settings, _dim, _classes, scheduled: SemiHard(
-        reduction=settings.reduction, select=settings.select, **scheduled
-    ),
-    "batch_hard": lambda settings, _dim, _classes, scheduled: BatchHard(
-        reduction=settings.reduction, soft_margin=settings.soft_margin, **scheduled
-    ),
-    "hard_negative": lambda settings, _dim, _classes, scheduled: HardNegative(
-        reduction=settings.reduction, **scheduled
-    ),
-    "contrastive": lambda settings, _dim, _classes, scheduled: Contrastive(reduction=settings.reduction, **scheduled),
-    "circle": lambda settings, _dim, _classes, scheduled: CirclePairs(
-        detach_weights=settings.detach_weights, **scheduled
-    ),
-    "circle_triplets": lambda settings, _dim, _classes, scheduled: CircleTriplets(
-        mining=settings.mining,
-        mining_margin=settings.mining_margin,
-        detach_weights=settings.detach_weights,
-        **scheduled,
-    ),
-}
-# Scheduled settings that `Objective` uses itself: they are not arguments of the loss.
-WRAPPER_SETTINGS = (*AUXILIARY_WEIGHTS, "compatible_weight")
+from familiar.training.loss_settings import ClassifierSettings, LossSettings
 
 
 def check_loss(settings: LossSettings) -> None:
@@ -85,9 +30,8 @@ def check_loss(settings: LossSettings) -> None:
         BadRecipe: the loss rejects a combination of values, or the old bundle is missing.
     """
     for extreme in (0, -1):
-        scheduled = {name: getattr(settings, name).extremes[extreme] for name in _scheduled_names(settings)}
         try:
-            LOSS_BUILDERS[settings.name](settings, 1, 1, scheduled)
+            settings.build(1, 1, {name: getattr(settings, name).extremes[extreme] for name in settings.attributes()})
         except ValueError as error:
             raise BadRecipe(f"loss.{error}") from error
     if settings.compatible_with and not Path(settings.compatible_with).is_file():
@@ -102,23 +46,8 @@ def validation_loss(settings: LossSettings) -> Any | None:
     Triplet losses give the mean hinge over all triplets, whichever they mine; circle_triplets covers all triplets too;
     circle and contrastive stay as they are. None for classifiers, which know only the training identities.
     """
-    if settings.name in CLASSIFIERS:
-        return None
-    scheduled = _start_values(settings)
-    if settings.name == "circle_triplets":
-        return LOSS_BUILDERS[settings.name](replace(settings, mining="batch_all"), 1, 1, scheduled)
-    if settings.name in MINING_LOSSES:
-        return BatchAll(scheduled["margin"], reduction="all")
-    return LOSS_BUILDERS[settings.name](settings, 1, 1, scheduled)
-
-
-def _scheduled_names(settings: LossSettings) -> list[str]:
-    """Return the scheduled hyper-parameters of the loss itself."""
-    return [name for name in settings.setting_names if name in SCHEDULED and name not in WRAPPER_SETTINGS]
-
-
-def _start_values(settings: LossSettings) -> dict[str, float]:
-    return {name: getattr(settings, name).start for name in _scheduled_names(settings)}
+    chosen = settings.for_validation()
+    return None if chosen is None else chosen.build(1, 1)
 
 
 class Objective(nn.Module):
@@ -148,14 +77,14 @@ class Objective(nn.Module):
         super().__init__()
         self.settings = settings
         self.distill_weight = distill_weight
-        loss = batch_loss = LOSS_BUILDERS[settings.name](settings, embedding_dim, classes, _start_values(settings))
+        loss = batch_loss = settings.build(embedding_dim, classes)
         if settings.prefixes:
             batch_loss = HarmonicLoss(batch_loss, settings.prefixes, settings.prefix_weights, settings.mined_on)
         if reference_embeddings is not None:
             batch_loss = CompatibleLoss(batch_loss)
         # Checkpoints hold the class centers under this name; in Python it is `batch_loss`.
         setattr(self, "of_batch", batch_loss)  # noqa: B010
-        self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.setting_names else None
+        self.center = CenterLoss(embedding_dim, classes) if isinstance(settings, ClassifierSettings) else None
         self.triplets = SemiHard()
         for name, vectors in (
             ("reference_embeddings", reference_embeddings),
@@ -180,11 +109,9 @@ class Objective(nn.Module):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Set every hyper-parameter to its scheduled value in `epoch`, counted from 0, of `epochs`."""
         self.hyperparameters = {
-            name: getattr(self.settings, name).value_at(epoch, epochs)
-            for name in SCHEDULED
-            if name in self.settings.setting_names
+            name: getattr(self.settings, name).value_at(epoch, epochs) for name in self.settings.scheduled()
         }
-        for name in _scheduled_names(self.settings):
+        for name in self.settings.attributes():
             setattr(self.loss, name, self.hyperparameters[name])
         if isinstance(self.batch_loss, CompatibleLoss):
             self.batch_loss.weight = self.hyperparameters["compatible_weight"]

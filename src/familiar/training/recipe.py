@@ -10,7 +10,8 @@ from typing import Any
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.training.config_io import field_types, from_primitive, parse_value, to_primitive, unknown_key_error
-from familiar.training.loss_settings import MINING_LOSSES, LossSettings
+from familiar.training.loss_catalog import MINING_LOSSES, ArcFaceSettings
+from familiar.training.loss_settings import LossSettings
 from familiar.training.settings import (
     BudgetSettings,
     DistillSettings,
@@ -39,7 +40,7 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     split: SplitSettings = field(default_factory=SplitSettings)
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
-    loss: LossSettings = field(default_factory=LossSettings)
+    loss: LossSettings = field(default_factory=ArcFaceSettings)
     mining: MiningSettings = field(default_factory=MiningSettings)
     distill: DistillSettings = field(default_factory=DistillSettings)
     quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
@@ -56,7 +57,7 @@ class Recipe:
                 f"not {loss.prefixes[-1]}"
             )
         if self.mining.mode == "offline" and (
-            loss.name not in MINING_LOSSES or loss.prefixes or loss.compatible_with or self.distill.teacher
+            not loss.mines_triplets or loss.prefixes or loss.compatible_with or self.distill.teacher
         ):
             raise ValueError(
                 f"mining.mode=offline: loss.name must be one of {', '.join(MINING_LOSSES)}; loss.prefixes, "

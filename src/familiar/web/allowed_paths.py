@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.web.errors import HttpProblem
 
 MAX_PATH_CHARACTERS = 4096  # PATH_MAX of Linux
@@ -34,7 +34,7 @@ class AllowedPaths:
     uploads: Path
 
     @staticmethod
-    def for_gallery(gallery: Gallery, configured: Sequence[Path]) -> "AllowedPaths":
+    def for_gallery(gallery: GalleryDatabase, configured: Sequence[Path]) -> "AllowedPaths":
         """Return the `configured` folders, or if there are none, the topmost folders of the gallery's photos.
 
         Raises:
@@ -80,7 +80,7 @@ class AllowedPaths:
         raise HttpProblem(HTTPStatus.NOT_FOUND, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
 
 
-def _photo_folders(gallery: Gallery) -> list[Path]:
+def _photo_folders(gallery: GalleryDatabase) -> list[Path]:
     """List the folders of the gallery's photos.
 
     Without "/", which contains everything, and without those of embeddings that were imported: these have no folder.
@@ -89,7 +89,7 @@ def _photo_folders(gallery: Gallery) -> list[Path]:
     return [folder for folder in folders if folder.is_absolute() and folder != folder.parent]
 
 
-def _read_folder_names(gallery: Gallery) -> set[str]:
+def _read_folder_names(gallery: GalleryDatabase) -> set[str]:
     with gallery.reading() as repository:
         return {os.path.dirname(path) for path in repository.photos.paths()}  # noqa: PTH120 - faster, for a million photos
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from familiar.core.errors import FamiliarError, GalleryBusy, UnreadablePhoto
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search.search import build_index, lacks_index
 from familiar.photos.decoding import find_photos
@@ -191,14 +191,14 @@ class EnrollmentJob:
 
     # --- enrollment -------------------------------------------------------------------------------------------------
 
-    def _enroll(self, gallery: Gallery) -> None:
+    def _enroll(self, gallery: GalleryDatabase) -> None:
         """Enroll all photos; after the gallery was busy, resume with the next batch."""
         names = frozenset(map(str, self._photos))
         self._enrolled = self._retry_while_busy(lambda: self._enroll_remaining(gallery, names))
         self._enrolled_count = len(self._photos)
         self._report_enrolled(names)  # also if there was no batch
 
-    def _enroll_remaining(self, gallery: Gallery, names: Collection[str]) -> EnrollResult:
+    def _enroll_remaining(self, gallery: GalleryDatabase, names: Collection[str]) -> EnrollResult:
         start, before = self._enrolled_count, self._enrolled
 
         def on_batch(count: int, result: EnrollResult) -> None:
@@ -247,25 +247,25 @@ def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 
-def _cluster_and_count_new(gallery: Gallery) -> int:
+def _cluster_and_count_new(gallery: GalleryDatabase) -> int:
     """Cluster the gallery's faces and return the number of identities that this created."""
     last_identity = _read_last_identity(gallery)
     cluster(gallery)
     return _count_identities_after(gallery, last_identity)
 
 
-def _has_unclustered_faces(gallery: Gallery) -> bool:
+def _has_unclustered_faces(gallery: GalleryDatabase) -> bool:
     """Tell whether a job was stopped before its faces were clustered. Not if the user has undone the clustering."""
     with gallery.reading() as repository:
         return repository.settings.is_clustering_pending()
 
 
-def _read_last_identity(gallery: Gallery) -> int:
+def _read_last_identity(gallery: GalleryDatabase) -> int:
     """Return the highest number that an identity ever had."""
     with gallery.reading() as repository:
         return repository.identities.last_number()
 
 
-def _count_identities_after(gallery: Gallery, identity: int) -> int:
+def _count_identities_after(gallery: GalleryDatabase, identity: int) -> int:
     with gallery.reading() as repository:
         return repository.identities.count_after(identity)

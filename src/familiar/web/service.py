@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 from familiar.core.errors import BadGallery
 from familiar.detection.detectors import build_detector
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
@@ -47,7 +47,7 @@ class Service:
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
     async def read_in_model_space(
-        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[GalleryDatabase, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call `function(gallery, ...)` while the gallery's embeddings are comparable with the model's.
 
@@ -56,7 +56,7 @@ class Service:
         """
         space = Space.from_metadata(self.inference.embedder.metadata)
 
-        def read(gallery: Gallery) -> T:
+        def read(gallery: GalleryDatabase) -> T:
             with gallery.reading():
                 gallery.check_space(space.space_id, space.embedding_dim)
                 return function(gallery, *args, **kwargs)
@@ -101,4 +101,4 @@ def _create_gallery_if_missing(settings: Settings, embedder: Embedder | None) ->
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    Gallery.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()
+    GalleryDatabase.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()

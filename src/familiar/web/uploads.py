@@ -20,7 +20,7 @@ from starlette.datastructures import UploadFile
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import fsync_directory, remove_unfinished_files, write_atomically
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits
@@ -121,7 +121,7 @@ async def store(
     return await run_in_threadpool(_store, uploads, folder, limits, skipped)
 
 
-def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
+def find_unprocessed_uploads(gallery: GalleryDatabase, folder: Path) -> list[Path]:
     """List the photos in the folder of uploads, which are named by their content, that are not in the gallery.
 
     Unfinished files are deleted, except those that another server may still be writing.
@@ -136,7 +136,7 @@ def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
     return [path for path in uploaded if not os.path.exists(paths.get(path.name[:64].upper(), ""))]  # noqa: PTH110
 
 
-def _read_paths_by_sha256(gallery: Gallery) -> dict[str, str]:
+def _read_paths_by_sha256(gallery: GalleryDatabase) -> dict[str, str]:
     """Return the path of each photo by its SHA-256 in upper-case hex."""
     with gallery.reading() as repository:
         return repository.photos.paths_by_hash()

@@ -117,7 +117,7 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     from familiar.embedding.embedder import crop_photo
     from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
     from familiar.gallery.clustering.cluster import cluster
-    from familiar.gallery.database.connection import Gallery, Space
+    from familiar.gallery.database.connection import GalleryDatabase, Space
     from familiar.gallery.editing.corrections import name_identity, split
     from familiar.gallery.enrollment.enroll import enroll
     from familiar.gallery.search.search import search_identities
@@ -130,7 +130,7 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
         save_photo(photo.draw(), output / "album" / f"{number:02}.png") for number, photo in enumerate(shuffled, 1)
     ]
     new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
-    with Gallery.create(output / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
+    with GalleryDatabase.create(output / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, paths)
         clusters = cluster(gallery)
         assignments = load_assignments(gallery)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.files import absolute_path
-from familiar.gallery.database.connection import FaceTable, Gallery
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.neighbors.domains import IN_DOMAIN, whiten_by_domain
 
 UNASSIGNED = -1
@@ -59,13 +59,13 @@ class FaceAssignments:
         return whiten_by_domain(self.faces.unit_rows(), self.domain)
 
 
-def load_assignments(gallery: Gallery) -> FaceAssignments:
+def load_assignments(gallery: GalleryDatabase) -> FaceAssignments:
     """Read the assignments of all faces; cached until the gallery changes."""
     with gallery.reading():  # one snapshot, so that the cached value belongs to the revision it is cached for
         return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery))
 
 
-def _read_assignments(gallery: Gallery) -> FaceAssignments:
+def _read_assignments(gallery: GalleryDatabase) -> FaceAssignments:
     with gallery.reading() as repository:
         faces = gallery.faces()
         assignment_rows, domain_rows = repository.assignments.all(), repository.domains.all()
@@ -83,7 +83,7 @@ def _read_assignments(gallery: Gallery) -> FaceAssignments:
     return FaceAssignments(faces, identity, by_user, domain, names)
 
 
-def resolve_identity(gallery: Gallery, reference: str) -> int:
+def resolve_identity(gallery: GalleryDatabase, reference: str) -> int:
     """Return the number of the identity that a name or a number such as `#12` refers to.
 
     Raises:
@@ -102,7 +102,7 @@ def resolve_identity(gallery: Gallery, reference: str) -> int:
     return number
 
 
-def resolve_face(gallery: Gallery, reference: str) -> int:
+def resolve_face(gallery: GalleryDatabase, reference: str) -> int:
     """Return the id of the face that a face number or the path of a photo with one face refers to.
 
     Raises:
@@ -124,13 +124,13 @@ def resolve_face(gallery: Gallery, reference: str) -> int:
     return faces[0]
 
 
-def check_identities(gallery: Gallery, numbers: Sequence[int]) -> None:
+def check_identities(gallery: GalleryDatabase, numbers: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these identities exists."""
     for number in numbers:
         resolve_identity(gallery, f"#{number}")
 
 
-def check_faces(gallery: Gallery, faces: Sequence[int]) -> None:
+def check_faces(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these faces exists."""
     with gallery.reading() as repository:
         for face in faces:

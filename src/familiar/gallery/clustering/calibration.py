@@ -10,7 +10,7 @@ import numpy as np
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
 from familiar.metrics.calibration import calibrate as fit_calibration
 from familiar.metrics.clustering import contingency
@@ -36,13 +36,13 @@ class ClusteringCalibration:
     f: float | None = None
 
 
-def calibration(gallery: Gallery) -> Calibration:
+def calibration(gallery: GalleryDatabase) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none."""
     stored = _stored_calibration(gallery)
     return gallery.space.calibration if stored is None else stored[0]
 
 
-def clustering_calibration(gallery: Gallery) -> ClusteringCalibration:
+def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     """Return the clustering threshold fitted on this gallery, or one with few false accepts by its model.
 
     By default it is the model's `high_precision` threshold. If a few unusual negative pairs drove that up, it is the
@@ -60,7 +60,7 @@ def clustering_calibration(gallery: Gallery) -> ClusteringCalibration:
     return ClusteringCalibration(max(threshold, model.balanced.similarity), from_gallery=False)
 
 
-def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
+def calibrate(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
@@ -96,13 +96,13 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
     return fitted, ClusteringCalibration(threshold, from_gallery=True, f=f)
 
 
-def reset_calibration(gallery: Gallery) -> None:
+def reset_calibration(gallery: GalleryDatabase) -> None:
     """Delete the calibration fitted on this gallery, so that its model's is used again."""
     with gallery.writing() as repository:
         repository.settings.set_own_calibration(None)
 
 
-def _stored_calibration(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration] | None:
+def _stored_calibration(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration] | None:
     with gallery.reading() as repository:
         stored = repository.settings.own_calibration()
     if stored is None:

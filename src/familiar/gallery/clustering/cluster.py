@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int64
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.constraints import build_constraints
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.brute_force import search
@@ -49,7 +49,7 @@ class _ConcurrentWriteError(Exception):
     """Another process wrote to the gallery while clusters were computed."""
 
 
-def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
     """Cluster all unassigned faces, as one decision that can be undone.
 
     Never together: two faces of one photo, faces that the user marked as different or rejected, and two existing
@@ -80,7 +80,7 @@ def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool =
 
 
 def recluster(
-    gallery: Gallery, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
+    gallery: GalleryDatabase, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
 ) -> ClusterResult:
     """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
 
@@ -136,7 +136,7 @@ class _Plan:
     threshold: float
 
 
-def _plan(gallery: Gallery, threshold: float | None, rebuild: bool) -> _Plan:
+def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _Plan:
     assignments = load_assignments(gallery)
     if threshold is None:
         threshold = clustering_calibration(gallery).threshold
@@ -162,7 +162,7 @@ def _plan(gallery: Gallery, threshold: float | None, rebuild: bool) -> _Plan:
 
 
 def _compute_plan(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     assignments: FaceAssignments,
     threshold: float,
     fixed_identity: Int64[np.ndarray, " n"],

@@ -4,12 +4,12 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.neighbors.constraints import Constraints
 
 
 def build_constraints(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     assignments: FaceAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
@@ -112,7 +112,9 @@ def _same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2
     return np.concatenate(pairs)
 
 
-def _constraint_pairs(gallery: Gallery, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
+def _constraint_pairs(
+    gallery: GalleryDatabase, ids: Int64[np.ndarray, " m"], *, same: bool
+) -> Int64[np.ndarray, "p 2"]:
     """List the pairs of rows that the user marked as the same individual, or as different ones."""
     with gallery.reading() as repository:
         pairs = repository.constraints.pairs(same=same)
@@ -120,7 +122,7 @@ def _constraint_pairs(gallery: Gallery, ids: Int64[np.ndarray, " m"], *, same: b
 
 
 def _rejection_pairs(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     assignments: FaceAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],

@@ -11,7 +11,7 @@ from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.neighbors.brute_force import nearest_neighbors
 from familiar.neighbors.domains import IN_DOMAIN
@@ -47,7 +47,7 @@ class Question:
     expected_gain: float
 
 
-def propose_questions(gallery: Gallery, count: int = 10) -> list[Question]:
+def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
@@ -72,7 +72,7 @@ def propose_questions(gallery: Gallery, count: int = 10) -> list[Question]:
     return selected
 
 
-def is_still_valid(gallery: Gallery, question: Question) -> bool:
+def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
     """Tell whether both faces are still in the identities that they were in when the question was proposed.
 
     Raises:
@@ -83,7 +83,7 @@ def is_still_valid(gallery: Gallery, question: Question) -> bool:
     return [_identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
 
 
-def answer_question(gallery: Gallery, question: Question, same: bool) -> None:
+def answer_question(gallery: GalleryDatabase, question: Question, same: bool) -> None:
     """Apply the user's answer to a question, as one decision that can be undone."""
     first, second = question.first_face, question.second_face
     if question.kind == "outlier":
@@ -138,7 +138,7 @@ class _Clusters:
         return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.sizes)[:-1])
 
 
-def _merge_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
+def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Question]:
     """Propose pairs of similar clusters of one domain."""
     assignments, sizes = clusters.assignments, clusters.sizes
     if len(sizes) < 2:
@@ -173,7 +173,7 @@ def _merge_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
     return questions
 
 
-def _outlier_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
+def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Question]:
     """Propose unconfirmed faces that are dissimilar to the rest of their identity."""
     assignments, labels, sizes = clusters.assignments, clusters.labels, clusters.sizes
     rest_sums = clusters.sums[labels] - clusters.embeddings
@@ -202,7 +202,7 @@ def _outlier_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
 
 
 def _probability(
-    gallery: Gallery, similarity: Float64[np.ndarray, " q"], domains: Int64[np.ndarray, " q"]
+    gallery: GalleryDatabase, similarity: Float64[np.ndarray, " q"], domains: Int64[np.ndarray, " q"]
 ) -> Float64[np.ndarray, " q"]:
     """Return the probability that clusters so similar show the same individual: 1/2 at the clustering threshold."""
     slope = calibration(gallery).slope or DEFAULT_SLOPE
@@ -217,7 +217,7 @@ def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) ->
     return None if identity == UNASSIGNED else identity
 
 
-def _cannot_link_keys(gallery: Gallery, clusters: _Clusters) -> Int64[np.ndarray, " c"]:
+def _cannot_link_keys(gallery: GalleryDatabase, clusters: _Clusters) -> Int64[np.ndarray, " c"]:
     """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
     faces, labels = clusters.assignments.faces, clusters.labels
     with gallery.reading() as repository:

@@ -33,7 +33,15 @@ from familiar.gallery.database.sqlite_file import (
 )
 from familiar.neighbors.hnsw import erase
 
-__all__ = ["BUSY_SECONDS", "DATABASE", "UPLOADED_PHOTOS", "FaceTable", "Gallery", "Space", "translate_sqlite_errors"]
+__all__ = [
+    "BUSY_SECONDS",
+    "DATABASE",
+    "UPLOADED_PHOTOS",
+    "FaceTable",
+    "GalleryDatabase",
+    "Space",
+    "translate_sqlite_errors",
+]
 
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
 BUSY_SECONDS = 10.0  # how long a writer waits for another
@@ -41,10 +49,10 @@ BUSY_SECONDS = 10.0  # how long a writer waits for another
 T = TypeVar("T")
 
 
-class Gallery:
+class GalleryDatabase:
     """An open gallery, for one thread at a time. Opening is cheap. Use it in a `with`, or `close` it.
 
-    Create one with `Gallery.create` or `Gallery.open`, and another connection for another thread with
+    Create one with `GalleryDatabase.create` or `GalleryDatabase.open`, and another connection for another thread with
     `new_connection`. The functions of this package take a gallery as their first argument.
     """
 
@@ -64,7 +72,7 @@ class Gallery:
         self._write_lock = threading.RLock()  # shared with `new_connection`
 
     @staticmethod
-    def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "Gallery":
+    def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "GalleryDatabase":
         """Create and open an empty gallery.
 
         Args:
@@ -106,10 +114,10 @@ class Gallery:
             unfinished.rename(path)
         finally:
             unfinished.unlink(missing_ok=True)
-        return Gallery.open(folder)
+        return GalleryDatabase.open(folder)
 
     @staticmethod
-    def open(folder: Path, *, check: bool = True) -> "Gallery":
+    def open(folder: Path, *, check: bool = True) -> "GalleryDatabase":
         """Open the gallery of a folder, and finish any erasure that `forget` could not complete.
 
         Args:
@@ -130,11 +138,11 @@ class Gallery:
             except BaseException:
                 connection.close()
                 raise
-        gallery = Gallery(folder, connection, file)
+        gallery = GalleryDatabase(folder, connection, file)
         gallery.purge_deleted()
         return gallery
 
-    def new_connection(self) -> "Gallery":
+    def new_connection(self) -> "GalleryDatabase":
         """Open a second connection for use in another thread. Shares the in-memory cache and the write lock.
 
         Raises:
@@ -144,7 +152,7 @@ class Gallery:
         with translate_sqlite_errors(self.folder):
             connection = connect(self.folder / DATABASE, BUSY_SECONDS)
             configure(connection)
-        second = Gallery(self.folder, connection, self._file)
+        second = GalleryDatabase(self.folder, connection, self._file)
         second._cache, second._write_lock = self._cache, self._write_lock
         return second
 
@@ -152,7 +160,7 @@ class Gallery:
         """Close the connection."""
         self._connection.close()
 
-    def __enter__(self) -> "Gallery":
+    def __enter__(self) -> "GalleryDatabase":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -281,7 +289,7 @@ class Gallery:
 
         Returns:
             False if it is due and impossible now: another process has the gallery open, or the disk is full. The next
-            `Gallery.open` tries again.
+            `GalleryDatabase.open` tries again.
         """
         try:
             with translate_sqlite_errors(self.folder):

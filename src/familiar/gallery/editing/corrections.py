@@ -20,7 +20,7 @@ from familiar.gallery.clustering.assignments import (
     load_assignments,
 )
 from familiar.gallery.clustering.cluster import recluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
@@ -52,7 +52,7 @@ class IdentityFaces:
     faces: tuple[int, ...]
 
 
-def name_identity(gallery: Gallery, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
+def name_identity(gallery: GalleryDatabase, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
     """Name an identity, which also keeps it from being re-clustered.
 
     Args:
@@ -72,14 +72,14 @@ def name_identity(gallery: Gallery, identity: int, new_name: str, *, confirm: bo
     return CorrectionResult(identity, 0)
 
 
-def confirm(gallery: Gallery, faces: Sequence[int]) -> None:
+def confirm(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
     """Mark the assignments of these faces as confirmed; unassigned faces stay unassigned."""
     with decision(gallery, "confirm") as repository:
         check_faces(gallery, faces)
         repository.assignments.confirm(faces)
 
 
-def merge(gallery: Gallery, into: int, others: Sequence[int]) -> CorrectionResult:
+def merge(gallery: GalleryDatabase, into: int, others: Sequence[int]) -> CorrectionResult:
     """Merge identities into one, named as `into` is, or else as the first of the others that has a name.
 
     Raises:
@@ -94,7 +94,7 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> CorrectionResul
     return CorrectionResult(into, propagated)
 
 
-def move(gallery: Gallery, faces: Sequence[int], to: int) -> CorrectionResult:
+def move(gallery: GalleryDatabase, faces: Sequence[int], to: int) -> CorrectionResult:
     """Assign these faces to the identity `to`, and reject them from their previous identities.
 
     Raises:
@@ -106,7 +106,7 @@ def move(gallery: Gallery, faces: Sequence[int], to: int) -> CorrectionResult:
         return CorrectionResult(to, _reassign(gallery, repository, dict.fromkeys(faces, to)))
 
 
-def split(gallery: Gallery, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
+def split(gallery: GalleryDatabase, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
     """Move these faces to a new identity.
 
     Raises:
@@ -118,7 +118,7 @@ def split(gallery: Gallery, faces: Sequence[int], name: str | None = None) -> Co
         return CorrectionResult(identity, _reassign(gallery, repository, dict.fromkeys(faces, identity)))
 
 
-def assign(gallery: Gallery, individuals: Sequence[IdentityFaces]) -> int:
+def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> int:
     """Assign many faces from a list, as one decision.
 
     The faces that some of them were clustered with are clustered again; unassigned faces wait for the next `cluster`.
@@ -148,7 +148,7 @@ def assign(gallery: Gallery, individuals: Sequence[IdentityFaces]) -> int:
         return _reassign(gallery, repository, identity_of_face, join=False)
 
 
-def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
+def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
     """Store that these faces do not show an identity, and unassign those that are in it.
 
     Args:
@@ -174,7 +174,7 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
     return CorrectionResult(int(rejected[0]), propagated)
 
 
-def mark_different(gallery: Gallery, first: int, second: int) -> None:
+def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
     """Store that two faces show different individuals, and so do the identities they are in.
 
     Of two faces of one identity, the one that the user did not confirm is unassigned (the second if neither is).
@@ -216,7 +216,7 @@ def _merge_pair(repository: Repository, before: FaceAssignments, into: int, othe
         repository.identities.set_name(into, other_name)
 
 
-def _set_name(gallery: Gallery, repository: Repository, identity: int, name: str) -> None:
+def _set_name(gallery: GalleryDatabase, repository: Repository, identity: int, name: str) -> None:
     name = name.strip()
     if not name or name.startswith("#") or printable(name) != name:
         raise Contradiction(
@@ -231,7 +231,7 @@ def _set_name(gallery: Gallery, repository: Repository, identity: int, name: str
     repository.identities.set_name(identity, name)
 
 
-def _create_identity(gallery: Gallery, repository: Repository, name: str | None) -> int:
+def _create_identity(gallery: GalleryDatabase, repository: Repository, name: str | None) -> int:
     number = repository.identities.create()
     if name is not None:
         _set_name(gallery, repository, number, name)
@@ -247,7 +247,7 @@ def _find_identity(repository: Repository, before: FaceAssignments, individual: 
 
 
 def _reassign(
-    gallery: Gallery, repository: Repository, identity_of_face: Mapping[int, int], *, join: bool = True
+    gallery: GalleryDatabase, repository: Repository, identity_of_face: Mapping[int, int], *, join: bool = True
 ) -> int:
     """Assign each face to its identity by the user's decision, and reject it from its previous one.
 
@@ -280,7 +280,7 @@ def _reassign(
 
 
 def _unassign_and_recluster(
-    gallery: Gallery, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: GalleryDatabase, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
 ) -> int:
     """Take faces out of their identities, and re-cluster them with the similar faces that follow them.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.files import absolute_path, fsync_directory, real_path
 from familiar.gallery.clustering.assignments import check_identities
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ForgetResult:
     erased: bool
 
 
-def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
+def forget_identity(gallery: GalleryDatabase, number: int) -> ForgetResult:
     """Delete an identity, its name, and every face assigned to it, including faces that were deleted by hand.
 
     The photos stay known, so that enrolling the same folder again does not bring the faces back. If a face was moved
@@ -48,7 +48,7 @@ def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
     return ForgetResult(0, faces, gallery.purge_deleted())
 
 
-def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> ForgetResult:
+def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResult:
     """Delete photos and every face in them from a gallery. Enrolled again, they are new.
 
     Files in the gallery's own upload folder are deleted too, including uploaded copies of a photo that lies elsewhere;

@@ -18,7 +18,7 @@ from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, f
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.tables.faces import Box, StoredFace
 from familiar.gallery.editing.undo_log import decision
@@ -40,7 +40,7 @@ class _EmbeddedFace:
 
 
 def add_face(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     embedder: Embedder,
     photo: int,
     box_xyxy_px: Box,
@@ -80,7 +80,7 @@ def add_face(
 
 
 def set_face_box(
-    gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None
+    gallery: GalleryDatabase, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None
 ) -> None:
     """Give a face another box and embed it again. It keeps its number.
 
@@ -112,7 +112,7 @@ def set_face_box(
         _assign_face(gallery, repository, face)
 
 
-def delete_face(gallery: Gallery, face: int) -> None:
+def delete_face(gallery: GalleryDatabase, face: int) -> None:
     """Delete a face and its assignments and constraints. The photo stays, so enrolling again does not re-detect it.
 
     The face's bytes are kept for `undo`; `forget` removes them.
@@ -130,7 +130,7 @@ def delete_face(gallery: Gallery, face: int) -> None:
 
 
 def _embed_box(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     embedder: Embedder,
     photo_number: int,
     box: Box,
@@ -149,11 +149,11 @@ def _embed_box(
     return _EmbeddedFace(photo_number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
 
 
-def _check_space(gallery: Gallery, embedder: Embedder) -> None:
+def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
 
 
-def _find_photo(gallery: Gallery, repository: Repository, number: int) -> tuple[str, bytes]:
+def _find_photo(gallery: GalleryDatabase, repository: Repository, number: int) -> tuple[str, bytes]:
     """Return the path and SHA-256 of a photo."""
     photo = repository.photos.find(number)
     if photo is None:
@@ -188,7 +188,7 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: Gallery, repository: Repository, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
+    gallery: GalleryDatabase, repository: Repository, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     _check_space(gallery, embedder)
@@ -200,12 +200,12 @@ def _check_still_valid(
             raise Contradiction(f"{path}: face {number} is there already; move or delete that one")
 
 
-def _stored_face(gallery: Gallery, face: _EmbeddedFace) -> StoredFace:
+def _stored_face(gallery: GalleryDatabase, face: _EmbeddedFace) -> StoredFace:
     (embedding,) = gallery.encode_embeddings(face.embedding[None])
     return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
-def _assign_face(gallery: Gallery, repository: Repository, face: int) -> None:
+def _assign_face(gallery: GalleryDatabase, repository: Repository, face: int) -> None:
     """Find the domain of a face and, if it is unassigned, its identity."""
     if not repository.domains.is_empty():
         assignments = load_assignments(gallery)

@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from familiar.gallery.clustering.assignments import FaceAssignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
 _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
@@ -14,7 +14,7 @@ _MAX_ITERATIONS = 10  # of two-means
 
 
 def release_similar_faces(
-    gallery: Gallery, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: GalleryDatabase, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """Unassign the faces that are more similar to those that leave their identity than to those that stay.
 

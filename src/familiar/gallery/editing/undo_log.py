@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
 
@@ -28,13 +28,13 @@ class Decision:
 
 
 @contextlib.contextmanager
-def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
     Args:
         gallery: to write to.
         kind: the command, as the log lists it.
-        faces_change: as in `Gallery.writing`.
+        faces_change: as in `GalleryDatabase.writing`.
     """
     with gallery.writing(faces_change=faces_change) as repository:
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -42,7 +42,7 @@ def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Gene
         repository.undo_log.close_decision(number)
 
 
-def undo(gallery: Gallery, expected: int | None = None) -> Decision:
+def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
     """Undo the last decision: restore every row that it changed.
 
     What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
@@ -80,7 +80,7 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
     return last
 
 
-def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
+def decisions(gallery: GalleryDatabase, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
     with gallery.reading() as repository:
         return _last_decisions(repository, limit)

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
 from familiar.gallery.enrollment.photo_writing import write_photo
 
@@ -48,7 +48,7 @@ class EnrollResult:
 
 
 def enroll(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     embedder: Embedder,
     paths: Sequence[Path],
     detector: Detector | None = None,
@@ -114,7 +114,7 @@ def _to_result(counts: Counter[str], skipped: Sequence[FamiliarError]) -> Enroll
 
 
 def enroll_embeddings(
-    gallery: Gallery, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
+    gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
 ) -> list[int]:
     """Add embeddings that were computed elsewhere, each as the only face of a photo.
 
@@ -151,5 +151,5 @@ def enroll_embeddings(
     return added
 
 
-def _check_space(gallery: Gallery, embedder: Embedder) -> None:
+def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)

@@ -14,7 +14,7 @@ from familiar.core.types import Crop, Detection
 from familiar.detection.detectors import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.embedder import Embedder, min_decoded_side_px
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
 from familiar.photos.preprocessing import to_tensor
@@ -49,7 +49,7 @@ class EnrolledPhotos:
     hashes: frozenset[bytes]
 
 
-def load_enrolled_photos(gallery: Gallery) -> EnrolledPhotos:
+def load_enrolled_photos(gallery: GalleryDatabase) -> EnrolledPhotos:
     """Read which photos a gallery has."""
     with gallery.reading() as repository:
         rows = repository.photos.files()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from familiar.core.files import content_sha256
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.tables.faces import StoredFace
 from familiar.gallery.enrollment.photo_reading import EmbeddedFace, PhotoFile
@@ -16,7 +16,9 @@ SAME_PICTURE = 0.9
 """Least similarity of a face before and after its photo was edited; another photo's face is hardly so similar."""
 
 
-def write_photo(repository: Repository, gallery: Gallery, file: PhotoFile, species: str | None) -> Mapping[str, int]:
+def write_photo(
+    repository: Repository, gallery: GalleryDatabase, file: PhotoFile, species: str | None
+) -> Mapping[str, int]:
     """Write one photo and its faces: known, edited or new.
 
     Returns:
@@ -55,7 +57,7 @@ def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enr
     return {"known": 1, "moved": int(has_moved)}
 
 
-def _stored_face(gallery: Gallery, face: EmbeddedFace) -> StoredFace:
+def _stored_face(gallery: GalleryDatabase, face: EmbeddedFace) -> StoredFace:
     (embedding,) = gallery.encode_embeddings(face.embedding[None])
     return StoredFace.from_detection(face.detection, face.quality, embedding)
 
@@ -69,7 +71,9 @@ def _is_same_content(path: Path, file: PhotoFile) -> bool:
         return False
 
 
-def _match_edited_faces(repository: Repository, gallery: Gallery, file: PhotoFile, photo: int) -> dict[int, int]:
+def _match_edited_faces(
+    repository: Repository, gallery: GalleryDatabase, file: PhotoFile, photo: int
+) -> dict[int, int]:
     """Match the faces of a photo with those of an earlier photo at the same path, which it may be an edit of.
 
     They match only if every face of the earlier photo is still there. Otherwise another photo has taken the name, and

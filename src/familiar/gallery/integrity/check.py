@@ -9,7 +9,7 @@ from pathlib import Path
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.salvage import create_from_damaged
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
@@ -59,7 +59,7 @@ class RepairResult:
     kept_in: Path
 
 
-def check(gallery: Gallery) -> CheckResult:
+def check(gallery: GalleryDatabase) -> CheckResult:
     """Check every page, every reference and every embedding of a gallery, and whether the photos are still there."""
     missing: list[str] = []
     changed: list[str] = []
@@ -76,7 +76,7 @@ def check(gallery: Gallery) -> CheckResult:
             except OSError:
                 missing.append(path)
         photos, faces = repository.photos.count(), repository.faces.count()
-        for read in (Gallery.faces, calibration):
+        for read in (GalleryDatabase.faces, calibration):
             try:
                 read(gallery)
             except CorruptGallery as error:
@@ -122,7 +122,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
         for name in (repaired.name, damaged.name):
             for temporary_file in folder.glob(f"{name}*"):
                 temporary_file.unlink()
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         try:
             calibration(gallery)
         except CorruptGallery:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from familiar.gallery.database.connection import FaceTable, Gallery
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 
 _ISO_TIME = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
@@ -46,7 +46,7 @@ class Filter:
 NO_FILTER = Filter()
 
 
-def filter_mask(gallery: Gallery, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
+def filter_mask(gallery: GalleryDatabase, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
     with gallery.reading() as repository:
         passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)

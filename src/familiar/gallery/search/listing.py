@@ -19,7 +19,7 @@ from familiar.gallery.clustering.assignments import (
 )
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.templates import central_faces, compute_templates
 from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
@@ -119,14 +119,14 @@ class Counts:
     unassigned: int
 
 
-def face(gallery: Gallery, number: int) -> GalleryFace:
+def face(gallery: GalleryDatabase, number: int) -> GalleryFace:
     """Return a face; raise NotInGallery if it does not exist."""
     with gallery.reading() as repository:
         check_faces(gallery, [number])
         return _known_faces(repository.faces.described([number]))[0]
 
 
-def photo(gallery: Gallery, number: int) -> GalleryPhoto:
+def photo(gallery: GalleryDatabase, number: int) -> GalleryPhoto:
     """Return a photo; raise NotInGallery if it does not exist."""
     page = photos(gallery, after=max(0, number - 1), limit=1)
     if not page or page[0].photo != number:
@@ -134,7 +134,9 @@ def photo(gallery: Gallery, number: int) -> GalleryPhoto:
     return page[0]
 
 
-def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+def photos(
+    gallery: GalleryDatabase, *, after: int = 0, before: int | None = None, limit: int = 100
+) -> list[GalleryPhoto]:
     """Return a page of photos.
 
     Args:
@@ -155,7 +157,7 @@ def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit
 
 
 def identity_summaries(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     *,
     named: bool | None = None,
     after: tuple[int, int] | None = None,
@@ -181,7 +183,7 @@ def identity_summaries(
     return [index.summary(position) for position in np.flatnonzero(mask)[:limit].tolist()]
 
 
-def identity_summary(gallery: Gallery, identity: int) -> IdentitySummary:
+def identity_summary(gallery: GalleryDatabase, identity: int) -> IdentitySummary:
     """Return the summary of one identity; raise NotInGallery if it does not exist."""
     with gallery.reading():
         check_identities(gallery, [identity])
@@ -190,7 +192,7 @@ def identity_summary(gallery: Gallery, identity: int) -> IdentitySummary:
     return index.summary(positions[0]) if positions else IdentitySummary(identity, None, 0, 0, ())
 
 
-def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
+def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfidence]:
     """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist."""
     with gallery.reading() as repository:
         check_identities(gallery, [identity])
@@ -212,7 +214,7 @@ def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
     return [confidence for _, confidence in scored]
 
 
-def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+def unassigned_faces(gallery: GalleryDatabase, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
     """Return a page of the unassigned faces with an id above `after`, by rising id."""
     with gallery.reading() as repository:
         assignments = load_assignments(gallery)
@@ -222,13 +224,13 @@ def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> l
     return sorted(faces, key=lambda face: face.face)
 
 
-def counts(gallery: Gallery) -> Counts:
+def counts(gallery: GalleryDatabase) -> Counts:
     """Count photos, faces and identities; cached until the gallery changes."""
     with gallery.reading():
         return gallery.cached("counts", gallery.revision, lambda: _count(gallery))
 
 
-def names(gallery: Gallery, beginning: str, limit: int = 10) -> list[str]:
+def names(gallery: GalleryDatabase, beginning: str, limit: int = 10) -> list[str]:
     """List the names that begin with a text, ignoring case, in alphabetical order."""
     prefix = beginning.strip().casefold()
     all_names = load_assignments(gallery).names.values()
@@ -257,12 +259,12 @@ class _IdentityIndex:
         )
 
 
-def _identity_index(gallery: Gallery) -> _IdentityIndex:
+def _identity_index(gallery: GalleryDatabase) -> _IdentityIndex:
     with gallery.reading():
         return gallery.cached("identity index", gallery.revision, lambda: _compute_identity_index(gallery))
 
 
-def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
+def _compute_identity_index(gallery: GalleryDatabase) -> _IdentityIndex:
     assignments = load_assignments(gallery)
     templates = compute_templates(assignments, np.arange(len(assignments.identity)))
     central = central_faces(assignments, templates, SUMMARY_FACES)
@@ -280,7 +282,7 @@ def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
     return _IdentityIndex(numbers[order], faces[order], confirmed[order], best[order], named[order], assignments.names)
 
 
-def _count(gallery: Gallery) -> Counts:
+def _count(gallery: GalleryDatabase) -> Counts:
     with gallery.reading() as repository:
         photo_count = repository.photos.count()
         assignments = load_assignments(gallery)

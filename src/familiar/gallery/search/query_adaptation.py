@@ -8,7 +8,7 @@ from jaxtyping import Float32, Int64
 from familiar.gallery.clustering.assignments import FaceAssignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.neighbors.domains import IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
 from familiar.neighbors.whitening import whiten_to_domain
 
@@ -37,7 +37,9 @@ class AdaptedQuery:
         return self.adapted[np.searchsorted(np.flatnonzero(assignments.domain == self.domain), rows)]
 
 
-def adapt_query(gallery: Gallery, assignments: FaceAssignments, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
+def adapt_query(
+    gallery: GalleryDatabase, assignments: FaceAssignments, query: Float32[np.ndarray, " d"]
+) -> AdaptedQuery:
     """Assign a query to a domain of the gallery, and whiten it together with the faces of that domain."""
 
     def compute_centroids() -> list[DomainCentroid]:

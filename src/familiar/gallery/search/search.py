@@ -12,7 +12,7 @@ from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import VerificationResult, probability_same
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.database.connection import FaceTable, Gallery
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
 from familiar.gallery.search.templates import Templates, compute_templates
@@ -75,7 +75,7 @@ class Match:
 
 
 def search_photos(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     query: Float32[np.ndarray, " d"],
     k: int = 10,
     *,
@@ -126,7 +126,7 @@ def _search_index(
 
 
 def search_identities(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     query: Float32[np.ndarray, " d"],
     k: int = 5,
     *,
@@ -179,7 +179,7 @@ def search_identities(
 
 
 def _templates_to_compare(
-    gallery: Gallery, assignments: FaceAssignments, adapted: AdaptedQuery, only: Filter
+    gallery: GalleryDatabase, assignments: FaceAssignments, adapted: AdaptedQuery, only: Filter
 ) -> Templates:
     """Compute the templates of the faces in the query's domain that pass the filter."""
     if only.empty and adapted.domain == IN_DOMAIN:
@@ -212,7 +212,7 @@ def _nearest_templates(
     return sorted(nearest, key=lambda match: (-float(mean[match[0]]), -match[2], match[0]))[:k]
 
 
-def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
+def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Decide whether a query shows an identity, by the similarity to the mean of its faces.
 
     Raises:
@@ -251,12 +251,12 @@ def _odds(
     return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
 
 
-def lacks_index(gallery: Gallery) -> bool:
+def lacks_index(gallery: GalleryDatabase) -> bool:
     """Tell whether a gallery is large enough for an index, but has none that is up to date."""
     return len(gallery.faces().ids) >= INDEX_FROM and open_index(gallery) is None
 
 
-def build_index(gallery: Gallery) -> None:
+def build_index(gallery: GalleryDatabase) -> None:
     """Build the HNSW index that searches galleries of 50,000 faces and more.
 
     Raises:
@@ -268,7 +268,7 @@ def build_index(gallery: Gallery) -> None:
         erase(gallery.folder)
 
 
-def open_index(gallery: Gallery) -> HnswIndex | None:
+def open_index(gallery: GalleryDatabase) -> HnswIndex | None:
     """Open the index, or return None if there is none of exactly the gallery's current faces."""
     faces = gallery.faces()
     if len(faces.ids) < INDEX_FROM:
@@ -277,12 +277,12 @@ def open_index(gallery: Gallery) -> HnswIndex | None:
     return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
 
 
-def _index_version(gallery: Gallery, faces: FaceTable) -> str:
+def _index_version(gallery: GalleryDatabase, faces: FaceTable) -> str:
     with gallery.reading() as repository:
         return f"{repository.settings.uid()} {faces.revision}"
 
 
-def _prefixes(gallery: Gallery, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
+def _prefixes(gallery: GalleryDatabase, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
@@ -291,7 +291,7 @@ def _prefixes(gallery: Gallery, faces: FaceTable, length: int) -> Float16[np.nda
     )
 
 
-def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> None:
+def _check_query(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], k: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     dim = gallery.space.embedding_dim
@@ -300,7 +300,7 @@ def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> 
     check_unit_rows(query[None])
 
 
-def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
+def _hits(gallery: GalleryDatabase, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
     individuals = load_assignments(gallery).estimated_identity_count
     odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
     with gallery.reading() as repository:

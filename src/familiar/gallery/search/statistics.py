@@ -7,7 +7,7 @@ import numpy as np
 
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.search import open_index
 from familiar.gallery.search.templates import central_faces, compute_templates
@@ -63,7 +63,7 @@ class GalleryStatistics:
     decisions: tuple[Decision, ...]
 
 
-def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
+def gallery_statistics(gallery: GalleryDatabase) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
     with gallery.reading() as repository:
         photo_count, paths = repository.photos.count(), repository.faces.paths()
@@ -82,7 +82,7 @@ def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
         )
 
 
-def _size_bytes(gallery: Gallery) -> int:
+def _size_bytes(gallery: GalleryDatabase) -> int:
     total = 0
     for path in gallery.folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # other processes may delete temporary files
@@ -90,7 +90,7 @@ def _size_bytes(gallery: Gallery) -> int:
     return total
 
 
-def _identities(gallery: Gallery, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
+def _identities(gallery: GalleryDatabase, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
     assignments = load_assignments(gallery)
     templates = compute_templates(assignments, np.arange(len(assignments.identity)))
     is_confirmed = assignments.by_user[templates.rows]

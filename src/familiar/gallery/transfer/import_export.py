@@ -15,7 +15,7 @@ from familiar.core.errors import BadDataset, CannotWrite
 from familiar.core.files import absolute_path, content_sha256, write_atomically
 from familiar.core.terminal_text import printable
 from familiar.detection.quality import box_intersection_px
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.photos.decoding import find_photos
 
@@ -70,7 +70,7 @@ class _TableRow:
     label: str
 
 
-def export_csv(gallery: Gallery, path: Path) -> int:
+def export_csv(gallery: GalleryDatabase, path: Path) -> int:
     """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
 
     The number, name and `by_user` of a face without an identity are empty.
@@ -91,7 +91,7 @@ def export_csv(gallery: Gallery, path: Path) -> int:
     return len(rows)
 
 
-def import_csv(gallery: Gallery, path: Path) -> ImportResult:
+def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
     """Assign faces to identities as a CSV table says, as one decision.
 
     Args:
@@ -134,7 +134,7 @@ def import_csv(gallery: Gallery, path: Path) -> ImportResult:
     return _assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, skipped)
 
 
-def import_folders(gallery: Gallery, root: Path) -> ImportResult:
+def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     Photos are identified by their content, or else by their path; one that does not show exactly one face is skipped.
@@ -173,7 +173,7 @@ def import_folders(gallery: Gallery, root: Path) -> ImportResult:
     return _assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
 
 
-def export_folders(gallery: Gallery, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
+def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
     """Create FOLDER/NAME/PHOTO for every face with an identity.
 
     Args:
@@ -212,7 +212,7 @@ def export_folders(gallery: Gallery, folder: Path, mode: Literal["link", "copy"]
     return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
 
 
-def _assign_labels(gallery: Gallery, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
+def _assign_labels(gallery: GalleryDatabase, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels."""
     faces_of: defaultdict[str, list[int]] = defaultdict(list)
     for face, label in label_of.items():
@@ -233,7 +233,7 @@ class _PhotoLookup:
     faces: Mapping[int, list[tuple[int, _Box]]]
 
     @staticmethod
-    def load(gallery: Gallery) -> "_PhotoLookup":
+    def load(gallery: GalleryDatabase) -> "_PhotoLookup":
         faces: defaultdict[int, list[tuple[int, _Box]]] = defaultdict(list)
         with gallery.reading() as repository:
             photos = repository.photos.paths_and_hashes()

@@ -23,7 +23,7 @@ from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import calibrate
-from familiar.gallery.database.connection import FaceTable, Gallery, Space
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
 from familiar.gallery.database.repository import Repository
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
@@ -62,7 +62,7 @@ class _StoredFace:
 
 
 def migrate(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     embedder: Embedder,
     *,
     flip: bool = False,
@@ -103,7 +103,7 @@ def migrate(
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
+def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResult:
     if new.embedding_dim == old.embedding_dim:
         prefix_length = None
     elif new.embedding_dim in old.prefixes:
@@ -125,7 +125,7 @@ def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
     return MigrationResult(0, len(faces.ids) if prefix_length else 0, 0, None)
 
 
-def _begin_migration(gallery: Gallery, new: Space) -> None:
+def _begin_migration(gallery: GalleryDatabase, new: Space) -> None:
     """Record the migration, and delete embeddings that an interrupted one has left for another model."""
     with gallery.writing() as repository:
         if repository.migration.space() != new:
@@ -133,7 +133,7 @@ def _begin_migration(gallery: Gallery, new: Space) -> None:
         repository.migration.delete_mapped()  # their photos may be back
 
 
-def _load_pending_faces(gallery: Gallery) -> list[_StoredFace]:
+def _load_pending_faces(gallery: GalleryDatabase) -> list[_StoredFace]:
     """Return the faces without a new embedding, by photo."""
     with gallery.reading() as repository:
         rows = repository.migration.pending_faces()
@@ -152,7 +152,7 @@ def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float) -
 
 
 def _embed_photos(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     new: Space,
     embedder: Embedder,
     pending: list[_StoredFace],
@@ -207,7 +207,7 @@ def _align_faces(faces: Sequence[_StoredFace], preprocessing: Preprocessing) -> 
 
 
 def _save_next_embeddings(
-    gallery: Gallery,
+    gallery: GalleryDatabase,
     new: Space,
     faces: Sequence[_StoredFace],
     embeddings: Float32[np.ndarray, "n d"],
@@ -235,7 +235,7 @@ def _save_next_embeddings(
         )
 
 
-def _map_by_bridge(gallery: Gallery, new: Space, without_photo: list[_StoredFace]) -> float:
+def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_StoredFace]) -> float:
     """Map the embeddings of faces without a photo by a bridge learned from the others.
 
     Returns:
@@ -269,7 +269,7 @@ def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarr
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
+def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
     """Replace all old embeddings with the new ones.
 
     Returns:
@@ -287,7 +287,7 @@ def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tupl
     return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), had_own_calibration
 
 
-def _check_migration_unchanged(gallery: Gallery, repository: Repository, new: Space) -> None:
+def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository, new: Space) -> None:
     """Raise GalleryBusy if another process began or ended a migration: embeddings of two models must never mix."""
     if repository.migration.space() != new:
         raise GalleryBusy(
@@ -304,7 +304,7 @@ def _change_space(repository: Repository, new: Space) -> None:
     repository.settings.replace_space(new)
 
 
-def _recalibrate(gallery: Gallery, had_own_calibration: bool) -> None:
+def _recalibrate(gallery: GalleryDatabase, had_own_calibration: bool) -> None:
     if had_own_calibration:
         try:
             calibrate(gallery)

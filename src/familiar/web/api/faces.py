@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
@@ -118,7 +118,7 @@ async def face_image(
 ) -> Response:
     """Get a square image of a face with some margin."""
 
-    def find(gallery: Gallery) -> tuple[GalleryFace, GalleryPhoto, Path]:
+    def find(gallery: GalleryDatabase) -> tuple[GalleryFace, GalleryPhoto, Path]:
         known_face, photo = _with_photo(gallery, face)
         return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
@@ -138,7 +138,7 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
     """Change a face's box; its identity stays."""
     embedder = service.inference.embedder
 
-    def change(gallery: Gallery) -> None:
+    def change(gallery: GalleryDatabase) -> None:
         path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
         manual_faces.set_face_box(gallery, embedder, face, body.box, path=path)
 
@@ -158,7 +158,7 @@ async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     await service.executor.write(manual_faces.delete_face, face)
 
 
-def _with_photo(gallery: Gallery, face: int) -> tuple[GalleryFace, GalleryPhoto]:
+def _with_photo(gallery: GalleryDatabase, face: int) -> tuple[GalleryFace, GalleryPhoto]:
     with gallery.reading():
         known_face = listing.face(gallery, face)
         return known_face, listing.photo(gallery, known_face.photo)

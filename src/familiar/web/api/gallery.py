@@ -10,7 +10,7 @@ from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import ClusterResult, cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import Decision, decisions, undo
 from familiar.gallery.search import listing
 from familiar.web.api import requests, responses
@@ -101,7 +101,7 @@ async def undo_last(
     return await service.executor.write(undo, decision)
 
 
-def _state(gallery: Gallery) -> dict[str, Any]:
+def _state(gallery: GalleryDatabase) -> dict[str, Any]:
     with gallery.reading():
         space, current, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
         similarities = {
@@ -121,7 +121,7 @@ def _state(gallery: Gallery) -> dict[str, Any]:
         }
 
 
-def _answer(gallery: Gallery, question: review_queue.Question, same: bool) -> None:
+def _answer(gallery: GalleryDatabase, question: review_queue.Question, same: bool) -> None:
     check_faces(gallery, (question.first_face, question.second_face))
     if not review_queue.is_still_valid(gallery, question):
         raise Contradiction("the faces of this question have changed since it was listed; list the questions again")

@@ -12,7 +12,7 @@ from familiar.core.vectors import check_unit_rows
 from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.search import Filter, search_identities, search_photos
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.web.api import requests, responses
@@ -150,12 +150,12 @@ def _embedding(face: DetectedFace) -> Vector:
     return face.embedding
 
 
-def _search(gallery: Gallery, body: requests.SearchRequest) -> dict[str, Any]:
+def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> dict[str, Any]:
     with gallery.reading():
         return _search_result(gallery, _query_vector(gallery, body), body)
 
 
-def _search_result(gallery: Gallery, query: Vector, body: requests.SearchRequest) -> dict[str, Any]:
+def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> dict[str, Any]:
     """Return a `responses.SearchResult`."""
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
@@ -166,7 +166,7 @@ def _search_result(gallery: Gallery, query: Vector, body: requests.SearchRequest
     return {"known": known, "identities": matches, "photos": hits}
 
 
-def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
+def _query_vector(gallery: GalleryDatabase, body: requests.SearchRequest) -> Vector:
     """Return the query as a unit vector of the gallery's space. HttpProblem with 422 if it is none."""
     space = gallery.space
     if body.prefix is not None and body.prefix not in space.prefixes:

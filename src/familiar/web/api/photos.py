@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import GalleryPhoto
@@ -94,7 +94,7 @@ async def photo_image(
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
 
-    def find(gallery: Gallery) -> tuple[GalleryPhoto, Path]:
+    def find(gallery: GalleryDatabase) -> tuple[GalleryPhoto, Path]:
         known_photo = listing.photo(gallery, photo)
         return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 
@@ -116,7 +116,7 @@ async def add_face(
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
-    def add(gallery: Gallery) -> int:
+    def add(gallery: GalleryDatabase) -> int:
         path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
         return manual_faces.add_face(gallery, embedder, photo, body.box, path=path)
 

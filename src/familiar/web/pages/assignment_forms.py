@@ -8,7 +8,7 @@ from pydantic import Field
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import GalleryFace
@@ -17,14 +17,14 @@ Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an indiv
 Name = Annotated[str, Field(max_length=200)]
 
 
-def find_by_name(gallery: Gallery, name: str) -> int | None:
+def find_by_name(gallery: GalleryDatabase, name: str) -> int | None:
     """Return the individual with this name; if there is none, one whose name differs only in case."""
     target, names = name.strip(), load_assignments(gallery).names
     matches = [number for number, known in names.items() if known.casefold() == target.casefold()]
     return next((number for number in matches if names[number] == target), matches[0] if matches else None)
 
 
-def require_existing(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+def require_existing(gallery: GalleryDatabase, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
     """Check that the faces and individuals of a page still exist.
 
     Raises:
@@ -42,7 +42,7 @@ def require_existing(gallery: Gallery, *, faces: Sequence[int] = (), identities:
             raise NotInGallery(f"#{number} does not exist any more; reload the page") from None
 
 
-def set_name(gallery: Gallery, identity: int, name: str) -> int | None:
+def set_name(gallery: GalleryDatabase, identity: int, name: str) -> int | None:
     """Name an individual. If another one has the name, change nothing and return the other."""
     require_existing(gallery, identities=[identity])
     other = find_by_name(gallery, name)
@@ -53,7 +53,7 @@ def set_name(gallery: Gallery, identity: int, name: str) -> int | None:
     return None
 
 
-def assign_faces(gallery: Gallery, faces: list[int], name: str) -> CorrectionResult:
+def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str) -> CorrectionResult:
     """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
     require_existing(gallery, faces=faces)
     target = find_by_name(gallery, name)
@@ -65,7 +65,7 @@ def assign_faces(gallery: Gallery, faces: list[int], name: str) -> CorrectionRes
     return corrections.split(gallery, faces, name)
 
 
-def names_unnamed_group(gallery: Gallery, face: GalleryFace, name: str) -> bool:
+def names_unnamed_group(gallery: GalleryDatabase, face: GalleryFace, name: str) -> bool:
     """Tell whether naming this face names its group: the group has no name, and no other individual has this one."""
     return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 

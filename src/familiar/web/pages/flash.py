@@ -8,7 +8,7 @@ from fastapi import Request
 
 from familiar.core.plural import pluralize
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.web.pages.render import display_name
 
 _KEYS = ("done", "count", "propagated", "individual")
@@ -63,7 +63,7 @@ def current_url(request: Request) -> str:
     return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | None:
+def read_flash(gallery: GalleryDatabase, query: Mapping[str, str]) -> FlashMessage | None:
     """Return the flash message of a URL's query; None if there is none, or it is invalid."""
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:

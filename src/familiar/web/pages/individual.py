@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.listing import FaceConfidence, face_confidences
 from familiar.web.middleware.login import local_path
@@ -33,7 +33,7 @@ async def individual(
 ) -> Response:
     """Show the individual's faces, the most likely or the most doubtful first."""
 
-    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
         with gallery.reading():
             faces = face_confidences(gallery, identity)
             return load_assignments(gallery).names.get(identity), faces, read_flash(gallery, request.query_params)
@@ -83,7 +83,7 @@ async def correct(
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
 
-    def write(gallery: Gallery) -> str:
+    def write(gallery: GalleryDatabase) -> str:
         require_existing(gallery, faces=faces)
         if operation == "confirm":
             corrections.confirm(gallery, faces)
@@ -108,7 +108,7 @@ async def confirm(
 ) -> RedirectResponse:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
-    def confirm_all(gallery: Gallery) -> int:
+    def confirm_all(gallery: GalleryDatabase) -> int:
         all_faces = face_confidences(gallery, identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")

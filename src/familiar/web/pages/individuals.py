@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from familiar.core.errors import Contradiction
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import (
@@ -54,7 +54,7 @@ async def individuals(
             is the number of its last face.
     """
 
-    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], FlashMessage | None]:
         with gallery.reading():
             current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
@@ -131,7 +131,7 @@ async def merge(
     if into is None:
         return RedirectResponse(merge_url(identities, back), 303)
 
-    def write(gallery: Gallery) -> CorrectionResult:
+    def write(gallery: GalleryDatabase) -> CorrectionResult:
         require_existing(gallery, identities=identities)
         return corrections.merge(gallery, into, identities)
 
@@ -181,7 +181,7 @@ def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
+def _read_tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
     """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
     names_by_identity = load_assignments(gallery).names
     tiles: list[IdentitySummary] = []

@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from familiar.core.errors import BadResults
 from familiar.evaluation.results import at_path, read_results
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
-from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.render import render_page
@@ -105,7 +105,7 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
+def _read_gallery(gallery: GalleryDatabase) -> tuple[Space, Any, ClusteringCalibration]:
     with gallery.reading():
         return gallery.space, calibration(gallery), clustering_calibration(gallery)
 

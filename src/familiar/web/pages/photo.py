@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
 from familiar.detection.quality import box_intersection_px
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import GalleryFace, GalleryPhoto
@@ -41,7 +41,7 @@ async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels
 async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """Show a photo; `face` is the selected one."""
 
-    def read(gallery: Gallery) -> tuple[GalleryPhoto, list[GalleryPhoto], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[GalleryPhoto, list[GalleryPhoto], FlashMessage | None]:
         with gallery.reading():
             next_photos = listing.photos(gallery, after=photo, limit=1)
             return listing.photo(gallery, photo), next_photos, read_flash(gallery, request.query_params)
@@ -75,7 +75,7 @@ async def add(service: ServiceDep, photo: Number, box: Annotated[Box, Depends(bo
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
-    def write(gallery: Gallery) -> int:
+    def write(gallery: GalleryDatabase) -> int:
         path = _path(service, listing.photo(gallery, photo))
         return manual_faces.add_face(gallery, embedder, photo, box, path=path)
 
@@ -90,7 +90,7 @@ async def move_box(
     """Change a face's box."""
     embedder = service.inference.embedder
 
-    def write(gallery: Gallery) -> int | None:
+    def write(gallery: GalleryDatabase) -> int | None:
         path = _path(service, listing.photo(gallery, photo))
         require_existing(gallery, faces=[face])
         manual_faces.set_face_box(gallery, embedder, face, box, path=path)
@@ -111,7 +111,7 @@ async def correct(
 ) -> RedirectResponse:
     """Correct one face."""
 
-    def write(gallery: Gallery) -> str:
+    def write(gallery: GalleryDatabase) -> str:
         require_existing(gallery, faces=[face])
         url = f"/photos/{photo}?face={face}"
         if operation == "delete":
@@ -128,7 +128,7 @@ async def correct(
     return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
-def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str) -> str:
+def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url: str) -> str:
     """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
 
     Returns:

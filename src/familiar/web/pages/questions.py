@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery.clustering.review_queue import Question, answer_question, is_still_valid, propose_questions
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import GalleryFace
 from familiar.web.pages.assignment_forms import Number
@@ -60,7 +60,7 @@ async def questions(
     """
     skipped_pairs = pairs(skipped)
 
-    def read(gallery: Gallery) -> tuple[list[Question], list[Side], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[list[Question], list[Side], FlashMessage | None]:
         with gallery.reading():
             remaining = [question for question in _read_queue(gallery) if pair(question) not in skipped_pairs]
             return remaining, _sides(gallery, remaining[:1]), read_flash(gallery, request.query_params)
@@ -140,7 +140,7 @@ def questions_url(skipped: Iterable[Pair], best: float, *, enough: bool = False)
     return f"/questions?{query}" if query else "/questions"
 
 
-def _read_queue(gallery: Gallery) -> list[Question]:
+def _read_queue(gallery: GalleryDatabase) -> list[Question]:
     """Return the questions to ask, cached until the next write."""
 
     def propose() -> list[Question]:
@@ -150,7 +150,7 @@ def _read_queue(gallery: Gallery) -> list[Question]:
     return gallery.cached("questions", gallery.revision, propose)
 
 
-def _answer(gallery: Gallery, question: Question, same: bool, next_url: str) -> str:
+def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: str) -> str:
     """Answer a question. Returns `next_url` with a flash message, or the URL of the page that asks for the name."""
     try:
         faces = [listing.face(gallery, number) for number in (question.first_face, question.second_face)]
@@ -173,7 +173,7 @@ def _answer(gallery: Gallery, question: Question, same: bool, next_url: str) -> 
     return url_with_flash(next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged)
 
 
-def _sides(gallery: Gallery, shown: list[Question]) -> list[Side]:
+def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:
     """Return the two sides of the question that is shown, if any. A doubted face has no extra faces."""
     return [
         side
@@ -185,7 +185,7 @@ def _sides(gallery: Gallery, shown: list[Question]) -> list[Side]:
     ]
 
 
-def _side(gallery: Gallery, number: int, *, is_doubted: bool = False) -> Side:
+def _side(gallery: GalleryDatabase, number: int, *, is_doubted: bool = False) -> Side:
     face = listing.face(gallery, number)
     if face.identity is None:
         return Side(face, 1, ())

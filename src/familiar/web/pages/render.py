@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.listing import counts
 from familiar.web.errors import HttpProblem, problem_headers
@@ -177,7 +177,7 @@ def _frame_context(request: Request, service: Service) -> dict[str, Any]:
     }
 
 
-def _read_undo_and_counts(gallery: Gallery) -> tuple[Decision | None, Any]:
+def _read_undo_and_counts(gallery: GalleryDatabase) -> tuple[Decision | None, Any]:
     with gallery.reading():
         return next(iter(decisions(gallery, 1)), None), counts(gallery)
 

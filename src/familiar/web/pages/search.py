@@ -8,7 +8,7 @@ from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
-from familiar.gallery.database.connection import Gallery
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.listing import GalleryFace, face
 from familiar.gallery.search.search import Hit, Match, search_identities, search_photos
 from familiar.web.inference import DetectedFace
@@ -79,7 +79,7 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
 
 
 def _search_all(
-    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]
+    gallery: GalleryDatabase, embeddings: list[Float32[np.ndarray, " d"]]
 ) -> list[tuple[list[Match], list[SimilarFace]]]:
     with gallery.reading():
         return [

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
 identity_argument = click.argument("identity", metavar="IDENTITY")
@@ -45,7 +45,13 @@ def open_embedder(model: Path) -> "Embedder":
 
 
 def embed_best_face(
-    gallery: "Gallery", embedder: "Embedder", photo: Path, detector: str, detector_model: Path | None, *, flip: bool
+    gallery: "GalleryDatabase",
+    embedder: "Embedder",
+    photo: Path,
+    detector: str,
+    detector_model: Path | None,
+    *,
+    flip: bool,
 ) -> "np.ndarray":
     """Embed the best face of a photo.
 
@@ -60,7 +66,7 @@ def embed_best_face(
     return embedder.embed([crop], flip=flip)[0]
 
 
-def resolve_faces(gallery: "Gallery", references: Sequence[str]) -> list[int]:
+def resolve_faces(gallery: "GalleryDatabase", references: Sequence[str]) -> list[int]:
     """Find the faces given as numbers or photo paths, each once."""
     from familiar.gallery.clustering.assignments import resolve_face
 
@@ -78,7 +84,7 @@ def label(number: int | None, name: str | None) -> str:
     return f"#{number}" if name is None else f"{name} (#{number})"
 
 
-def label_of(gallery: "Gallery", number: int | None) -> str:
+def label_of(gallery: "GalleryDatabase", number: int | None) -> str:
     """Write the name and number of an identity of the gallery."""
     from familiar.gallery.clustering.assignments import load_assignments
 

@@ -24,9 +24,9 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     """
     from familiar.gallery.clustering.calibration import calibrate as fit_calibration
     from familiar.gallery.clustering.calibration import clustering_calibration, reset_calibration
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         if reset:
             reset_calibration(gallery)
             threshold, f_score = clustering_calibration(gallery).threshold, None

@@ -35,9 +35,9 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """
     from familiar.gallery.clustering.calibration import clustering_calibration
     from familiar.gallery.clustering.cluster import cluster as cluster_gallery
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         status = StatusLine()
         status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
         result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)

@@ -14,7 +14,7 @@ from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.enrollment.enroll import EnrollResult
 
 
@@ -74,13 +74,13 @@ def enroll(
         _print_result(folder, result)
 
 
-def _open_or_create(folder: Path, embedder: "Embedder", float32: bool) -> "Gallery":
-    from familiar.gallery.database.connection import DATABASE, Gallery, Space
+def _open_or_create(folder: Path, embedder: "Embedder", float32: bool) -> "GalleryDatabase":
+    from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 
     if (folder / DATABASE).exists():
-        return Gallery.open(folder)
+        return GalleryDatabase.open(folder)
     space = Space.from_metadata(embedder.metadata)
-    gallery = Gallery.create(folder, space, embedding_dtype="float32" if float32 else "float16")
+    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32" if float32 else "float16")
     note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
     return gallery
 

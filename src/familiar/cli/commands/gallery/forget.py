@@ -28,12 +28,12 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
       familiar gallery forget album --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing.forget import forget_identity, forget_photos
 
     if (identity is None) == (not photos):
         raise click.UsageError("give either --identity or --photo")
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         number = None if identity is None else resolve_identity(gallery, identity)
         if not yes:
             _ask_for_confirmation(pluralize(len(photos), "photo") if number is None else label_of(gallery, number))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from familiar.cli.console import StatusLine, note
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
 
-def update_index(gallery: "Gallery") -> None:
+def update_index(gallery: "GalleryDatabase") -> None:
     """Build the index of a large gallery where it is missing or out of date."""
     from familiar.gallery.search import search
 

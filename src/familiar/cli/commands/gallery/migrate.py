@@ -30,10 +30,10 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     Example:
       familiar gallery migrate album --model runs/better
     """
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         embedder, status, total = open_embedder(model), StatusLine(), len(gallery.faces().ids)
         result = migrate_gallery(
             gallery,

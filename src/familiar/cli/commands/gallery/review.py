@@ -15,7 +15,7 @@ from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.gallery.clustering.review_queue import Question
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
 
 @click.command()
@@ -36,9 +36,9 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
       familiar gallery review album --interactive
     """
     from familiar.gallery.clustering.review_queue import propose_questions
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         if interactive:
             answered = _ask(gallery, count)
             if as_json:
@@ -65,7 +65,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
         click.echo(f"{folder}: no questions")
 
 
-def _ask(gallery: "Gallery", count: int) -> int:
+def _ask(gallery: "GalleryDatabase", count: int) -> int:
     """Ask up to `count` questions and return how many were answered.
 
     An answer may change which question is best, so the next one is computed after each.
@@ -96,7 +96,7 @@ def _ask(gallery: "Gallery", count: int) -> int:
     return answered
 
 
-def _next_question(gallery: "Gallery", skipped: set[tuple[int, int]]) -> "Question | None":
+def _next_question(gallery: "GalleryDatabase", skipped: set[tuple[int, int]]) -> "Question | None":
     from familiar.gallery.clustering.review_queue import propose_questions
 
     questions = propose_questions(gallery, len(skipped) + 1)
@@ -111,7 +111,7 @@ def _prompt() -> str:
         return "q"
 
 
-def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]:
+def _lines(gallery: "GalleryDatabase", question: "Question", lead: str) -> Iterator[str]:
     first, second = _paths(gallery, question)
     if question.kind == "merge":
         names = [label_of(gallery, number) for number in (question.first, question.second) if number is not None]
@@ -124,6 +124,6 @@ def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]
     yield f"   {printable(second)} (face {question.second_face})"
 
 
-def _paths(gallery: "Gallery", question: "Question") -> tuple[str, str]:
+def _paths(gallery: "GalleryDatabase", question: "Question") -> tuple[str, str]:
     with gallery.reading() as repository:
         return repository.faces.path_of(question.first_face), repository.faces.path_of(question.second_face)

@@ -19,7 +19,7 @@ from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import Filter, Hit, Match
 
 
@@ -74,12 +74,12 @@ def search(
     Example:
       familiar gallery search album cat.jpg --model pet-nano -k 5
     """
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import search_identities, search_photos
 
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         embedder = open_embedder(model)
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
@@ -97,14 +97,14 @@ def search(
         click.echo(line)
 
 
-def _check_prefix(gallery: "Gallery", prefix: int | None) -> None:
+def _check_prefix(gallery: "GalleryDatabase", prefix: int | None) -> None:
     if prefix is not None and prefix not in gallery.space.prefixes:
         valid = ", ".join(map(str, gallery.space.prefixes))
         raise click.BadParameter(f"the model's valid prefixes are {valid}", param_hint="--prefix")
 
 
 def _make_filter(
-    gallery: "Gallery", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
+    gallery: "GalleryDatabase", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
 ) -> "Filter":
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.search.search import Filter

@@ -30,10 +30,10 @@ def import_(folder: Path, source: Path, as_json: bool) -> None:
       familiar gallery import album sorted-photos/
     """
     from familiar.core.errors import BadDataset
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.import_export import import_csv, import_folders
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         result = import_folders(gallery, source) if source.is_dir() else import_csv(gallery, source)
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
@@ -64,18 +64,18 @@ def export(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
       familiar gallery export album --output names.csv
       familiar gallery export album --output sorted-photos
     """
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.import_export import export_csv, export_folders
 
     if output.suffix.lower() == TABLE_SUFFIX:
         if copy:
             raise click.UsageError("--copy is for folders")
         require_parent_folder(output)
-        with Gallery.open(folder) as gallery:
+        with GalleryDatabase.open(folder) as gallery:
             faces = export_csv(gallery, output)
         summary, document = pluralize(faces, "face"), {"faces": faces}
     else:
-        with Gallery.open(folder) as gallery:
+        with GalleryDatabase.open(folder) as gallery:
             result = export_folders(gallery, output, "copy" if copy else "link")
         list_skipped([f"{path}: missing" for path in result.missing])
         summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"

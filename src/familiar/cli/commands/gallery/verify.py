@@ -44,10 +44,10 @@ def verify(
       familiar gallery verify album cat.jpg Tom --model pet-nano
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import verify as verify_identity
 
-    with Gallery.open(folder) as gallery:
+    with GalleryDatabase.open(folder) as gallery:
         number = resolve_identity(gallery, identity)
         query = embed_best_face(gallery, open_embedder(model), photo, detector, detector_model, flip=tta)
         result = verify_identity(gallery, query, number)

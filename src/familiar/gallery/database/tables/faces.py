@@ -23,7 +23,7 @@ class StoredFace:
         landmarks: five points as little-endian float32, if known.
         score: of the detector, in [0, 1].
         quality: in [0, 1].
-        embedding: encoded by `Gallery.encode_embeddings`.
+        embedding: encoded by `GalleryDatabase.encode_embeddings`.
     """
 
     box_xyxy_px: Box

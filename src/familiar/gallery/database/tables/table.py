@@ -6,7 +6,7 @@ import sqlite3
 class Table:
     """SQL statements on one table, or on tables that belong together.
 
-    Every method runs within the transaction of `Gallery.reading` or `Gallery.writing`.
+    Every method runs within the transaction of `GalleryDatabase.reading` or `GalleryDatabase.writing`.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
