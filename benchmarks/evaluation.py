@@ -25,7 +25,7 @@ from familiar.core.vectors import normalize
 from familiar.metrics.retrieval import rank_queries, summarize
 from familiar.metrics.roc import pair_totals, roc_counts_all_pairs
 from familiar.metrics.triplets import all_triplets
-from familiar.metrics.verification import verification
+from familiar.metrics.verification import verification_metrics
 
 DIMENSIONS = 128
 PHOTOS_PER_IDENTITY = 5
@@ -53,7 +53,7 @@ def timed(work: Callable[[], T]) -> tuple[T, tuple[float, float]]:
 def ours(embeddings: np.ndarray, labels: np.ndarray) -> Measurement:
     ranked, ranking = timed(lambda: rank_queries(embeddings, labels))
     triplets, comparing = timed(lambda: all_triplets(embeddings, labels, ranked))
-    verified, verifying = timed(lambda: verification(roc_counts_all_pairs(embeddings, labels)))
+    verified, verifying = timed(lambda: verification_metrics(roc_counts_all_pairs(embeddings, labels)))
     averages = summarize(ranked)
     figures = {
         "recall@1": averages.recall_at_k[1],

@@ -23,12 +23,12 @@ import onnxruntime as ort
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
 from familiar.export.precision import to_float16
-from familiar.export.run_export import export_run
+from familiar.export.run_export import export_bundle
 from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.nano import NanoConfig, NanoStage, NanoTrunk
 from familiar.recipes import recipe_named
 from familiar.training.checkpoint import load_weights
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 
@@ -109,7 +109,7 @@ def train(name: str, photos: Path, folder: Path) -> None:
     listed = tuple(sorted(read_identity_list(people / "peopleDevTrain.txt")))
     sources = (str(people), *(str(photos / animal) for animal in ANIMALS))
     fit(recipe, DataSpec(sources, listed, max_photos=12), folder, workers=0)
-    model = export_run(folder, folder / "model.onnx").path
+    model = export_bundle(folder, folder / "model.onnx").path
     evaluate = [sys.executable, "-m", "familiar", "evaluate", str(model)]
     pairs = ["--pairs", str(people / "pairsDevTest.txt")]
     subprocess.run([*evaluate, str(photos / "cats23_gpriamo"), "--output", str(folder / "cats")], check=True)

@@ -22,7 +22,7 @@ from familiar.loading.cache import CropCache
 from familiar.losses.classifiers import ArcFace
 from familiar.photos.decoding import save_photo
 from familiar.recipes import recipe_named
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.history import EpochRecord
 from familiar.training.network import build_network
 from familiar.training.optimizer import build_optimizer

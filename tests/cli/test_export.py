@@ -18,7 +18,7 @@ from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS
 from familiar.training import trainer
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.run import RunFolder
 from support.cli import Answer, Familiar
 from support.color_folders import color_folder

@@ -178,7 +178,7 @@ def test_failed_training_exits_with_3(
     def collapse(*_: object, **__: object) -> None:
         raise TrainingFailed("all embeddings fell on one point")
 
-    monkeypatch.setattr("familiar.training.fit.fit", collapse)
+    monkeypatch.setattr("familiar.training.fitting.fit", collapse)
     answer = familiar("train", colors, "-o", tmp_path / "r", *TINY)
     assert answer.code == main.TRAINING_FAILED == 3
     assert answer.err.strip().splitlines()[-1] == "familiar: all embeddings fell on one point"

@@ -30,10 +30,10 @@ from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import rank_queries
-from familiar.metrics.retrieval import retrieval as retrieval_figures
+from familiar.metrics.retrieval import retrieval_metrics as retrieval_figures
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import average_precision, tar_at_far
-from familiar.metrics.verification import verification as verification_figures
+from familiar.metrics.verification import verification_metrics as verification_figures
 
 pytestmark = pytest.mark.slow
 

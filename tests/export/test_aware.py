@@ -6,13 +6,13 @@ import pytest
 
 from familiar.embedding.bundle import Bundle
 from familiar.export.gate import Gate, gate_metrics
-from familiar.export.run_export import export_run
+from familiar.export.run_export import export_bundle
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.models.quantized import round_to_8_bits
 from familiar.training import trainer
 from familiar.training.checkpoint import load_weights
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset
@@ -41,7 +41,7 @@ def source_auc(bundle: Bundle) -> float:
 @pytest.mark.exhaustive
 def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Path) -> None:
     int8, plain = (
-        export_run(run.path, tmp_path / f"{precision}.onnx", precisions=(precision,), gate=ANY_LOSS)
+        export_bundle(run.path, tmp_path / f"{precision}.onnx", precisions=(precision,), gate=ANY_LOSS)
         for precision in ("int8", "float32")
     )
     network = build_network(run.recipe())

@@ -19,13 +19,13 @@ from familiar.export import gate as gate_module
 from familiar.export import run_export as export
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.precision import PRECISIONS
-from familiar.export.run_export import UNKNOWN_LICENSE, export_run
+from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics import pairs as pairs_module
 from familiar.metrics.calibration import calibrate
-from familiar.metrics.retrieval import retrieval
+from familiar.metrics.retrieval import retrieval_metrics
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -80,7 +80,7 @@ def _sealed_metadata(content):
 
 @pytest.mark.usefixtures("known_model")
 def test_export_writes_one_file(run, tmp_path):
-    made = export_run(run.path, tmp_path / "cats.onnx")
+    made = export_bundle(run.path, tmp_path / "cats.onnx")
     assert list(tmp_path.iterdir()) == [made.path]
     assert made.path.read_bytes() == made.onnx
     assert load_bundle(made.path) == made
@@ -88,7 +88,7 @@ def test_export_writes_one_file(run, tmp_path):
 
 @pytest.mark.exhaustive
 def test_float16_keeps_space_at_half_size(run, exported, tmp_path):
-    half = export_run(run.path, tmp_path / "half.onnx", precisions=("float16",))
+    half = export_bundle(run.path, tmp_path / "half.onnx", precisions=("float16",))
     assert load_bundle(half.path).metadata.precision == "float16"
     assert len(half.onnx) < 0.52 * len(exported.onnx)
     assert half.metadata.space_id == exported.metadata.space_id
@@ -126,7 +126,7 @@ def test_results_and_calibration_match_validation_identities(run, exported, cats
     embeddings = embed_photos(Embedder(exported), table.photos).embeddings
     results, calibration = exported.metadata.results, exported.metadata.calibration
     assert (results["identities"], results["photos"]) == (5, 40)
-    assert results["recall_at_1"] == pytest.approx(retrieval(embeddings, table.labels).recall_at_k[1])
+    assert results["recall_at_1"] == pytest.approx(retrieval_metrics(embeddings, table.labels).recall_at_k[1])
     same = table.labels[:, None] == table.labels[None]
     above = np.triu(np.ones_like(same), 1)
     scores = embeddings @ embeddings.T
@@ -189,7 +189,7 @@ def test_bundle_contains_no_local_paths(run, exported, cats):
 
 @pytest.mark.usefixtures("known_model")
 def test_repeated_export_has_same_space_and_file_id(run, exported, tmp_path):
-    again = export_run(run.path, tmp_path / "again.onnx", license="Apache-2.0")
+    again = export_bundle(run.path, tmp_path / "again.onnx", license="Apache-2.0")
     assert again.metadata.space_id == exported.metadata.space_id
     assert again.file_id == exported.file_id
     assert again.metadata.license == "Apache-2.0"
@@ -205,7 +205,7 @@ def test_changed_weights_change_space(run, exported, tmp_path):
     with torch.no_grad():
         network.head.project.weight[0, 0] += 1e-7
     save_weights(other.embedder, network=network)
-    assert export_run(other.path, tmp_path / "other.onnx").metadata.space_id != exported.metadata.space_id
+    assert export_bundle(other.path, tmp_path / "other.onnx").metadata.space_id != exported.metadata.space_id
 
 
 @pytest.mark.usefixtures("known_model")
@@ -216,17 +216,17 @@ def test_accepts_new_location_of_moved_photos(run, exported, cats, tmp_path):
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["spec"]["sources"] = [str(tmp_path / "gone")]
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
-    bundle = export_run(tmp_path / "run", tmp_path / "cats.onnx", moved)
+    bundle = export_bundle(tmp_path / "run", tmp_path / "cats.onnx", moved)
     assert bundle.metadata == exported.metadata
     with pytest.raises(BadRun, match=r"give their new folders with --data.*gone: no such folder"):
-        export_run(tmp_path / "run", tmp_path / "other.onnx")
+        export_bundle(tmp_path / "run", tmp_path / "other.onnx")
     assert not (tmp_path / "other.onnx").exists()
 
 
 @pytest.mark.usefixtures("known_model")
 def test_rejects_photos_of_other_identities(run, tmp_path):
     with pytest.raises(BadRun, match="none of the run's validation identities"):
-        export_run(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x8",)))
+        export_bundle(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x8",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -235,7 +235,7 @@ def test_skips_unreadable_validation_photo(run, cats, tmp_path):
     shutil.copytree(cats, tmp_path / "my cats")
     spoilt = run.split().validation[0].split("/")[1]
     (tmp_path / "my cats" / spoilt / "0.png").write_bytes(b"no photo")
-    bundle = export_run(run.path, tmp_path / "cats.onnx", DataSpec((str(tmp_path / "my cats"),)))
+    bundle = export_bundle(run.path, tmp_path / "cats.onnx", DataSpec((str(tmp_path / "my cats"),)))
     assert bundle.metadata.parity["crops"] == 39
 
 
@@ -248,11 +248,11 @@ def test_parity_failure_writes_nothing(run, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "embed_with_export", lambda *_: -source)
     output = tmp_path / "cats.onnx"
     with pytest.raises(ParityFailed, match="nothing was written"):
-        export_run(run.path, output)
+        export_bundle(run.path, output)
     assert not list(tmp_path.iterdir())
     output.write_bytes(b"an earlier bundle")
     with pytest.raises(ParityFailed):
-        export_run(run.path, output)
+        export_bundle(run.path, output)
     assert output.read_bytes() == b"an earlier bundle"
 
 
@@ -261,13 +261,13 @@ def test_rejects_incomplete_run(run, tmp_path, missing):
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / missing).unlink()
     with pytest.raises(BadRun, match=missing.replace(".", r"\.")):
-        export_run(tmp_path / "run", tmp_path / "cats.onnx")
+        export_bundle(tmp_path / "run", tmp_path / "cats.onnx")
     assert not (tmp_path / "cats.onnx").exists()
 
 
 @pytest.mark.usefixtures("known_model")
 def test_creates_output_folder(run, tmp_path):
-    assert export_run(run.path, tmp_path / "new" / "folder" / "cats.onnx").path.exists()
+    assert export_bundle(run.path, tmp_path / "new" / "folder" / "cats.onnx").path.exists()
 
 
 def test_rejects_changed_byte(exported, tmp_path):
@@ -283,7 +283,7 @@ def test_rejects_changed_byte(exported, tmp_path):
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
 def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precision, most):
-    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
+    bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
     assert bundle == load_bundle(tmp_path / "cats.onnx")
     assert bundle.metadata.precision == precision
     assert len(bundle.onnx) < most * len(exported.onnx)
@@ -305,7 +305,7 @@ def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precis
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
-    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
+    bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
     assert bundle.metadata.precision == "mixed"
     assert len(bundle.onnx) < 0.45 * len(exported.onnx)
     photos = run.data_spec().read().photos
@@ -323,7 +323,7 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
         return model
 
     monkeypatch.setattr(export, "quantize_all", quantize_all)
-    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     trained = run.data_spec().read().select_identities(run.split().train)
     read = read_table(trained, run.recipe().input.preprocessing())
     batch = next(
@@ -333,11 +333,11 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen["photos"], batch.images.numpy())
     monkeypatch.setattr(export, "CALIBRATION_PHOTOS", 33)
     first = seen["photos"]
-    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     assert len(seen["photos"]) == 33
     assert {photo.tobytes() for photo in seen["photos"]} < {photo.tobytes() for photo in first}
     again = seen["photos"]
-    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     np.testing.assert_array_equal(seen["photos"], again)
 
 
@@ -355,9 +355,9 @@ def test_rejects_too_few_calibration_photos(run, cats, tmp_path, photos_per_iden
     moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
     for precision in ("int8", "int8-weights", "mixed"):
         with pytest.raises(BadRun, match=rf"trained on: {5 * photos_per_identity} of them can be read, .* with --data"):
-            export_run(run.path, output, moved, precisions=(precision,))
+            export_bundle(run.path, output, moved, precisions=(precision,))
     assert not output.exists()
-    assert export_run(run.path, output, moved, precisions=("float16", "int8")).metadata.precision == "float16"
+    assert export_bundle(run.path, output, moved, precisions=("float16", "int8")).metadata.precision == "float16"
 
 
 @pytest.mark.exhaustive
@@ -369,18 +369,18 @@ def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
     spoilt[0].write_bytes(b"no photo")
     two = ("int8-weights", "int8")
     with pytest.raises(TooLarge):
-        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=two, max_bytes=1, gate=ANYTHING)
+        export_bundle(run.path, tmp_path / "cats.onnx", moved, precisions=two, max_bytes=1, gate=ANYTHING)
     assert [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()] == [
         f"skipped {spoilt[0]}: not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
     ]
     for photo in spoilt[:20]:
         photo.write_bytes(b"no photo")
     with pytest.raises(BadRun, match="trained on: 20 of them can be read"):
-        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
+        export_bundle(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
     for photo in spoilt[20:]:
         photo.write_bytes(b"no photo")
     with pytest.raises(BadRun, match="trained on: 0 of them can be read"):
-        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
+        export_bundle(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
 
 
 @pytest.mark.one_case
@@ -391,13 +391,13 @@ def test_gate_refusal_writes_nothing(run, tmp_path, set_exported_metrics, precis
     output = tmp_path / "new" / "cats.onnx"
     set_exported_metrics(WORSE)
     with pytest.raises(GateRefused, match=rf"tiny in {precision} loses too much: ROC AUC 0\.9800 -> 0\.9600"):
-        export_run(run.path, output, precisions=(precision,))
+        export_bundle(run.path, output, precisions=(precision,))
     assert not output.parent.exists()
     output.parent.mkdir()
     output.write_bytes(b"an earlier bundle")
     set_exported_metrics(WORSE)
     with pytest.raises(GateRefused):
-        export_run(run.path, output, precisions=(precision,))
+        export_bundle(run.path, output, precisions=(precision,))
     assert [path.read_bytes() for path in output.parent.iterdir()] == [b"an earlier bundle"]
 
 
@@ -408,18 +408,18 @@ def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, set_
     spaces = {}
     for name, loss in {"passes": replace(BEFORE, auc=0.97), "lost": WORSE, "again": WORSE}.items():
         set_exported_metrics(loss)
-        bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("float16",), gate=ANYTHING)
+        bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=("float16",), gate=ANYTHING)
         assert bundle.metadata.results["auc"] == loss.auc
         assert bundle.metadata.parity["source"] == asdict(BEFORE)
         spaces[name] = bundle.metadata.space_id
     assert spaces["passes"] == exported.metadata.space_id
     assert spaces["lost"] == spaces["again"] != spaces["passes"]
     set_exported_metrics(WORSE)
-    other = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8-weights",), gate=ANYTHING)
+    other = export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8-weights",), gate=ANYTHING)
     assert other.metadata.space_id not in spaces.values()
     set_exported_metrics(replace(BEFORE, auc=0.975))
     with pytest.raises(GateRefused, match=r"may drop by 0\.001 at most"):
-        export_run(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
+        export_bundle(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
 
 
 @pytest.mark.one_case
@@ -433,7 +433,7 @@ def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, set
     monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
     monkeypatch.setattr(export, "embed_with_export", lambda *_: elsewhere)
     set_exported_metrics(BEFORE)
-    bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",)).metadata
+    bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8",)).metadata
     assert bundle.parity["mean_cosine"] == pytest.approx(cosine)
     assert (bundle.space_id == exported.metadata.space_id) is same
 
@@ -445,7 +445,7 @@ def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, set_e
     described["compatible"] = {"space_id": "of another", "components": 8}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
     set_exported_metrics(BEFORE, WORSE)
-    passing, failing = (export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
+    passing, failing = (export_bundle(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
     assert passing.space_id == "of another" != failing.space_id
     assert passing.prefixes == failing.prefixes == (8, 16)
 
@@ -456,7 +456,7 @@ def test_metadata_lists_teacher_spaces(run, exported, tmp_path):
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["distilled"] = {"space_ids": ["of one", "of another"]}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
-    bundle = export_run(tmp_path / "run", tmp_path / "cats.onnx").metadata
+    bundle = export_bundle(tmp_path / "run", tmp_path / "cats.onnx").metadata
     assert exported.metadata.taught_by == ()
     assert bundle == replace(exported.metadata, taught_by=("of one", "of another"))
 
@@ -471,9 +471,9 @@ def test_without_validation_pairs_8_bit_export_is_rejected(run, cats, exported, 
     moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
     for precision in ("int8-weights", "int8"):
         with pytest.raises(BadRun, match=f"the loss from {precision} cannot be measured"):
-            export_run(run.path, output, moved, precisions=(precision,))
+            export_bundle(run.path, output, moved, precisions=(precision,))
     assert not output.exists()
-    bundle = export_run(run.path, output, moved, precisions=("float16",)).metadata
+    bundle = export_bundle(run.path, output, moved, precisions=("float16",)).metadata
     assert bundle.parity["source"] is None
     assert bundle.results == {
         "on": "the run's validation identities",
@@ -491,7 +491,7 @@ def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
     three = ("float32", "float16", "int8-weights")
     sizes = {}
     for precision in three:
-        made = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
+        made = export_bundle(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
         sizes[precision] = len(made.onnx)
     assert sizes["float32"] == len(exported.onnx)
     for precision, max_bytes in [
@@ -502,13 +502,13 @@ def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
         ("int8-weights", sizes["float16"] - 1),
         ("int8-weights", sizes["int8-weights"]),
     ]:
-        bundle = export_run(run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING)
+        bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING)
         assert bundle.metadata.precision == precision
         assert len(bundle.onnx) == (tmp_path / "cats.onnx").stat().st_size <= (max_bytes or 10**9)
     smallest = sizes["int8-weights"]
     message = rf"tiny: the smallest bundle has {smallest:,} bytes \(in int8-weights\), more than the {smallest - 1:,}"
     with pytest.raises(TooLarge, match=message):
-        export_run(run.path, tmp_path / "none.onnx", precisions=three, max_bytes=smallest - 1, gate=ANYTHING)
+        export_bundle(run.path, tmp_path / "none.onnx", precisions=three, max_bytes=smallest - 1, gate=ANYTHING)
     assert not (tmp_path / "none.onnx").exists()
 
 
@@ -521,9 +521,9 @@ def test_stops_at_first_precision_that_fits(run, tmp_path, monkeypatch):
         tried.append(precision)
         return made
 
-    made = export_run(run.path, tmp_path / "cats.onnx").onnx
+    made = export_bundle(run.path, tmp_path / "cats.onnx").onnx
     monkeypatch.setattr(export, "_build_bundle", sealed)
-    export_run(run.path, tmp_path / "cats.onnx", precisions=PRECISIONS, max_bytes=10**9)
+    export_bundle(run.path, tmp_path / "cats.onnx", precisions=PRECISIONS, max_bytes=10**9)
     assert tried == ["float32"]
 
 
@@ -533,15 +533,15 @@ def test_skips_precision_refused_by_gate(run, tmp_path, set_exported_metrics):
     """If all are refused or too large, the error gives the reason."""
     two, output = ("float32", "float16"), tmp_path / "cats.onnx"
     set_exported_metrics(WORSE, BEFORE)
-    assert export_run(run.path, output, precisions=two).metadata.precision == "float16"
+    assert export_bundle(run.path, output, precisions=two).metadata.precision == "float16"
     whole = output.stat().st_size
     output.unlink()
     set_exported_metrics(BEFORE, WORSE)
     with pytest.raises(TooLarge, match=r"the smallest bundle that passes has [\d,]+ bytes \(in float32\)"):
-        export_run(run.path, output, precisions=two, max_bytes=whole)
+        export_bundle(run.path, output, precisions=two, max_bytes=whole)
     set_exported_metrics(WORSE, replace(WORSE, auc=0.9))
     with pytest.raises(GateRefused, match=r"in float16 loses too much: ROC AUC 0\.9800 -> 0\.9000"):
-        export_run(run.path, output, precisions=two, max_bytes=whole)
+        export_bundle(run.path, output, precisions=two, max_bytes=whole)
     assert not output.exists()
 
 
@@ -553,6 +553,6 @@ def test_skips_float16_when_weights_overflow(run, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "to_float16", too_far)
     output = tmp_path / "cats.onnx"
     with pytest.raises(ParityFailed, match="reaches"):
-        export_run(run.path, output, precisions=("float16",))
+        export_bundle(run.path, output, precisions=("float16",))
     assert not output.exists()
-    assert export_run(run.path, output, precisions=("float16", "float32")).metadata.precision == "float32"
+    assert export_bundle(run.path, output, precisions=("float16", "float32")).metadata.precision == "float32"

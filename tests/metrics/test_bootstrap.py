@@ -10,7 +10,7 @@ from familiar.metrics.bootstrap import intervals, mean_replicates, verification_
 from familiar.metrics.pairs import Pairs, negatives_above, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries, summarize
 from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
-from familiar.metrics.verification import accuracy_at, verification
+from familiar.metrics.verification import accuracy_at, verification_metrics
 
 
 def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
@@ -98,8 +98,8 @@ def test_sample_pairs_supports_billions_of_pairs():
 def test_pair_similarities_match_all_pairs_auc():
     embeddings, labels = photos()
     scores = pair_similarities(embeddings, pairs := sample_pairs(labels, 2000))
-    assert verification(roc_counts(scores[pairs.same], scores[~pairs.same])).auc == pytest.approx(
-        verification(roc_counts_all_pairs(embeddings, labels)).auc, abs=1e-12
+    assert verification_metrics(roc_counts(scores[pairs.same], scores[~pairs.same])).auc == pytest.approx(
+        verification_metrics(roc_counts_all_pairs(embeddings, labels)).auc, abs=1e-12
     )
     twins = Pairs(np.array([0]), np.array([1]), np.array([True]))
     row = normalize(np.full((1, 7), 0.3, np.float32))
@@ -114,7 +114,7 @@ def test_unit_weights_reproduce_metrics(monkeypatch):
     drawing(monkeypatch, np.ones(60))
     result = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
-    metrics = verification(counts)
+    metrics = verification_metrics(counts)
     expected = {name: getattr(metrics, name) for name in module._METRICS} | {
         "accuracy_at_threshold": accuracy_at(counts, 0.4, balanced=True),
         "tar_at_far_1e-2": metrics.tar_at_far["1e-2"],
@@ -139,7 +139,7 @@ def test_duplicated_identity_adds_no_pairs_with_its_copy(monkeypatch):
     left, right = labels[pairs.left], labels[pairs.right]
     times = np.array([2, 1, 0])
     same, different = pairs.same, ~pairs.same
-    repeated = verification(
+    repeated = verification_metrics(
         roc_counts(
             np.repeat(scores[same], times[left[same]]),
             np.repeat(scores[different], times[left[different]] * times[right[different]]),
@@ -243,7 +243,7 @@ def test_weighted_pairs_equal_repeated_pairs(monkeypatch):
     pairs = sample_pairs(labels, 15)
     scores = np.random.default_rng(1).uniform(-1, 1, 15).astype(np.float32)
     times = np.arange(15) % 3 + 1
-    repeated = verification(
+    repeated = verification_metrics(
         roc_counts(
             np.repeat(scores[pairs.same], times[pairs.same]),
             np.repeat(scores[~pairs.same], times[~pairs.same]),

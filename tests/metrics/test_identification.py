@@ -13,7 +13,7 @@ from familiar.metrics.identification import (
     at_threshold,
     dir_at_far,
     enroll_split,
-    identification,
+    identification_metrics,
     identify,
     point_at_far,
     rank_k,
@@ -146,14 +146,14 @@ def test_rejects_probes_without_enrolled_identity():
     no_photos = np.empty((0, 5), np.float32), np.empty(0, np.int64)
     for gallery, probes in ((no_photos, (embeddings, labels)), ((embeddings, labels), no_photos)):
         with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
-            identification(gallery, probes)
+            identification_metrics(gallery, probes)
     with pytest.raises(NothingToMeasure):
         at_threshold(dataclasses.replace(probes_of([(1, 0.5)], [0.5]), weights=np.array([0.0, 1.0])), 0.5)
 
 
 def test_collapsed_model_identifies_no_probe():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
-    metrics = identification(*split(embeddings, np.arange(400) // 4))
+    metrics = identification_metrics(*split(embeddings, np.arange(400) // 4))
     assert metrics.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
     point = metrics.dir_at_far["1e-1"]
     assert (point.dir, point.misidentified, point.rejected, point.far) == (0.0, 0.0, 1.0, 0.0)
@@ -161,7 +161,7 @@ def test_collapsed_model_identifies_no_probe():
 
 def test_perfect_model_identifies_exactly_the_known_probes():
     embeddings = np.repeat(np.eye(60, dtype=np.float32), 4, axis=0)
-    metrics = identification(*split(embeddings, np.arange(240) // 4))
+    metrics = identification_metrics(*split(embeddings, np.arange(240) // 4))
     assert metrics.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
     point = metrics.dir_at_far["1e-1"]
     assert (point.dir, point.misidentified, point.rejected, point.far) == (1.0, 0.0, 0.0, 0.0)

@@ -7,7 +7,7 @@ from sklearn.metrics import ndcg_score
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalize
-from familiar.metrics.retrieval import rank_queries, retrieval, summarize
+from familiar.metrics.retrieval import rank_queries, retrieval_metrics, summarize
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
@@ -107,7 +107,7 @@ def test_matches_pytorch_metric_learning_without_ties():
     labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 12, 60)))
     centers = rng.normal(size=(60, 16))
     embeddings = normalize((centers[labels] + 0.9 * rng.normal(size=(len(labels), 16))).astype(np.float32))
-    ours = retrieval(embeddings, labels)
+    ours = retrieval_metrics(embeddings, labels)
     assert 0.2 < ours.map_at_r < ours.mrr < 0.95
 
     names = ("precision_at_1", "mean_reciprocal_rank", "mean_average_precision_at_r")
@@ -131,7 +131,7 @@ def test_figures_do_not_depend_on_the_number_of_threads(monkeypatch):
     result = []
     for threads in (1, 2, 5):
         monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
-        result.append(retrieval(embeddings, labels, block_rows=7))
+        result.append(retrieval_metrics(embeddings, labels, block_rows=7))
     assert result[0] == result[1] == result[2]
 
 
@@ -145,7 +145,7 @@ def test_ndcg_matches_scikit_learn_without_ties():
 
 def test_collapsed_model_has_zero_recall():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
-    metrics = retrieval(embeddings, np.arange(40) // 2)
+    metrics = retrieval_metrics(embeddings, np.arange(40) // 2)
     assert metrics.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
     assert metrics.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
     assert (metrics.ndcg_at_10, metrics.map_at_r) == (0.0, 0.0)
@@ -153,14 +153,14 @@ def test_collapsed_model_has_zero_recall():
 
 def test_perfect_model_scores_one():
     embeddings = np.repeat(np.eye(6, dtype=np.float32), 3, axis=0)
-    metrics = retrieval(embeddings, np.arange(18) // 3)
+    metrics = retrieval_metrics(embeddings, np.arange(18) // 3)
     assert (metrics.recall_at_k[1], metrics.mrr) == (1.0, 1.0)
     assert (metrics.ndcg_at_10, metrics.map_at_r) == (1.0, 1.0)
 
 
 def test_single_identity_scores_one():
     embeddings, _ = photos()
-    metrics = retrieval(embeddings, np.zeros(18, np.int64))
+    metrics = retrieval_metrics(embeddings, np.zeros(18, np.int64))
     assert (metrics.mrr, metrics.map_at_r) == (1.0, 1.0)
     assert metrics.ndcg_at_10 == pytest.approx(1.0, abs=1e-15)
 
@@ -173,12 +173,12 @@ def test_skips_and_counts_queries_without_match():
     assert ranked.identity.tolist() == labels.tolist()
     assert summarize(ranked).queries_without_match == 2
     with pytest.raises(NothingToMeasure, match="none of 2 queries"):
-        retrieval(single_photos, np.array([1, 2]))
+        retrieval_metrics(single_photos, np.array([1, 2]))
 
 
 def test_rejects_empty_input():
     with pytest.raises(NothingToMeasure):
-        retrieval(np.empty((0, 4), np.float32), np.empty(0, np.int64))
+        retrieval_metrics(np.empty((0, 4), np.float32), np.empty(0, np.int64))
 
 
 def test_ranks_queries_against_gallery_and_counts_unmatched():
@@ -191,7 +191,7 @@ def test_ranks_queries_against_gallery_and_counts_unmatched():
 
 def test_rejects_non_unit_rows():
     with pytest.raises(ValueError, match="not unit vectors"):
-        retrieval(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))
+        retrieval_metrics(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))
 
 
 def test_equal_vectors_tie_exactly_for_any_block_size():

@@ -26,7 +26,7 @@ from familiar.metrics.verification import (
     roc_curve,
     spearman,
     tar_at_far,
-    verification,
+    verification_metrics,
 )
 
 
@@ -131,7 +131,7 @@ def test_tar_is_null_with_fewer_than_ten_false_accepts():
     counts = roc_counts(np.array([0.9]), np.linspace(0, 0.5, 1000))
     assert tar_at_far(counts, 0.01) is not None
     assert tar_at_far(counts, 0.0099) is None
-    assert verification(counts).tar_at_far == {
+    assert verification_metrics(counts).tar_at_far == {
         "1e-2": 1.0,
         "1e-3": None,
         "1e-4": None,
@@ -164,7 +164,7 @@ def test_weighted_pairs_equal_repeated_pairs():
     times_same, times_different = np.array([2, 1, 3]), np.array([1, 4, 2, 3])
     weighted = roc_counts(same, different, times_same.astype(float), times_different.astype(float))
     repeated = roc_counts(np.repeat(same, times_same), np.repeat(different, times_different))
-    assert verification(weighted) == verification(repeated)
+    assert verification_metrics(weighted) == verification_metrics(repeated)
 
 
 @pytest.mark.parametrize(
@@ -239,15 +239,15 @@ def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
 
 def test_small_same_blocks_count_every_same_pair(monkeypatch):
     embeddings, labels = photos()
-    expected = verification(roc_counts_all_pairs(embeddings, labels))
+    expected = verification_metrics(roc_counts_all_pairs(embeddings, labels))
     monkeypatch.setattr(module, "_SAME_BLOCK_ROWS", 3)
-    assert verification(roc_counts_all_pairs(embeddings, labels)) == expected
+    assert verification_metrics(roc_counts_all_pairs(embeddings, labels)) == expected
 
 
 def test_collapsed_model_has_chance_metrics():
     embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
     counts = roc_counts_all_pairs(embeddings, np.arange(30) // 3)
-    metrics = verification(counts)
+    metrics = verification_metrics(counts)
     assert (metrics.auc, metrics.eer, metrics.best_balanced_accuracy) == (0.5, 0.5, 0.5)
     assert metrics.average_precision == pytest.approx(30 / 435)
     assert metrics.spearman == 0.0
@@ -262,8 +262,8 @@ def test_photo_with_two_identities_ties():
 
 def test_opposite_vectors_are_counted():
     rows = np.array([[1, 0], [1, 0], [-1, 0], [-1, 0]], np.float32)
-    assert verification(roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))).auc == 1.0
-    assert verification(roc_counts_all_pairs(rows, np.array([0, 1, 0, 1]))).auc == 0.25
+    assert verification_metrics(roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))).auc == 1.0
+    assert verification_metrics(roc_counts_all_pairs(rows, np.array([0, 1, 0, 1]))).auc == 0.25
 
 
 @pytest.mark.parametrize("labels", [np.zeros(5, np.int64), np.arange(5)])
@@ -321,5 +321,5 @@ def test_thinned_roc_curve_keeps_ends_area_and_low_rates():
 
 def test_result_round_trips_through_json():
     embeddings, labels = photos()
-    result = dataclasses.asdict(verification(roc_counts_all_pairs(embeddings, labels)))
+    result = dataclasses.asdict(verification_metrics(roc_counts_all_pairs(embeddings, labels)))
     assert json.loads(json.dumps(result, allow_nan=False)) == result

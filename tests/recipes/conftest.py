@@ -2,7 +2,7 @@
 
 import pytest
 
-from familiar.training import fit as fit_module
+from familiar.training import fitting as fit_module
 from familiar.training import trainer
 
 

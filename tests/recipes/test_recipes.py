@@ -4,7 +4,7 @@ from familiar.core.errors import BadRecipe
 from familiar.datasets.folders import DataSpec
 from familiar.models.catalog import NETWORKS
 from familiar.recipes import RECIPES, recipe_named
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from support.tiers import all_exhaustive_but, small_and_exhaustive

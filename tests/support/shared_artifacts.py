@@ -33,9 +33,9 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """A run of the tiny recipe, two epochs on synthetic `my cats` in the same folder, with its bundle. Read only."""
-    from familiar.export.run_export import export_run
+    from familiar.export.run_export import export_bundle
     from familiar.training import trainer
-    from familiar.training.fit import fit
+    from familiar.training.fitting import fit
     from familiar.training.run import RunFolder
     from support.tiny_run import TINY, save_photos
 
@@ -44,7 +44,7 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trainer, "draw_curves", lambda *_: None)
             fit(TINY.with_settings(["budget.epochs=2", "split.validation=0.4"]), cats, folder / "tiny")
-        export_run(folder / "tiny", RunFolder(folder / "tiny").bundle)
+        export_bundle(folder / "tiny", RunFolder(folder / "tiny").bundle)
 
     return RunFolder(made_once(tmp_path_factory, "shared-run", make) / "tiny")
 

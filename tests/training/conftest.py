@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from familiar.datasets.folders import DataSpec
-from familiar.training import fit, trainer
+from familiar.training import fitting, trainer
 from support.tiny_run import save_photos
 
 
@@ -21,7 +21,7 @@ def _one_thread() -> Iterator[None]:
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip drawing, which takes longer than training here."""
     monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(fit, "plot_mining", lambda *_: None)
+    monkeypatch.setattr(fitting, "plot_mining", lambda *_: None)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.export.run_export import export_run
+from familiar.export.run_export import export_bundle
 from familiar.training.distillation import embed_with_teachers
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from support.random_bundle import random_bundle
 from support.tiny_run import TINY
 
@@ -75,7 +75,7 @@ def test_distilled_run_agrees_with_teacher(tmp_path: Path, teachers: list[Path],
 
     def agreement(recipe, name: str) -> float:
         fit(recipe, cats, tmp_path / name)
-        student = export_run(tmp_path / name, tmp_path / f"{name}.onnx").path
+        student = export_bundle(tmp_path / name, tmp_path / f"{name}.onnx").path
         return float((embeddings_by(student, cats) * embeddings_by(teachers[0], cats)).sum(axis=1).mean())
 
     distilled = recipe_with_teachers(teachers[0], settings=(*settings, "distill.weight=100"))

@@ -9,7 +9,7 @@ from torch import nn
 from familiar.losses import BatchAll, PartialFC, SemiHard
 from familiar.models.catalog import network_spec
 from familiar.training import gradient_caching
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.gradient_caching import backward
 from familiar.training.run import RunFolder
 from support.tiny_run import TINY, history

@@ -10,10 +10,10 @@ from torch.nn.functional import normalize
 
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.embedding.bundle import load_bundle
-from familiar.export.run_export import export_run
+from familiar.export.run_export import export_bundle
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES
 from familiar.training.objective import Objective
 from familiar.training.optimizer import build_optimizer
@@ -215,9 +215,9 @@ def test_compatible_run_is_exported_in_old_space(tmp_path, cats, shared_bundle):
     fit(recipe, cats, tmp_path / "new", on_epoch=records.append)
     fit(plain, cats, tmp_path / "plain", on_epoch=plain_records.append)
     assert records[0].loss > plain_records[0].loss, "the old vectors add to the loss"
-    new = export_run(tmp_path / "new", tmp_path / "new.onnx")
+    new = export_bundle(tmp_path / "new", tmp_path / "new.onnx")
     assert new.metadata.space_id == bundle.metadata.space_id
-    assert new.metadata.space_id != export_run(tmp_path / "plain", tmp_path / "plain.onnx").metadata.space_id
+    assert new.metadata.space_id != export_bundle(tmp_path / "plain", tmp_path / "plain.onnx").metadata.space_id
     assert new.metadata.prefixes == (16,)
     longer = recipe.with_settings(["model.embedding_dim=8"])
     with pytest.raises(BadRecipe, match=r"16 components.*model\.embedding_dim"):
@@ -235,7 +235,7 @@ def test_compatible_run_is_exported_in_old_space(tmp_path, cats, shared_bundle):
 def test_bundle_reports_trained_prefixes(tmp_path, cats):
     recipe = SMALL.with_settings(["loss.name=batch_all", "loss.prefixes=4,8,16", "loss.prefix_weights=0.2,0.3,0.5"])
     fit(recipe, cats, tmp_path / "run")
-    assert export_run(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
+    assert export_bundle(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
 
 
 def test_sparse_centers_have_their_own_optimizer():

@@ -9,7 +9,7 @@ from familiar.core.errors import BadDataset
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import blockwise
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.offline_mining import OfflineTriplets, mine_hardest_triplets
 from familiar.training.run import RunFolder
 from support.tiny_run import TINY, Interrupted, history, stop_after

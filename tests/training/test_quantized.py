@@ -8,7 +8,7 @@ from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset, validate, validation_pairs

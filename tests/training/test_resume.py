@@ -22,7 +22,7 @@ import torch
 from familiar.datasets.folders import DataSpec
 from familiar.training import trainer
 from familiar.training.checkpoint import load_state
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from support.tiers import small_and_exhaustive

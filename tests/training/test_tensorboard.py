@@ -4,7 +4,7 @@ import pytest
 
 from familiar.core.errors import FamiliarError
 from familiar.training import tensorboard as tensorboard_module
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.run import RunFolder
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from support.epoch_records import FIRST, SECOND

@@ -13,7 +13,7 @@ from familiar.losses import ArcFace, circle_loss
 from familiar.training import trainer
 from familiar.training.checkpoint import load_state, load_weights
 from familiar.training.data import prepare_data
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.loss_catalog import CLASSIFIERS, LOSSES
 from familiar.training.network import build_network
 from familiar.training.objective import validation_loss

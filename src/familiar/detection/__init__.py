@@ -1,1 +1,5 @@
 """Detect faces in a photo and align them to crops."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
-from familiar.detection.detectors import Detector
+from familiar.detection.detectors import Detector, build_detector
 from familiar.embedding.embedder import Embedder, crop_photo
 
 
@@ -28,6 +28,37 @@ class VerificationResult:
     probability: float | None
     same: bool
     threshold: float
+
+
+def verify(
+    first: Path | str,
+    second: Path | str,
+    model: Embedder | Path | str,
+    *,
+    detector: Detector | str | None = None,
+    flip: bool = False,
+) -> VerificationResult:
+    """Decide whether two photos show the same individual.
+
+    Args:
+        first: one photo.
+        second: the other photo.
+        model: an embedder, a bundle (.onnx), a run folder, or the name of a shipped bundle.
+        detector: finds the face in each: a detector, or the name of one as for `build_detector`. None: the photos are
+            crops already.
+        flip: average each crop's embedding with that of its mirror image.
+
+    Returns:
+        The similarity in [-1, 1], the probability, and the decision at the bundle's balanced threshold.
+
+    Raises:
+        BadBundle: there is no such model.
+        UnreadablePhoto: a photo cannot be read.
+        NoFaceFound: no face is found in a photo.
+    """
+    embedder = model if isinstance(model, Embedder) else Embedder(model)
+    chosen = build_detector(detector) if isinstance(detector, str) else detector
+    return verify_photos(embedder, Path(first), Path(second), chosen, flip=flip)
 
 
 def verify_photos(

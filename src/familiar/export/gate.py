@@ -7,9 +7,9 @@ from jaxtyping import Float32, Int
 
 from familiar.core.errors import GateRefused
 from familiar.metrics.pairs import count_all_pairs
-from familiar.metrics.retrieval import retrieval
+from familiar.metrics.retrieval import retrieval_metrics
 from familiar.metrics.roc import pair_totals
-from familiar.metrics.verification import verification
+from familiar.metrics.verification import verification_metrics
 
 ROUNDING_TOLERANCE = 1e-9  # 0.98 less 0.96 is a little more than 0.02
 
@@ -61,11 +61,11 @@ def gate_metrics(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray,
     same, different = pair_totals(labels)
     if not (same and different):
         return None
-    report = verification(count_all_pairs(embeddings, labels))
+    report = verification_metrics(count_all_pairs(embeddings, labels))
     return GateMetrics(
         auc=report.auc,
         eer=report.eer,
         best_accuracy=report.best_balanced_accuracy,
-        recall_at_1=retrieval(embeddings, labels).recall_at_k[1],
+        recall_at_1=retrieval_metrics(embeddings, labels).recall_at_k[1],
         tar_at_far=report.tar_at_far,
     )

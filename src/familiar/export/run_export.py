@@ -84,7 +84,7 @@ class _ExportCheck:
     same_space: bool
 
 
-def export_run(
+def export_bundle(
     run_dir: Path,
     output: Path,
     data: DataSpec | None = None,

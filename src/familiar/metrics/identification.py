@@ -146,7 +146,7 @@ def identify(
     return IdentifiedProbes(labels, rank, nearest_similarity, np.ones(len(labels)))
 
 
-def identification(
+def identification_metrics(
     gallery: tuple[Float32[np.ndarray, "g d"], Int[np.ndarray, " g"]],
     probes: tuple[Float32[np.ndarray, "p d"], Int[np.ndarray, " p"]],
     ks: Sequence[int] = (1, 5, 10),

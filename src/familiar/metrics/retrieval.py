@@ -59,7 +59,7 @@ class Retrieval:
     queries_without_match: int
 
 
-def retrieval(
+def retrieval_metrics(
     embeddings: Float32[np.ndarray, "n d"],
     labels: Int[np.ndarray, " n"],
     ks: Sequence[int] = (1, 5, 10),

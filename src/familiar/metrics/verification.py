@@ -42,7 +42,7 @@ class Verification:
     tar_at_far: dict[str, float | None]
 
 
-def verification(counts: RocCounts) -> Verification:
+def verification_metrics(counts: RocCounts) -> Verification:
     """Compute all headline metrics of a set of pairs."""
     eer, eer_threshold = equal_error_rate(counts)
     accuracy, accuracy_threshold = best_accuracy(counts)

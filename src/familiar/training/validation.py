@@ -12,7 +12,7 @@ from familiar.core.vectors import check_unit_rows
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
-from familiar.metrics.retrieval import retrieval
+from familiar.metrics.retrieval import retrieval_metrics
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 from familiar.models.network import eval_mode
@@ -107,6 +107,6 @@ def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: 
     return ValidationScores(
         accuracy=best_accuracy(counts, balanced=True)[0],
         auc=roc_auc(counts),
-        recall_at_1=retrieval(embeddings, labels).recall_at_k[1] if has_positive_pairs else None,
+        recall_at_1=retrieval_metrics(embeddings, labels).recall_at_k[1] if has_positive_pairs else None,
         mean_negative_similarity=float(similarities[~pairs.same].mean()),
     )

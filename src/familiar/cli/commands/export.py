@@ -86,10 +86,10 @@ def export(
     """
     from familiar.datasets.folders import DataSpec
     from familiar.export.gate import Gate
-    from familiar.export.run_export import UNKNOWN_LICENSE, export_run
+    from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
 
     chosen = (precision,) if precision else PRECISIONS[:1] if max_size is None else PRECISIONS
-    bundle = export_run(
+    bundle = export_bundle(
         run,
         output,
         DataSpec(data) if data else None,

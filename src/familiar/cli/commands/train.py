@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.datasets.folders import DataSpec
     from familiar.embedding.bundle import Bundle
     from familiar.loading.cache import CropCache
-    from familiar.training.fit import FitResult
+    from familiar.training.fitting import FitResult
     from familiar.training.history import EpochRecord
     from familiar.training.recipe import Recipe
     from familiar.training.trainer import StepProgress
@@ -137,8 +137,8 @@ def train_and_export(
     recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
     """Train and export, with progress on stderr."""
-    from familiar.export.run_export import export_run
-    from familiar.training.fit import fit
+    from familiar.export.run_export import export_bundle
+    from familiar.training.fitting import fit
     from familiar.training.run import RunFolder
 
     status = StatusLine()
@@ -172,4 +172,4 @@ def train_and_export(
     result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
     best_by = recipe.validation.best_by.replace("_at_", "@")
     note(f"exporting the network of epoch {result.best_epoch} ({best_by} {result.best_score:.3f})")
-    return result, export_run(output, RunFolder(output).bundle, license=license)
+    return result, export_bundle(output, RunFolder(output).bundle, license=license)

@@ -12,7 +12,7 @@ from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
-from familiar.metrics.verification import verification as verification_metrics
+from familiar.metrics.verification import verification_metrics as verification_metrics
 
 RESULT_PATHS = {  # of the metrics that are resampled
     "auc": "auc",

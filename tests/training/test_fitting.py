@@ -14,9 +14,9 @@ from familiar.core.errors import BadDataset, BadRun, FamiliarError
 from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
-from familiar.training import fit as fit_module
+from familiar.training import fitting as fit_module
 from familiar.training import tensorboard, trainer
-from familiar.training.fit import fit, torch_threads_for
+from familiar.training.fitting import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import ValidationScores
@@ -422,7 +422,7 @@ import sys
 from pathlib import Path
 from torch._dynamo.utils import counters
 from familiar.datasets.folders import DataSpec
-from familiar.training.fit import fit
+from familiar.training.fitting import fit
 from familiar.training.recipe import Recipe
 
 if __name__ == "__main__":

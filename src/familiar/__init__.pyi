@@ -1,0 +1,79 @@
+from . import (
+    datasets,
+    losses,
+    metrics,
+    models,
+    recipes,
+)
+from .core.errors import (
+    FamiliarError,
+)
+from .core.types import (
+    Crop,
+    Detection,
+    Photo,
+)
+from .detection.alignment import (
+    align,
+)
+from .detection.detectors import (
+    Detector,
+    build_detector,
+)
+from .embedding.bundle import (
+    Bundle,
+    load_bundle,
+)
+from .embedding.embedder import (
+    Embedder,
+    embed_photos,
+)
+from .embedding.verification import (
+    verify,
+)
+from .evaluation.evaluate import (
+    evaluate,
+)
+from .export.run_export import (
+    export_bundle,
+)
+from .export.train_and_export import (
+    train,
+)
+from .gallery.gallery import (
+    Gallery,
+)
+from .neighbors.clustering import (
+    cluster,
+)
+from .photos.decoding import (
+    load_photo,
+)
+
+__all__ = [
+    "Bundle",
+    "Crop",
+    "Detection",
+    "Detector",
+    "Embedder",
+    "FamiliarError",
+    "Gallery",
+    "Photo",
+    "align",
+    "build_detector",
+    "cluster",
+    "datasets",
+    "embed_photos",
+    "evaluate",
+    "export_bundle",
+    "load_bundle",
+    "load_photo",
+    "losses",
+    "metrics",
+    "models",
+    "recipes",
+    "train",
+    "verify",
+]
+
+__version__: str

@@ -1,0 +1,22 @@
+from .duplicates import find_duplicates
+from .folders import DataSpec, IdentityTable, scan_folders
+from .inspection import Inspection, inspect_table
+from .pairs import read_lfw_folds, read_lfw_pairs, read_lfw_people
+from .split import Split, split_by_identity
+from .synthetic import SyntheticPhoto, SyntheticSource
+
+__all__ = [
+    "DataSpec",
+    "IdentityTable",
+    "Inspection",
+    "Split",
+    "SyntheticPhoto",
+    "SyntheticSource",
+    "find_duplicates",
+    "inspect_table",
+    "read_lfw_folds",
+    "read_lfw_pairs",
+    "read_lfw_people",
+    "scan_folders",
+    "split_by_identity",
+]

@@ -1,0 +1,437 @@
+"""The class for users of the library: a photo collection and what one does with it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from jaxtyping import Float32
+
+from familiar.core.calibration import Calibration
+from familiar.core.errors import FamiliarError
+from familiar.core.types import Crop
+from familiar.detection.detectors import Detector, build_detector
+from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.embedding.verification import VerificationResult
+from familiar.gallery.clustering import calibration as calibrations
+from familiar.gallery.clustering import cluster as clusters
+from familiar.gallery.clustering import review_queue
+from familiar.gallery.clustering.assignments import resolve_face, resolve_identity
+from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.editing import corrections, undo_log
+from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.integrity.check import CheckResult, check
+from familiar.gallery.search import listing
+from familiar.gallery.search import search as searches
+from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
+from familiar.gallery.transfer import import_export, migrate
+from familiar.photos.decoding import find_photos
+
+Photos = Path | str | Iterable[Path | str]
+Query = Path | str | Crop | Float32[np.ndarray, " d"]
+
+
+class Gallery:
+    """A photo collection: the faces in its photos, clustered into identities, with the user's corrections.
+
+    Open it with `create` or `open`, use it in a `with` statement or `close` it, and use each object in one thread at a
+    time. Every change is on the disk when its method returns, as a whole or, after an error or a crash, not at all.
+
+    An identity is given by its number, by its name, or by a text such as "#12". A face is given by its number, or by
+    the path of a photo with one face.
+
+    Attributes:
+        database: the open database, which the functions of this package take.
+        embedder: the model for new photos and queries; None if the gallery was opened without one.
+    """
+
+    def __init__(self, database: GalleryDatabase, embedder: Embedder | None = None) -> None:
+        self.database = database
+        self.embedder = embedder
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | str,
+        model: Embedder | Path | str,
+        *,
+        embedding_dtype: Literal["float16", "float32"] = "float16",
+    ) -> Self:
+        """Create an empty gallery and open it.
+
+        Args:
+            folder: created if missing.
+            model: an embedder, a bundle (.onnx), a run folder, or the name of a shipped bundle.
+            embedding_dtype: how embeddings are stored.
+
+        Raises:
+            BadBundle: there is no such model.
+            BadGallery: the folder contains a gallery already.
+            CannotWrite: the folder cannot be written to.
+        """
+        embedder = _embedder(model)
+        space = Space.from_metadata(embedder.metadata)
+        return cls(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
+
+    @classmethod
+    def open(cls, folder: Path | str, model: Embedder | Path | str | None = None) -> Self:
+        """Open the gallery of a folder.
+
+        Args:
+            folder: the gallery's folder.
+            model: as for `create`; without it no photo can be enrolled, and queries must be embeddings.
+
+        Raises:
+            BadBundle: there is no such model.
+            BadGallery: the folder contains no gallery.
+            CorruptGallery: the gallery is damaged.
+            SpaceMismatch: the model is not the gallery's.
+        """
+        database = GalleryDatabase.open(Path(folder))
+        try:
+            embedder = None if model is None else _embedder(model)
+            if embedder is not None:
+                database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, embedder)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- photos in, results out ---------------------------------------------------------------------------------------
+
+    def enroll(
+        self,
+        photos: Photos,
+        detector: Detector | str | None = None,
+        *,
+        flip: bool = False,
+        species: str | None = None,
+        on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+    ) -> EnrollResult:
+        """Find and embed the faces of photos, and store them. Photos that were enrolled before are skipped.
+
+        Args:
+            photos: files and folders; folders are searched for photos.
+            detector: finds the faces: a detector, or the name of one as for `build_detector`. None: each photo is one
+                crop already.
+            flip: average each face's embedding with that of its mirror image.
+            species: stored with each new face.
+            on_batch: called after each batch with the number of photos done and the result so far.
+
+        Returns:
+            The numbers of new, known and edited photos and of new faces, and the photos that could not be read.
+
+        Raises:
+            SpaceMismatch: another process has moved the gallery to another model.
+        """
+        paths = find_photos(_paths(photos))
+        return enroll(
+            self.database,
+            self._required_embedder(),
+            paths,
+            _detector(detector),
+            flip=flip,
+            species=species,
+            on_batch=on_batch,
+        )
+
+    def search(
+        self,
+        query: Query,
+        k: int = 10,
+        *,
+        only: Filter = NO_FILTER,
+        detector: Detector | str | None = None,
+        flip: bool = False,
+        prefix: int | None = None,
+    ) -> list[searches.Hit]:
+        """Find the faces that are most similar to a query.
+
+        Args:
+            query: a photo's path, a crop, or an embedding of the gallery's model, "d".
+            k: maximum number of faces, at least 1.
+            only: restricts the search to some faces.
+            detector: finds the face in a photo, as for `enroll`.
+            flip: average the query's embedding with that of its mirror image.
+            prefix: one of the model's valid prefix lengths: candidates are chosen by these first components.
+
+        Returns:
+            The faces with their photos, identities, similarities in [-1, 1] and probabilities, most similar first.
+
+        Raises:
+            UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
+            ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
+        """
+        return searches.search_photos(
+            self.database, self._embedding(query, detector, flip=flip), k, only=only, prefix=prefix
+        )
+
+    def identify(
+        self,
+        query: Query,
+        k: int = 5,
+        *,
+        only: Filter = NO_FILTER,
+        detector: Detector | str | None = None,
+        flip: bool = False,
+    ) -> list[searches.Match]:
+        """Find the identities that are most similar to a query.
+
+        Args:
+            query, only, detector, flip: as for `search`.
+            k: maximum number of identities, at least 1.
+
+        Returns:
+            The identities, most similar first. If none of them is `known`, the query shows an unknown individual.
+
+        Raises:
+            UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
+            ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
+        """
+        return searches.search_identities(self.database, self._embedding(query, detector, flip=flip), k, only=only)
+
+    def verify(
+        self,
+        query: Query,
+        identity: int | str,
+        *,
+        detector: Detector | str | None = None,
+        flip: bool = False,
+    ) -> VerificationResult:
+        """Decide whether a query shows an identity.
+
+        Args:
+            query, detector, flip: as for `search`.
+            identity: the identity.
+
+        Raises:
+            NotInGallery: there is no such identity.
+            UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
+        """
+        embedding = self._embedding(query, detector, flip=flip)
+        return searches.verify(self.database, embedding, self._identity(identity))
+
+    def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> clusters.ClusterResult:
+        """Cluster the faces into identities. What the user has confirmed or corrected stays.
+
+        Args:
+            threshold: similarity in [-1, 1] from which two faces are clustered together; by default the calibrated one.
+            rebuild: cluster all faces again, not only the new ones.
+
+        Returns:
+            The numbers of identities, of their faces and of unassigned faces.
+        """
+        return clusters.cluster(self.database, threshold=threshold, rebuild=rebuild)
+
+    def identities(self) -> list[listing.IdentitySummary]:
+        """List the identities, those with most faces first."""
+        return listing.identity_summaries(self.database, limit=2**31 - 1)
+
+    def statistics(self) -> GalleryStatistics:
+        """Count photos, faces and identities, and describe the model and the thresholds."""
+        return gallery_statistics(self.database)
+
+    # --- corrections --------------------------------------------------------------------------------------------------
+
+    def name(self, identity: int | str, name: str, *, confirm: bool = False) -> corrections.CorrectionResult:
+        """Name an identity, which also keeps it from being clustered again.
+
+        Args:
+            identity: the identity.
+            name: one line of printable characters that does not begin with #.
+            confirm: also mark all its faces as confirmed.
+
+        Raises:
+            NotInGallery: there is no such identity.
+            Contradiction: another identity has that name, or the name is not valid.
+        """
+        return corrections.name_identity(self.database, self._identity(identity), name, confirm=confirm)
+
+    def confirm(self, faces: Sequence[int | str]) -> None:
+        """Mark faces as assigned correctly, so that clustering never moves them.
+
+        Raises:
+            NotInGallery: there is no such face, or it has no identity.
+        """
+        corrections.confirm(self.database, self._faces(faces))
+
+    def merge(self, into: int | str, others: Sequence[int | str]) -> corrections.CorrectionResult:
+        """Merge identities into one, which keeps its number and, if it has one, its name.
+
+        Raises:
+            NotInGallery: there is no such identity.
+            Contradiction: one photo shows two of them.
+        """
+        return corrections.merge(self.database, self._identity(into), [self._identity(other) for other in others])
+
+    def split(self, faces: Sequence[int | str], name: str | None = None) -> corrections.CorrectionResult:
+        """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
+
+        Args:
+            faces: the faces.
+            name: of the new identity.
+
+        Raises:
+            NotInGallery: there is no such face.
+            Contradiction: the faces are in one photo, or the name is taken.
+        """
+        return corrections.split(self.database, self._faces(faces), name)
+
+    def move(self, faces: Sequence[int | str], to: int | str) -> corrections.CorrectionResult:
+        """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
+
+        Raises:
+            NotInGallery: there is no such face or identity.
+            Contradiction: a photo shows the identity already.
+        """
+        return corrections.move(self.database, self._faces(faces), self._identity(to))
+
+    def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
+        """Note that faces do not show an identity; by default the one that they are assigned to.
+
+        Raises:
+            NotInGallery: there is no such face or identity.
+        """
+        number = None if identity is None else self._identity(identity)
+        return corrections.reject(self.database, self._faces(faces), number)
+
+    def questions(self, count: int = 10) -> list[review_queue.Question]:
+        """Propose questions about two faces whose answers correct the most assignments, the most useful first."""
+        return review_queue.propose_questions(self.database, count)
+
+    def answer(self, question: review_queue.Question, same: bool) -> None:
+        """Apply the answer to a question: whether both faces show the same individual."""
+        review_queue.answer_question(self.database, question, same)
+
+    def undo(self) -> undo_log.Decision:
+        """Undo the last change, and return it.
+
+        Raises:
+            NotInGallery: there is nothing to undo.
+        """
+        return undo_log.undo(self.database)
+
+    def changes(self, limit: int = 20) -> list[undo_log.Decision]:
+        """List the last changes that can be undone, newest first."""
+        return undo_log.decisions(self.database, limit)
+
+    def forget(self, *, identity: int | str | None = None, photos: Photos = ()) -> ForgetResult:
+        """Erase an identity, or photos with all faces in them, for good. The files of the photos stay.
+
+        Args:
+            identity: the identity; or
+            photos: the photos.
+
+        Raises:
+            NotInGallery: there is no such identity or photo; nothing is erased.
+            ValueError: both are given, or neither.
+        """
+        paths = _paths(photos)
+        if (identity is None) == (not paths):
+            raise ValueError("give either an identity or photos to forget")
+        if identity is not None:
+            return forget_identity(self.database, self._identity(identity))
+        return forget_photos(self.database, paths)
+
+    # --- the model, files and folders ---------------------------------------------------------------------------------
+
+    def calibrate(self) -> Calibration:
+        """Fit the similarity thresholds and the probability to the confirmed faces.
+
+        Raises:
+            FamiliarError: too few faces are confirmed.
+        """
+        return calibrations.calibrate(self.database)[0]
+
+    def migrate(self, model: Embedder | Path | str, *, flip: bool = False) -> migrate.MigrationResult:
+        """Embed the faces again with another model, which later calls use. Names and corrections stay.
+
+        Args:
+            model: as for `create`.
+            flip: average each face's embedding with that of its mirror image.
+        """
+        embedder = _embedder(model)
+        result = migrate.migrate(self.database, embedder, flip=flip)
+        self.embedder = embedder
+        return result
+
+    def import_labels(self, source: Path | str) -> import_export.ImportResult:
+        """Name faces after a CSV table, or after a folder with one subfolder of photos for each identity.
+
+        Raises:
+            BadDataset: the table or the folder cannot be read; nothing is imported.
+        """
+        path = Path(source)
+        if path.is_dir():
+            return import_export.import_folders(self.database, path)
+        return import_export.import_csv(self.database, path)
+
+    def export(self, target: Path | str, mode: Literal["link", "copy"] = "link") -> import_export.ExportResult | int:
+        """Write the identities to a CSV table, or the photos to a folder with one subfolder for each identity.
+
+        Args:
+            target: a file that ends in .csv, or a folder.
+            mode: for a folder: link to the photos or copy them.
+
+        Returns:
+            The number of faces in the table, or what was written to the folder.
+        """
+        path = Path(target)
+        if path.suffix.lower() == ".csv":
+            return import_export.export_csv(self.database, path)
+        return import_export.export_folders(self.database, path, mode)
+
+    def check(self) -> CheckResult:
+        """Check the database, the index and the photos' files, and list all problems."""
+        return check(self.database)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _identity(self, reference: int | str) -> int:
+        return resolve_identity(self.database, f"#{reference}" if isinstance(reference, int) else reference)
+
+    def _faces(self, references: Sequence[int | str]) -> list[int]:
+        return [resolve_face(self.database, str(reference)) for reference in references]
+
+    def _required_embedder(self) -> Embedder:
+        if self.embedder is None:
+            raise FamiliarError(
+                f"{self.database.folder}: was opened without a model; photos need one: Gallery.open(folder, model)"
+            )
+        return self.embedder
+
+    def _embedding(self, query: Query, detector: Detector | str | None, *, flip: bool) -> Float32[np.ndarray, " d"]:
+        if isinstance(query, np.ndarray):
+            return query
+        embedder = self._required_embedder()
+        self.database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+        if not isinstance(query, Crop):
+            query = crop_photo(Path(query), embedder.metadata.preprocessing, _detector(detector))
+        return embedder.embed([query], flip=flip)[0]
+
+
+def _embedder(model: Embedder | Path | str) -> Embedder:
+    return model if isinstance(model, Embedder) else Embedder(model)
+
+
+def _detector(detector: Detector | str | None) -> Detector | None:
+    return build_detector(detector) if isinstance(detector, str) else detector
+
+
+def _paths(photos: Photos) -> list[Path]:
+    return [Path(photos)] if isinstance(photos, (str, Path)) else [Path(photo) for photo in photos]

@@ -1,0 +1,19 @@
+from .brute_force import nearest_neighbors, search
+from .clustering import cluster, fit_threshold
+from .constraints import Constraints
+from .hnsw import HnswIndex
+from .knn_graph import KnnGraph, build_knn_graph
+from .whitening import domain_shift, whiten_to_domain
+
+__all__ = [
+    "Constraints",
+    "HnswIndex",
+    "KnnGraph",
+    "build_knn_graph",
+    "cluster",
+    "domain_shift",
+    "fit_threshold",
+    "nearest_neighbors",
+    "search",
+    "whiten_to_domain",
+]
