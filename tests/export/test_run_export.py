@@ -445,7 +445,9 @@ def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, set_e
     described["compatible"] = {"space_id": "of another", "components": 8}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
     set_exported_metrics(BEFORE, WORSE)
-    passing, failing = (export_bundle(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
+    passing, failing = (
+        export_bundle(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2)
+    )
     assert passing.space_id == "of another" != failing.space_id
     assert passing.prefixes == failing.prefixes == (8, 16)
 

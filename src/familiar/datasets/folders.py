@@ -45,6 +45,7 @@ class IdentityTable:
 
     @cached_property
     def photos_per_identity(self) -> Int64[np.ndarray, " identities"]:
+        """Number of photos of each identity, by label."""
         return np.bincount(self.labels, minlength=len(self.names)).astype(np.int64)
 
     @cached_property

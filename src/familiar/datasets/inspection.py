@@ -115,6 +115,7 @@ class Inspection:
 
     @property
     def photos_per_identity(self) -> MinMedianMax:
+        """Minimum, median and maximum of the photos per identity."""
         return _min_median_max(self.table.photos_per_identity)
 
     @property

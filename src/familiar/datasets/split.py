@@ -56,7 +56,8 @@ def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0
     Args:
         table: the photos.
         seed: of the shuffle.
-        validation, test: shares of the identities, in [0, 1).
+        validation: share of the identities to validate on, in [0, 1).
+        test: share of the identities to test on, in [0, 1).
 
     Raises:
         BadDataset: a side with a share above 0 would have fewer than two identities.

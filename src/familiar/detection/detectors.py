@@ -34,6 +34,7 @@ class WholePhoto:
     """Detector for photos that are crops already: the whole photo is the face, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo, best first."""
         width, height = photo.size_px
         return [Detection((0.0, 0.0, float(width), float(height)), None, 1.0)]
 
@@ -42,6 +43,7 @@ class CenterSquare:
     """Detector for portraits without a suitable detector: the largest centered square, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo, best first."""
         width, height = photo.size_px
         side = min(width, height)
         x, y = (width - side) / 2, (height - side) / 2
@@ -60,6 +62,7 @@ class HaarFaces:
         self._lock = threading.Lock()  # OpenCV's detectors keep state during a call
 
     def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo, best first."""
         rgb_u8, factors_xy = _resize_for_search(photo)
         smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
         with self._lock:
@@ -102,6 +105,7 @@ class YuNetFaces:
         self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo, best first."""
         rgb_u8, factors_xy = _resize_for_search(photo)
         padding = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
         bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, padding[0], 0, padding[1], cv2.BORDER_CONSTANT)

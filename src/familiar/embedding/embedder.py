@@ -32,7 +32,9 @@ Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
 class PhotoOpener(Protocol[Source]):
     """Loads a source, such as a path, as a photo. `load_photo` is one."""
 
-    def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo: ...
+    def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo:
+        """Load a source; its shorter side may be decoded at a smaller size, but not below `min_side_px`."""
+        ...
 
 
 class Embedder:

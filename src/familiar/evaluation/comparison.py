@@ -42,7 +42,8 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     """Compute the difference of every headline metric that both results have.
 
     Args:
-        first, second: results as `read_results` returns them.
+        first: results as `read_results` returns them.
+        second: the other results.
 
     Raises:
         BadResults: the results are of different photos, pairs or bootstrap draws, or share no metric with an interval.

@@ -165,7 +165,8 @@ def build_context(
         detector: finds the face in each photo; None for photos that are cropped already.
         rows: embed only these rows of `table`.
         flip: average each photo with its mirror image.
-        trained_on, seen_identities: see `EvaluationContext`.
+        trained_on: see `EvaluationContext`.
+        seen_identities: see `EvaluationContext`.
         on_batch: called with the number of photos embedded so far.
 
     Returns:

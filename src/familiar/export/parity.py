@@ -58,7 +58,8 @@ def require_parity(
     every embedding has unit length, which one that was rounded to zeros does not have.
 
     Args:
-        source, exported: unit rows of the same crops.
+        source: unit rows of the crops, by the trained network.
+        exported: unit rows of the same crops, by the export.
         precision: of the export.
 
     Returns:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -52,14 +52,13 @@ class Gallery:
         self.database = database
         self.embedder = embedder
 
-    @classmethod
+    @staticmethod
     def create(
-        cls,
         folder: Path | str,
         model: Embedder | Path | str,
         *,
         embedding_dtype: Literal["float16", "float32"] = "float16",
-    ) -> Self:
+    ) -> "Gallery":
         """Create an empty gallery and open it.
 
         Args:
@@ -74,10 +73,10 @@ class Gallery:
         """
         embedder = _embedder(model)
         space = Space.from_metadata(embedder.metadata)
-        return cls(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
+        return Gallery(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
 
-    @classmethod
-    def open(cls, folder: Path | str, model: Embedder | Path | str | None = None) -> Self:
+    @staticmethod
+    def open(folder: Path | str, model: Embedder | Path | str | None = None) -> "Gallery":
         """Open the gallery of a folder.
 
         Args:
@@ -98,13 +97,13 @@ class Gallery:
         except BaseException:
             database.close()
             raise
-        return cls(database, embedder)
+        return Gallery(database, embedder)
 
     def close(self) -> None:
         """Close the database."""
         self.database.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Gallery":
         return self
 
     def __exit__(
@@ -193,8 +192,11 @@ class Gallery:
         """Find the identities that are most similar to a query.
 
         Args:
-            query, only, detector, flip: as for `search`.
+            query: a photo's path, a crop, or an embedding.
             k: maximum number of identities, at least 1.
+            only: restricts the search to some faces.
+            detector: finds the face in a photo.
+            flip: average the query's embedding with that of its mirror image.
 
         Returns:
             The identities, most similar first. If none of them is `known`, the query shows an unknown individual.
@@ -216,8 +218,10 @@ class Gallery:
         """Decide whether a query shows an identity.
 
         Args:
-            query, detector, flip: as for `search`.
+            query: a photo's path, a crop, or an embedding.
             identity: the identity.
+            detector: finds the face in a photo.
+            flip: average the query's embedding with that of its mirror image.
 
         Raises:
             NotInGallery: there is no such identity.

@@ -33,9 +33,12 @@ def circle_from_similarities(
     alpha = 1 and delta_p - delta_n = margin it is the triplet loss as gamma grows, within ln 2 / gamma.
 
     Args:
-        s_p, s_n: similarity of each anchor to its positive and to its negative.
-        alpha_p, alpha_n: weights.
-        delta_p, delta_n: margins.
+        s_p: similarity of each anchor to its positive.
+        s_n: similarity of each anchor to its negative.
+        alpha_p: weight of each positive.
+        alpha_n: weight of each negative.
+        delta_p: margin of the positives.
+        delta_n: margin of the negatives.
         gamma: scale, above 0.
 
     Returns:
@@ -58,7 +61,9 @@ def circle_loss(
     """Compute circle loss over triplets of unit vectors, with the cosine scaled to [0, 1] (arXiv 2002.10857, Eq. 5-8).
 
     Args:
-        anchors, positives, negatives: unit rows, one triplet per row.
+        anchors: unit rows, one triplet per row.
+        positives: another photo of each anchor's identity.
+        negatives: a photo of another identity for each.
         margin: in [0, 1].
         gamma: scale, above 0.
         detach_weights: treat the weights alpha as constants in the backward pass, as the paper does; False

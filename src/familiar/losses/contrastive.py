@@ -38,6 +38,7 @@ class Contrastive:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
+        """Compute the loss of a batch, or of its first `anchors` rows with all others."""
         negative_cost = _NegativePairs(self.margin, self.reduction)(embeddings, labels, anchors)
         return negative_cost + _mean_positive_distance(to_float32(embeddings), labels, anchors)
 

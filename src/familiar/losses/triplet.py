@@ -58,7 +58,9 @@ def triplet_loss(
     The mean of `[d(a,p) - d(a,n) + margin]_+`.
 
     Args:
-        anchors, positives, negatives: unit rows, one triplet per row.
+        anchors: unit rows, one triplet per row.
+        positives: another photo of each anchor's identity.
+        negatives: a photo of another identity for each.
         margin: in squared Euclidean distance, which lies in [0, 4] on the unit sphere.
 
     Returns:
@@ -153,6 +155,7 @@ class SemiHard(BatchAll):
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
 
     def __call__(self, embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> Tensor:
+        """Compute the loss of a batch, or of its first `anchors` rows with all others."""
         if self.select == "all":
             return super().__call__(embeddings, labels, anchors)
         # One triplet per pair is few enough to list them.

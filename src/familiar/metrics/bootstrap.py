@@ -51,7 +51,8 @@ def verification_replicates(
 
     Args:
         scores: similarity of each pair.
-        left_labels, right_labels: the identities of its two photos.
+        left_labels: the identity of each pair's first photo.
+        right_labels: the identity of its second photo.
         threshold: if given, `accuracy_at_threshold` is computed too, same and different pairs with equal total weight.
         weights: number of pairs that each represents, if they were sampled from more.
         replicates: number of bootstrap draws.

@@ -119,7 +119,8 @@ def identify(
     """Search for each probe in the gallery.
 
     Args:
-        gallery, probes: unit embeddings and labels.
+        gallery: unit embeddings and labels of the enrolled photos.
+        probes: those of the photos to search for.
         block_rows: probes searched at a time.
 
     Raises:

@@ -160,7 +160,8 @@ def _negatives_ahead(
 
     Args:
         scores: similarities of the queries to the gallery.
-        first, last: the columns of a query's identity.
+        first: the first column of each query's identity.
+        last: the column after its last.
         relevant: number of positives among them.
     """
     ahead: list[Int64[np.ndarray, " r"]] = []

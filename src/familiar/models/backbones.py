@@ -62,6 +62,7 @@ class TimmTrunk(BackboneTrunk):
         return timm.create_model(self.name, pretrained=True, num_classes=0).state_dict()
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.backbone.forward_features(images)
 
 
@@ -74,6 +75,7 @@ class MobileNetV3Trunk(TimmTrunk):
         self.channels = self.backbone.conv_head.out_channels  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         network = self.backbone
         return network.act2(network.norm_head(network.conv_head(network.forward_features(images))))
 
@@ -97,6 +99,7 @@ class ShortMobileNetV3Trunk(MobileNetV3Trunk):
         return {key: tensor for key, tensor in published.items() if key in state}
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.backbone.forward_features(images)
 
 
@@ -117,6 +120,7 @@ class ShuffleNetV2Trunk(BackboneTrunk):
         return {key: tensor for key, tensor in weights.items() if not key.startswith("fc.")}
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         network = self.backbone
         features = network.maxpool(network.conv1(images))
         return network.conv5(network.stage4(network.stage3(network.stage2(features))))

@@ -67,6 +67,7 @@ class EfficientNetTrunk(nn.Module):
         scale_convolutions_(self, 2.0)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images)
 
 
@@ -90,6 +91,7 @@ class InvertedResidual(nn.Module):
         self.drop = StochasticDepth(drop_rate, "row")
 
     def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        """Compute the layer's output."""
         branch = self.branch(features)
         return features + self.drop(branch) if self.has_residual else branch
 
@@ -114,6 +116,7 @@ class SqueezeExcite(nn.Module):
         )
 
     def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Compute the layer's output."""
         return features * self.weigh(features)
 
 

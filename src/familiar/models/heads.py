@@ -37,6 +37,7 @@ class GDConvHead(nn.Module):
         self.norm = nn.BatchNorm2d(embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
         return self.norm(self.project(self.dropout(self.pool(self.widen(features))))).flatten(1)
 
 
@@ -61,6 +62,7 @@ class LinearHead(nn.Module):
         self.norm = nn.BatchNorm1d(embedding_dim) if norm else nn.Identity()
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
         return self.norm(self.project(self.dropout(self.average(features).flatten(1))))
 
 
@@ -78,6 +80,7 @@ class AverageMLPHead(nn.Module):
         self.norm = nn.BatchNorm1d(embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
         return self.norm(self.project(self.dropout(self.hidden(features.mean((2, 3))))))
 
 
@@ -92,6 +95,7 @@ class Maxout(nn.Linear):
         self.pieces = pieces
 
     def forward(self, input: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:  # noqa: A002 (nn.Linear's name)
+        """Compute the layer's output."""
         return super().forward(input).unflatten(1, (self.pieces, -1)).amax(1)
 
 
@@ -123,6 +127,7 @@ class MaxoutHead(nn.Module):
         self.project = nn.Linear(inputs, embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
         return self.project(self.dropout(self.hidden(features.flatten(1))))
 
 
@@ -138,6 +143,7 @@ class HiddenHead(nn.Module):
         self.project = nn.Linear(width, embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
         return self.project(self.dropout(self.hidden(features.flatten(1))))
 
 

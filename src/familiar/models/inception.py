@@ -118,6 +118,7 @@ class InceptionTrunk(nn.Module):
         self.blocks = nn.ModuleDict(blocks)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         features = self.stem(images)
         for block in self.blocks.values():
             features = block(features)
@@ -147,6 +148,7 @@ class InceptionBlock(nn.Module):
         self.channels = row.direct + row.out3 + row.out5 + (row.pool or inputs)
 
     def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        """Compute the layer's output."""
         return torch.cat([branch(features) for branch in self.branches], 1)
 
 
@@ -158,6 +160,7 @@ class L2Pool(nn.Module):
         self.stride = stride
 
     def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h2 w2"]:
+        """Compute the layer's output."""
         half = features.dtype in (torch.float16, torch.bfloat16)  # in float16 256^2 overflows and 1e-12 is 0
         squares = (features.float() if half else features).square()
         mean = avg_pool2d(squares, 3, self.stride, padding=1, count_include_pad=False)

@@ -83,6 +83,7 @@ class NanoTrunk(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images)
 
 
@@ -102,6 +103,7 @@ class NanoBlock(nn.Module):
         self.has_residual = stride == 1 and inputs == stage.outputs
 
     def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        """Compute the layer's output."""
         branch = self.branch(features)
         return features + branch if self.has_residual else branch
 

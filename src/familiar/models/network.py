@@ -39,6 +39,7 @@ class EmbeddingNetwork(nn.Module):
         return self.head(self.trunk(images))
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
+        """Compute the layer's output."""
         return unit_length(self.raw(images))
 
 

@@ -54,6 +54,7 @@ class RoundedConv2d(nn.Conv2d):
     """A convolution with rounded weights; its bias is not rounded, since integer kernels add it to 32-bit sums."""
 
     def forward(self, input: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:  # noqa: A002 (nn.Conv2d's name)
+        """Compute the layer's output."""
         return self._conv_forward(input, fake_quantize_weights(self.weight), self.bias)
 
 
@@ -61,6 +62,7 @@ class RoundedLinear(nn.Linear):
     """A linear layer with rounded weights."""
 
     def forward(self, input: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:  # noqa: A002 (nn.Linear's name)
+        """Compute the layer's output."""
         return linear(input, fake_quantize_weights(self.weight), self.bias)
 
 

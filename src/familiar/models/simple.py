@@ -33,6 +33,7 @@ class SimpleTrunk(nn.Module):
         scale_convolutions_(self, SIMPLE_VARIANCE_SCALE)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images)
 
 
@@ -54,6 +55,7 @@ class SimpleV2Trunk(nn.Module):
         scale_convolutions_(self, SIMPLE_V2_VARIANCE_SCALE)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images)
 
 
@@ -76,4 +78,5 @@ class DigitsTrunk(nn.Module):
         )
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images.mean(1, keepdim=True))

@@ -49,6 +49,7 @@ class ZeilerFergusTrunk(nn.Module):
         )
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
         return self.layers(images)
 
 

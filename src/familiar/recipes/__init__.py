@@ -15,6 +15,26 @@ from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
 from familiar.training.recipe import Recipe
 
+__all__ = [
+    "RECIPES",
+    "circle_efficientnet",
+    "circle_efficientnet_pretrained",
+    "circle_simple",
+    "circle_simple_v2",
+    "compatible",
+    "digits_arcface",
+    "digits_normface",
+    "digits_softmax",
+    "facenet_nn1",
+    "facenet_nn2",
+    "facenet_small",
+    "harmonic_256",
+    "pet_mobile",
+    "pet_nano",
+    "quickstart",
+    "recipe_named",
+]
+
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
     "pet-nano": pet_nano,

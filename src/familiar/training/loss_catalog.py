@@ -57,6 +57,7 @@ class SoftmaxSettings(ClassifierSettings):
 
     @property
     def uses_raw_embeddings(self) -> bool:
+        """Whether the loss takes embeddings that are not normalized."""
         return self.raw_embeddings and not self.prefixes and not self.compatible_with
 
 
@@ -226,6 +227,7 @@ class CircleTripletsSettings(LossSettings):
     detach_weights: bool = setting(True, "whether its weights are constants for the gradient")
 
     def for_validation(self) -> "CircleTripletsSettings":
+        """Return the loss to validate with, or None."""
         return replace(self, mining="batch_all")
 
 

@@ -146,10 +146,11 @@ class ClassifierSettings(LossSettings):
 
     @property
     def compares_photos(self) -> bool:
+        """Whether the loss compares the photos of a batch."""
         return self.triplet_weight != Schedule(0.0)
 
     def for_validation(self) -> None:
-        return None
+        """Return None: a classifier knows only the training identities."""
 
     def _sizes(self, embedding_dim: int, classes: int) -> dict[str, int]:
         return {"embedding_dim": embedding_dim, "classes": classes}

@@ -36,8 +36,7 @@ POSITIVE, INK, FAINT, LINE = "#2a9d5c", "#1a202c", "#6b7280", "#cbd5e0"
 
 
 def plot_mining(network: nn.Module, dataset: FaceDataset, path: Path, margin: float = 0.2, seed: int = 0) -> None:
-    """Draw the triplets that each miner picks from a sample of the dataset, embedded without augmentation (see
-    `draw_triplets`)."""
+    """Draw the triplets that each miner picks from a sample of the dataset, embedded without augmentation."""
     batch = sample_batch(dataset, seed=seed)
     unaugmented = FaceDataset(dataset.table, dataset.crops)
     embeddings = torch.from_numpy(embed_dataset(network, unaugmented, batch.rows.numpy()))

@@ -35,6 +35,7 @@ class Canvas:
 
     @property
     def pixels_per_unit(self) -> float:
+        """Pixels of one unit of the drawing's coordinates."""
         return self.size_px / (2 * SPAN)
 
     def to_px(self, points: Float32[np.ndarray, "... 2"]) -> Float32[np.ndarray, "... 2"]:

@@ -62,7 +62,9 @@ def chart(
         draw: one function per panel, row by row.
         columns: number of panels in a row.
         height_in: of the whole chart; the width is `WIDTH_IN`.
-        left_in, bottom_in, top_in: margins.
+        left_in: margin on the left.
+        bottom_in: margin below.
+        top_in: margin above.
         gap_in: between columns, between rows.
     """
     rows = -(-len(draw) // columns)

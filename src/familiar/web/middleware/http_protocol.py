@@ -36,7 +36,9 @@ class _Timer:
 
 
 class TimeoutHttpProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 protocol, which also closes a connection that
+    """Uvicorn's HTTP/1.1 protocol, which also closes some connections.
+
+    A connection is closed if it
 
     - has not sent a whole head within header_seconds of connecting, or of the first byte after the last response,
     - sends more than MAX_UNPARSED_BYTES that are neither a head's end nor part of a body,
