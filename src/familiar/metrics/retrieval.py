@@ -78,7 +78,7 @@ def retrieval_metrics(
         ValueError: the rows are not unit vectors.
 
     >>> two_cats = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
-    >>> retrieval(two_cats, np.array([7, 7, 9, 9]), ks=(1, 2)).recall_at_k
+    >>> retrieval_metrics(two_cats, np.array([7, 7, 9, 9]), ks=(1, 2)).recall_at_k
     {1: 0.5, 2: 1.0}
     """
     return summarize(rank_queries(embeddings, labels, block_rows=block_rows), ks)
