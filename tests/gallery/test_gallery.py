@@ -1,0 +1,162 @@
+"""The `Gallery` class: each method does what the function behind it does, with names and paths as a user gives them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar import Gallery, load_photo
+from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInGallery, SpaceMismatch
+from familiar.core.types import Crop
+from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.gallery.search.filters import Filter
+from familiar.photos.preprocessing import Preprocessing
+from support.color_album import draw_album
+from support.random_bundle import random_bundle
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three red, three green and one blue photo."""
+    draw_album(tmp_path / "photos", red=3, green=3, blue=1)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def album(tmp_path: Path, photos: Path, mean_color_bundle: Path) -> Iterator[Gallery]:
+    """The photos, clustered: #1 green, #2 red, blue unassigned."""
+    with Gallery.create(tmp_path / "album", mean_color_bundle) as gallery:
+        gallery.enroll(photos)
+        gallery.cluster()
+        yield gallery
+
+
+def members(gallery: Gallery) -> dict[str, int]:
+    return {identity.name or f"#{identity.identity}": identity.faces for identity in gallery.identities()}
+
+
+def test_album_in_ten_lines(tmp_path: Path, photos: Path, mean_color_bundle: Path):
+    with Gallery.create(tmp_path / "album", str(mean_color_bundle)) as gallery:
+        enrolled = gallery.enroll(str(photos))
+        clustered = gallery.cluster()
+        gallery.name("#2", "Tom")
+        (best, *_), identities = gallery.search(photos / "red1.png"), gallery.identify(photos / "red1.png")
+        exported = gallery.export(tmp_path / "sorted")
+    assert (enrolled.photos, enrolled.faces, enrolled.skipped) == (7, 7, ())
+    assert (clustered.identities, clustered.unassigned) == (2, 1)
+    assert (best.name, Path(best.path).name) == ("Tom", "red1.png")
+    assert (identities[0].name, identities[0].known) == ("Tom", True)
+    assert {path.name for path in (tmp_path / "sorted").iterdir()} >= {"Tom"}
+    assert exported
+
+
+def test_enrolling_again_adds_nothing(album: Gallery, photos: Path):
+    calls: list[int] = []
+    again = album.enroll([photos], on_batch=lambda done, _: calls.append(done))
+    assert (again.photos, again.known) == (0, 7)
+    assert calls[-1] == 7
+
+
+def test_query_may_be_path_crop_or_embedding(album: Gallery, photos: Path):
+    assert album.embedder is not None
+    preprocessing = album.embedder.metadata.preprocessing
+    crop = crop_photo(photos / "green1.png", preprocessing)
+    assert isinstance(crop, Crop)
+    embedding = album.embedder.embed([crop])[0]
+    expected = album.search(photos / "green1.png", 3)
+    assert album.search(crop, 3) == expected == album.search(embedding, 3)
+    assert album.search(photos / "green1.png", 3, detector="center")[0].identity == 1
+    assert [hit.identity for hit in album.search(embedding, 7, only=Filter(identities=(1,)))] == [1, 1, 1]
+
+
+def test_verifies_a_query_against_an_identity(album: Gallery, photos: Path):
+    album.name(2, "Tom", confirm=True)
+    assert album.verify(photos / "red2.png", "Tom").same
+    assert not album.verify(photos / "green2.png", "#2").same
+    with pytest.raises(NotInGallery, match="Kitty"):
+        album.verify(photos / "red2.png", "Kitty")
+
+
+def test_corrections_and_undo(album: Gallery, photos: Path):
+    album.name(2, "Tom", confirm=True)
+    with pytest.raises(Contradiction):
+        album.name(1, "Tom")
+    album.split([str(photos / "red3.png")], "Rosa")
+    assert members(album) == {"#1": 3, "Tom": 2, "Rosa": 1}
+    album.merge("Tom", ["Rosa"])
+    assert members(album) == {"#1": 3, "Tom": 3}
+    album.move([str(photos / "blue1.png")], "Tom")
+    assert members(album)["Tom"] == 4
+    album.reject([str(photos / "blue1.png")])
+    assert members(album)["Tom"] == 3
+    album.confirm([str(photos / "green1.png")])
+    assert [change.kind for change in album.changes(3)] == ["confirm", "reject", "move"]
+    assert [album.undo().kind, album.undo().kind] == ["confirm", "reject"]
+    assert members(album)["Tom"] == 4
+
+
+def test_questions_are_answered(album: Gallery, photos: Path):
+    album.split([str(photos / "red3.png")])
+    questions = album.questions(5)
+    assert questions
+    album.answer(questions[0], same=True)
+    assert questions[0] not in album.questions(5)
+
+
+def test_forgets_an_identity_or_photos(album: Gallery, photos: Path):
+    assert album.forget(identity="#2").faces == 3
+    assert album.forget(photos=photos / "blue1.png").photos == 1
+    assert album.statistics().faces == 3
+    for arguments in ({}, {"identity": 1, "photos": [photos / "red1.png"]}):
+        with pytest.raises(ValueError, match="either an identity or photos"):
+            album.forget(**arguments)
+
+
+def test_labels_and_exports(album: Gallery, tmp_path: Path):
+    album.name(1, "Tom")
+    assert album.export(tmp_path / "faces.csv") == 7
+    album.name(1, "Tim")
+    assert album.import_labels(tmp_path / "faces.csv").faces >= 3
+    assert "Tom" in members(album)
+    album.export(tmp_path / "sorted", mode="copy")
+    assert album.import_labels(tmp_path / "sorted").skipped is not None
+    assert album.check().problems == ()
+
+
+def test_opened_without_a_model_it_takes_embeddings_only(album: Gallery, photos: Path):
+    folder = album.database.folder
+    album.close()
+    with Gallery.open(folder) as reopened:
+        assert members(reopened) == {"#1": 3, "#2": 3}
+        assert reopened.search(np.array([1, 0, 0], np.float32), 1)[0].identity == 2
+        for call in (reopened.enroll, reopened.search):
+            with pytest.raises(FamiliarError, match=r"was opened without a model; .*Gallery\.open\(folder, model\)"):
+                call(photos / "red1.png")
+
+
+def test_rejects_another_model_and_migrates_to_it(
+    album: Gallery, photos: Path, tmp_path: Path, mean_color_bundle: Path
+):
+    crops = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    other = random_bundle(tmp_path / "other.onnx", sorted(photos.iterdir()), crops)
+    folder = album.database.folder
+    with pytest.raises(SpaceMismatch):
+        Gallery.open(folder, other)
+    before = members(album)
+    assert album.migrate(other).reembedded_faces == 7
+    assert members(album) == before
+    assert album.search(photos / "red1.png", 1)[0].similarity == pytest.approx(1, abs=1e-3)
+    album.close()
+    with Gallery.open(folder, Embedder(other)) as reopened:
+        assert reopened.statistics().photos == 7
+    with pytest.raises(BadBundle):
+        Gallery.open(folder, "no-such-model")
+    assert load_photo(photos / "red1.png").rgb_u8.ndim == 3
+    with pytest.raises(FamiliarError), Gallery.open(folder, mean_color_bundle):
+        pass
+
+
+def test_calibration_needs_confirmed_faces(album: Gallery):
+    with pytest.raises(FamiliarError, match="pairs"):
+        album.calibrate()
