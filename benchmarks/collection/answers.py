@@ -16,11 +16,12 @@ import numpy as np
 from clustering import SETS, Labeled, embed_table, pool, test_table
 from papers.plots import panels, save
 
+from familiar.core.gallery_types import Question
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency

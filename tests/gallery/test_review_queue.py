@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as review_queue_module
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo

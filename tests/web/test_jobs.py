@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
+from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
@@ -28,12 +29,10 @@ from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search import listing, search
 from familiar.web import enrollment_job as job_module
 from familiar.web import jobs as jobs_module
-from familiar.web.enrollment_job import Progress
 from familiar.web.errors import HttpProblem
 from familiar.web.jobs import JobQueue
 from familiar.web.service import Service
 from familiar.web.settings import Limits, Settings
-from familiar.web.uploads import SkippedPhoto
 from support import color_album
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,12 @@ from typing import Literal
 import pytest
 from starlette.testclient import TestClient
 
+from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
-from familiar.web.jobs import JobQueue, Progress, SkippedPhoto
+from familiar.web.jobs import JobQueue
 from familiar.web.pages import album
 from familiar.web.pages.render import NAV, UNDO_LABELS
 from familiar.web.server import STATIC

@@ -17,6 +17,7 @@ from PIL import Image
 from starlette.datastructures import UploadFile
 
 from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
+from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.web.errors import HttpProblem
@@ -26,7 +27,6 @@ from familiar.web.uploads import (
     MAX_NAME_CHARACTERS,
     SUFFIX,
     BadUpload,
-    SkippedPhoto,
     Upload,
     photo_name,
     printable_name,

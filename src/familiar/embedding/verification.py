@@ -1,33 +1,15 @@
 """Verification: do two photos show the same individual?"""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
+from familiar.core.recognition_types import VerificationResult
 from familiar.detection.detectors import Detector, build_detector
 from familiar.embedding.embedder import Embedder, crop_photo
-
-
-@dataclass(frozen=True)
-class VerificationResult:
-    """The decision for two photos.
-
-    Attributes:
-        similarity: in [-1, 1].
-        probability: that both show one individual, if both answers are equally likely beforehand; None if the bundle
-            was never calibrated.
-        same: whether the similarity reaches the threshold.
-        threshold: the bundle's balanced one; a fixed number if the bundle was never calibrated.
-    """
-
-    similarity: float
-    probability: float | None
-    same: bool
-    threshold: float
 
 
 def verify(

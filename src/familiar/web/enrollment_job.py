@@ -3,12 +3,13 @@
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from familiar.core.errors import FamiliarError, GalleryBusy, UnreadablePhoto
+from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
@@ -18,7 +19,7 @@ from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
-from familiar.web.uploads import SkippedPhoto, is_corrupt, photo_name, split_error_path
+from familiar.web.uploads import is_corrupt, photo_name, split_error_path
 
 MAX_SHOWN_SKIPPED = 200  # skipped photos of a job
 BUSY_RETRY_SECONDS = 1.0  # pause before a busy gallery is tried again, in addition to the ten seconds of each try
@@ -26,40 +27,6 @@ OUTSIDE_REASON = "a link that leads out of the folders that this server reads"
 DELETED_REASON = "was deleted before it was processed"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is.
-
-    Attributes:
-        total: photos to process.
-        processed: photos processed so far.
-        photos: new photos.
-        faces: faces on the new photos.
-        without_face: new photos that show no face.
-        known: photos that were in the gallery before.
-        skipped: the first 200 of `skipped_count`.
-        new_individuals: identities that the clustering at the job's end created.
-        error: None unless the job failed.
-    """
-
-    number: str
-    state: Literal["waiting", "processing", "clustering", "done", "stopped", "failed"] = "waiting"
-    total: int = 0
-    processed: int = 0
-    photos: int = 0
-    faces: int = 0
-    without_face: int = 0
-    known: int = 0
-    skipped: tuple[SkippedPhoto, ...] = ()
-    skipped_count: int = 0
-    new_individuals: int = 0
-    error: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ("done", "stopped", "failed")
 
 
 _COUNTS = (

@@ -34,7 +34,7 @@ DEFAULT_BATCH = 8  # photos, if there is no network that determines the batch si
 
 
 @dataclass(frozen=True, eq=False)
-class DetectedFace:
+class FaceResult:
     """One face, in pixels of the whole upright photo. `embedding` is None if none was requested."""
 
     detection: Detection
@@ -48,7 +48,7 @@ class PhotoResult:
     """(width, height) of the whole upright photo, and its faces, best first."""
 
     size_px: tuple[int, int]
-    faces: tuple[DetectedFace, ...]
+    faces: tuple[FaceResult, ...]
 
 
 @dataclass(eq=False)
@@ -170,14 +170,14 @@ class BatchingInference:
             ]
         return results
 
-    async def best_face(self, photo: Path | Upload) -> DetectedFace:
+    async def best_face(self, photo: Path | Upload) -> FaceResult:
         """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
         result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
         if not result.faces:
             raise NoFaceFound(f"{_photo_name(photo)}: no face found")
         return result.faces[0]
 
-    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[DetectedFace]:
+    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[FaceResult]:
         """Return the best face of each photo, embedded.
 
         Raises:
@@ -188,7 +188,7 @@ class BatchingInference:
         errors = [error for error in results if isinstance(error, BaseException)]
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [face for face in results if isinstance(face, DetectedFace)]
+        return [face for face in results if isinstance(face, FaceResult)]
 
     async def embed(self, crops: Sequence[Crop]) -> Float32[np.ndarray, "n d"]:
         """Embed crops, one unit row per crop, in batches with those of other requests."""
@@ -275,7 +275,7 @@ class BatchingInference:
         except Exception as error:  # raised in the caller
             return error
         detected = [
-            DetectedFace(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces
+            FaceResult(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces
         ]
         return PhotoResult(photo.source_size_px, tuple(detected))
 

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.web.allowed_paths import AllowedPaths
-from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, Progress, StopRequested, merge_progress
+from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, StopRequested, merge_progress
 from familiar.web.errors import internal_error, unavailable
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
-from familiar.web.uploads import SkippedPhoto, find_unprocessed_uploads
+from familiar.web.uploads import find_unprocessed_uploads
 
 MAX_REMEMBERED_JOBS = 50
 WATCH_INTERVAL_SECONDS = 0.1  # between two reports to a watcher

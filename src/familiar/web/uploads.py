@@ -19,6 +19,7 @@ from starlette.datastructures import UploadFile
 
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import fsync_directory, remove_unfinished_files, write_atomically
+from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import detect_format, find_photos, read_header
@@ -66,14 +67,6 @@ class Upload:
             raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
             raise _too_large_error(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
-
-
-@dataclass(frozen=True)
-class SkippedPhoto:
-    """A photo that was not enrolled: its name or its path within its folder, and the reason."""
-
-    name: str
-    reason: str
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from familiar.cli.console import print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.verification import VerificationResult
+    from familiar.core.recognition_types import VerificationResult
 
 
 @click.command()

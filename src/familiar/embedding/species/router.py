@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnsureSpecies
+from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import Crop
 from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
 from familiar.embedding.species.classifier import SpeciesClassifier
-from familiar.embedding.verification import VerificationResult, verify_embeddings
+from familiar.embedding.verification import verify_embeddings
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, resize_crop, to_tensor
 

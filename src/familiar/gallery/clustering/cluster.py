@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.constraints import build_constraints
@@ -24,25 +25,6 @@ MIN_QUALITY = 0.25
 _MAX_ATTEMPTS = 3  # that do not block other writers; if each is overtaken, one more that does
 _MAX_ITERATIONS = 5  # of clustering until nothing changes
 _NEIGHBORS = 60  # nearest faces whose identities a released face might join
-
-
-@dataclass(frozen=True)
-class ClusterResult:
-    """The assignments after clustering.
-
-    Attributes:
-        identities: number of identities that have faces.
-        faces: number of faces in these identities.
-        unassigned: number of faces in no identity.
-        changed: number of faces whose assignment changed in this call.
-        threshold: similarity from which two faces were clustered together.
-    """
-
-    identities: int
-    faces: int
-    unassigned: int
-    changed: int
-    threshold: float
 
 
 class _ConcurrentWriteError(Exception):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
@@ -19,32 +19,6 @@ from familiar.neighbors.domains import IN_DOMAIN
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
 DEFAULT_SLOPE = 20.0  # of the probability by similarity, if the model was never calibrated
 _MAX_CANDIDATES = 1000  # questions of each kind
-
-
-@dataclass(frozen=True)
-class Question:
-    """Do `first_face` and `second_face` show the same individual?
-
-    Attributes:
-        kind: "merge": the faces represent two clusters, which would become one. "outlier": both are in `first`, and
-            the first face may not belong there.
-        first_face, second_face: ids of the faces to show.
-        first, second: the identities they are in; None for an unassigned face.
-        similarity: of the two clusters' means, or of the first face and the mean of the rest of its identity.
-        probability: that the answer is yes.
-        expected_gain: expected correction, between the number of faces and the number of pairs that the answer sets
-            right. Merge: `probability` times the root of the product of both sizes. Outlier: `1 - probability` times
-            the root of the number of the identity's other faces.
-    """
-
-    kind: Literal["merge", "outlier"]
-    first_face: int
-    second_face: int
-    first: int | None
-    second: int | None
-    similarity: float
-    probability: float
-    expected_gain: float
 
 
 def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import Contradiction
+from familiar.core.gallery_types import CorrectionResult
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import (
     UNASSIGNED,
@@ -24,19 +25,6 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
-
-
-@dataclass(frozen=True)
-class CorrectionResult:
-    """The outcome of a correction.
-
-    Attributes:
-        identity: the identity that the correction was about.
-        propagated_faces: number of faces that changed without being named by the user.
-    """
-
-    identity: int
-    propagated_faces: int
 
 
 @dataclass(frozen=True)

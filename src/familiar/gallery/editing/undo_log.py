@@ -2,29 +2,12 @@
 
 import contextlib
 from collections.abc import Generator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.gallery_types import Decision
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
-
-
-@dataclass(frozen=True)
-class Decision:
-    """An entry of the undo log.
-
-    Attributes:
-        number: increases with every decision.
-        kind: the command that made it.
-        decided_at: UTC, ISO 8601.
-        changes: the number of rows that it changed.
-    """
-
-    number: int
-    kind: str
-    decided_at: str
-    changes: int
 
 
 @contextlib.contextmanager

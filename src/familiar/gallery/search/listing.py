@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
+from familiar.core.gallery_types import Counts, FaceConfidence, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.assignments import (
     UNASSIGNED,
@@ -25,98 +26,6 @@ from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
 SUMMARY_FACES = 4  # faces in an identity's summary
-
-
-@dataclass(frozen=True)
-class GalleryFace:
-    """A stored face.
-
-    Attributes:
-        face: id of the face.
-        photo: id of its photo.
-        box_xyxy_px: its box, in pixels of the upright photo.
-        score: of the detector, in [0, 1].
-        quality: in [0, 1].
-        species: by the router, if any.
-        identity: its identity; None if unassigned.
-        name: the identity's name, if any.
-        by_user: whether the user made or confirmed the assignment.
-    """
-
-    face: int
-    photo: int
-    box_xyxy_px: tuple[float, float, float, float]
-    score: float
-    quality: float
-    species: str | None
-    identity: int | None
-    name: str | None
-    by_user: bool
-
-
-@dataclass(frozen=True)
-class GalleryPhoto:
-    """A stored photo.
-
-    Attributes:
-        photo: id of the photo.
-        path: its file; bytes that are not UTF-8 appear as surrogates (`os.fsdecode`).
-        sha256: hash of its content, in hex.
-        taken_at: capture time as ISO 8601 in local time, if known.
-        faces: by rising id.
-    """
-
-    photo: int
-    path: str
-    sha256: str
-    taken_at: str | None
-    faces: tuple[GalleryFace, ...]
-
-
-@dataclass(frozen=True)
-class FaceConfidence:
-    """How similar a face is to the mean of its identity's other faces of the same domain.
-
-    Attributes:
-        face: the face.
-        similarity: in [-1, 1]; 1 if there is no other face.
-        probability: that the face and the others show the same individual, at a prior of one half; None if there is
-            no other face, or if the model was never calibrated.
-    """
-
-    face: GalleryFace
-    similarity: float
-    probability: float | None
-
-
-@dataclass(frozen=True)
-class IdentitySummary:
-    """An identity in a list.
-
-    Attributes:
-        identity: the identity's number.
-        name: its name, if any.
-        faces: number of its faces.
-        confirmed: number of faces that the user assigned or confirmed.
-        best: ids of at most four faces to show, the most central first, of different photos.
-    """
-
-    identity: int
-    name: str | None
-    faces: int
-    confirmed: int
-    best: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The size of a gallery: photos, faces, named and unnamed identities, and unassigned faces."""
-
-    photos: int
-    faces: int
-    named: int
-    unnamed: int
-    unassigned: int
 
 
 def face(gallery: GalleryDatabase, number: int) -> GalleryFace:

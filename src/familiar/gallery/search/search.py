@@ -1,15 +1,14 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float16, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
+from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
-from familiar.embedding.verification import VerificationResult, probability_same
+from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
@@ -23,55 +22,6 @@ from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
 INDEX_EXTRA = 10  # candidates requested from the index beyond k, as it computes in float16
 CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by all components
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A face similar to the query.
-
-    Attributes:
-        face: id of the face.
-        path: its photo.
-        box_xyxy_px: its box in the photo.
-        identity: its identity; None if unassigned.
-        name: the identity's name, if any.
-        similarity: cosine with the query.
-        probability: that both show the same individual. The prior is that the query is an unknown individual with
-            probability one half, else each individual of the gallery with the same probability. None if the model was
-            never calibrated.
-    """
-
-    face: int
-    path: str
-    box_xyxy_px: tuple[float, float, float, float]
-    identity: int | None
-    name: str | None
-    similarity: float
-    probability: float | None
-
-
-@dataclass(frozen=True)
-class Match:
-    """An identity similar to the query.
-
-    Attributes:
-        identity: the identity's number.
-        name: its name, if any.
-        face: id of its face most similar to the query.
-        best: cosine of that face with the query.
-        mean: cosine of the query with the identity's template, the mean of its embeddings.
-        probability: that the query shows this identity, and neither another one nor an unknown individual; None if
-            the model was never calibrated.
-        known: whether that is more likely than not.
-    """
-
-    identity: int
-    name: str | None
-    face: int
-    best: float
-    mean: float
-    probability: float | None
-    known: bool
 
 
 def search_photos(

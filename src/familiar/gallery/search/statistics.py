@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from familiar.core.gallery_types import Decision
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.database.connection import GalleryDatabase, Space
-from familiar.gallery.editing.undo_log import Decision, decisions
+from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.search import open_index
 from familiar.gallery.search.templates import central_faces, compute_templates
 

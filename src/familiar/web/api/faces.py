@@ -1,17 +1,16 @@
 """Routes of faces: listing, corrections and boxes."""
 
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Response
 
+from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import GalleryFace, GalleryPhoto
-from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.api.schemas import pydantic_type
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
@@ -21,11 +20,11 @@ router = APIRouter()
     "/faces/unassigned",
     operation_id="list_unassigned_faces",
     tags=["faces"],
-    response_model=responses.Page[responses.Face],
+    response_model=pydantic_type(Page[GalleryFace]),
 )
 async def list_unassigned(
     service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
-) -> dict[str, Any]:
+) -> Page[GalleryFace]:
     """List faces without an identity, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
     results = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
@@ -49,7 +48,7 @@ async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
     "/faces/move",
     operation_id="move_faces",
     tags=["corrections"],
-    response_model=responses.CorrectionResult,
+    response_model=pydantic_type(CorrectionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
@@ -61,7 +60,7 @@ async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionRes
     "/faces/split",
     operation_id="split_faces",
     tags=["corrections"],
-    response_model=responses.CorrectionResult,
+    response_model=pydantic_type(CorrectionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
@@ -73,7 +72,7 @@ async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionR
     "/faces/reject",
     operation_id="reject_faces",
     tags=["corrections"],
-    response_model=responses.CorrectionResult,
+    response_model=pydantic_type(CorrectionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def reject(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
@@ -98,7 +97,7 @@ async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) 
     "/faces/{face}",
     operation_id="get_face",
     tags=["faces"],
-    response_model=responses.Face,
+    response_model=pydantic_type(GalleryFace),
     responses=problems(404),
 )
 async def face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:

@@ -1,15 +1,16 @@
 """Routes of identities: listing, naming and merging."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from familiar.core.field_types import Text
+from familiar.core.gallery_types import CorrectionResult, FaceConfidence, IdentitySummary, Page
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import IdentitySummary
-from familiar.web.api import pagination, requests, responses
+from familiar.web.api import pagination, requests
 from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.api.schemas import pydantic_type
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
@@ -19,7 +20,7 @@ router = APIRouter()
     "/identities",
     operation_id="list_identities",
     tags=["identities"],
-    response_model=responses.Page[responses.Identity],
+    response_model=pydantic_type(Page[IdentitySummary]),
 )
 async def identities(
     service: ServiceDep,
@@ -28,7 +29,7 @@ async def identities(
     ] = None,
     cursor: requests.Cursor = None,
     limit: requests.Limit = 100,
-) -> dict[str, Any]:
+) -> Page[IdentitySummary]:
     """List identities, those with most faces first."""
     list_name = f"identities, named {named}"
     last = pagination.parse_cursor(cursor, list_name, 2)
@@ -38,7 +39,7 @@ async def identities(
     return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 
 
-@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[responses.PrintableText])
+@router.get("/names", operation_id="list_names", tags=["identities"], response_model=pydantic_type(list[Text]))
 async def names(
     service: ServiceDep,
     prefix: Annotated[str, Query(max_length=200, description="Case-insensitive.")] = "",
@@ -52,7 +53,7 @@ async def names(
     "/identities/{identity}",
     operation_id="get_identity",
     tags=["identities"],
-    response_model=responses.Identity,
+    response_model=pydantic_type(IdentitySummary),
     responses=problems(404),
 )
 async def identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
@@ -64,12 +65,12 @@ async def identity(service: ServiceDep, identity: requests.PathNumber) -> Identi
     "/identities/{identity}/faces",
     operation_id="list_faces_of_identity",
     tags=["identities"],
-    response_model=responses.Page[responses.FaceConfidence],
+    response_model=pydantic_type(Page[FaceConfidence]),
     responses=problems(404),
 )
 async def faces(
     service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
-) -> dict[str, Any]:
+) -> Page[FaceConfidence]:
     """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
     list_name = f"faces of identity {identity}"
     (start,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)
@@ -81,7 +82,7 @@ async def faces(
     "/identities/{identity}",
     operation_id="name_identity",
     tags=["corrections"],
-    response_model=responses.CorrectionResult,
+    response_model=pydantic_type(CorrectionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def name(service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest) -> CorrectionResult:
@@ -93,7 +94,7 @@ async def name(service: ServiceDep, identity: requests.PathNumber, body: request
     "/identities/{identity}/merge",
     operation_id="merge_identities",
     tags=["corrections"],
-    response_model=responses.CorrectionResult,
+    response_model=pydantic_type(CorrectionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def merge(service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest) -> CorrectionResult:

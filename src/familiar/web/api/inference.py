@@ -8,19 +8,29 @@ import numpy as np
 from fastapi import APIRouter, Query, UploadFile
 from jaxtyping import Float32
 
+from familiar.core.gallery_types import SkippedPhoto
+from familiar.core.recognition_types import (
+    DetectedFace,
+    DetectionResult,
+    EmbeddedFace,
+    PhotoVerificationResult,
+    SearchResult,
+    VerificationResult,
+)
 from familiar.core.vectors import check_unit_rows
-from familiar.embedding.verification import VerificationResult, verify_embeddings
+from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.search import Filter, search_identities, search_photos
 from familiar.gallery.search.search import verify as verify_identity_of
-from familiar.web.api import requests, responses
+from familiar.web.api import requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
+from familiar.web.api.schemas import pydantic_type
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import DetectedFace, PhotoResult
+from familiar.web.inference import FaceResult, PhotoResult
 from familiar.web.service import Service, ServiceDep
-from familiar.web.uploads import SkippedPhoto, receive
+from familiar.web.uploads import receive
 
 router = APIRouter()
 Vector = Float32[np.ndarray, " d"]
@@ -30,7 +40,7 @@ Vector = Float32[np.ndarray, " d"]
     "/detect",
     operation_id="detect",
     tags=["inference"],
-    response_model=responses.DetectionResult[responses.DetectedFace],
+    response_model=pydantic_type(DetectionResult[DetectedFace]),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
@@ -42,7 +52,7 @@ async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     "/embed",
     operation_id="embed",
     tags=["inference"],
-    response_model=responses.DetectionResult[responses.EmbeddedFace],
+    response_model=pydantic_type(DetectionResult[EmbeddedFace]),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
@@ -54,10 +64,10 @@ async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     "/search",
     operation_id="search",
     tags=["search"],
-    response_model=responses.SearchResult,
+    response_model=pydantic_type(SearchResult),
     responses=problems(404),
 )
-async def search(service: ServiceDep, body: requests.SearchRequest) -> dict[str, Any]:
+async def search(service: ServiceDep, body: requests.SearchRequest) -> SearchResult:
     """Search for an embedding, or for a face of the gallery."""
     return await service.executor.read(_search, body)
 
@@ -66,7 +76,7 @@ async def search(service: ServiceDep, body: requests.SearchRequest) -> dict[str,
     "/search/photo",
     operation_id="search_photo",
     tags=["search"],
-    response_model=responses.SearchResult,
+    response_model=pydantic_type(SearchResult),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def search_photo(
@@ -74,7 +84,7 @@ async def search_photo(
     photo: requests.Photo,
     k: Annotated[requests.K, Query()] = 10,
     by: Annotated[requests.ResultKind | None, Query(description="Return only photos, or only identities.")] = None,
-) -> dict[str, Any]:
+) -> SearchResult:
     """Search for the best face of a photo."""
     (face,) = await _best_faces(service, photo)
     query = requests.SearchRequest.model_construct(k=k, by=by)
@@ -85,7 +95,7 @@ async def search_photo(
     "/verify",
     operation_id="verify",
     tags=["search"],
-    response_model=responses.PhotoVerificationResult,
+    response_model=pydantic_type(PhotoVerificationResult),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
@@ -100,7 +110,7 @@ async def verify(service: ServiceDep, first: requests.Photo, second: requests.Ph
     "/identities/{identity}/verify",
     operation_id="verify_identity",
     tags=["search"],
-    response_model=responses.VerificationResult,
+    response_model=pydantic_type(VerificationResult),
     responses=problems(404, *UPLOAD_STATUSES),
 )
 async def verify_identity(
@@ -112,7 +122,7 @@ async def verify_identity(
 
 
 async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
-    """Return a `responses.DetectionResult`."""
+    """Return the fields of a `DetectionResult`."""
     skipped_uploads: list[SkippedPhoto] = []
     photos: list[dict[str, Any]] = []
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
@@ -127,14 +137,14 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
     return {"photos": photos, "skipped": skipped}
 
 
-async def _best_faces(service: Service, *files: UploadFile) -> list[DetectedFace]:
+async def _best_faces(service: Service, *files: UploadFile) -> list[FaceResult]:
     """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
 
 
-def _face_body(face: DetectedFace) -> dict[str, Any]:
-    """Return a `responses.EmbeddedFace`, or `DetectedFace`."""
+def _face_body(face: FaceResult) -> dict[str, Any]:
+    """Return the fields of an `EmbeddedFace` or `DetectedFace`."""
     landmarks = face.detection.landmarks_px
     return {
         "box_xyxy_px": face.detection.box_xyxy_px,
@@ -145,25 +155,24 @@ def _face_body(face: DetectedFace) -> dict[str, Any]:
     }
 
 
-def _embedding(face: DetectedFace) -> Vector:
+def _embedding(face: FaceResult) -> Vector:
     assert face.embedding is not None, "the best face is embedded"
     return face.embedding
 
 
-def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> dict[str, Any]:
+def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> SearchResult:
     with gallery.reading():
         return _search_result(gallery, _query_vector(gallery, body), body)
 
 
-def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> dict[str, Any]:
-    """Return a `responses.SearchResult`."""
+def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> SearchResult:
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
     with gallery.reading():
         matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
         hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
     known = next((match for match in matches if match.known), None)
-    return {"known": known, "identities": matches, "photos": hits}
+    return SearchResult(known, tuple(matches), tuple(hits))
 
 
 def _query_vector(gallery: GalleryDatabase, body: requests.SearchRequest) -> Vector:

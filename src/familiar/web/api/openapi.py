@@ -4,14 +4,28 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import Field
 
-from familiar.web.api.responses import Problem
+from familiar.web.api.schemas import ApiModel
 from familiar.web.errors import MEDIA_TYPE
 
 COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 503)
 WRITE_STATUSES = (409, 507)  # of a route that changes the gallery
 UPLOAD_STATUSES = (409, 415, 507)  # of a route that receives photos
 _SCHEMAS = "#/components/schemas/"
+
+
+class Problem(ApiModel):
+    """Problem details (RFC 9457)."""
+
+    type: str = Field(
+        description="urn:familiar:problem: and the kind of problem.",
+        examples=["urn:familiar:problem:not-in-gallery"],
+    )
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(description="Cause and remedy, in one line.", examples=["album: has no face 17"])
+
 
 Responses = dict[int | str, dict[str, Any]]
 

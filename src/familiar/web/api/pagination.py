@@ -4,9 +4,10 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from familiar.web.api.responses import LARGEST_NUMBER
+from familiar.core.field_types import LARGEST_NUMBER
+from familiar.core.gallery_types import Page
 from familiar.web.errors import HttpProblem
 
 Item = TypeVar("Item")
@@ -14,8 +15,8 @@ Item = TypeVar("Item")
 
 def page(
     results: Sequence[Item], limit: int, list_name: str, position: Callable[[Item], tuple[int, ...]]
-) -> dict[str, Any]:
-    """Build a `responses.Page`.
+) -> Page[Item]:
+    """Build a page.
 
     Args:
         results: read with a limit of one more than `limit`.
@@ -24,7 +25,7 @@ def page(
     """
     items = results[:limit]
     more = len(results) > limit
-    return {"items": items, "next": _encode([list_name, *position(items[-1])]) if more else None}
+    return Page(tuple(items), _encode([list_name, *position(items[-1])]) if more else None)
 
 
 def parse_cursor(cursor: str | None, list_name: str, count: int) -> tuple[int, ...] | None:

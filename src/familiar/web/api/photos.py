@@ -3,27 +3,29 @@
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
+from familiar.core.gallery_types import GalleryPhoto, NewFace, Page, Progress, SkippedPhoto
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import GalleryPhoto
-from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
-from familiar.web.enrollment_job import Progress
+from familiar.web.api.schemas import pydantic_type, read_as
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
-from familiar.web.uploads import SkippedPhoto, receive, store
+from familiar.web.uploads import receive, store
 
 router = APIRouter()
 
 
-@router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=responses.Page[responses.Photo])
-async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
+@router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=pydantic_type(Page[GalleryPhoto]))
+async def photos(
+    service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
+) -> Page[GalleryPhoto]:
     """List all photos with their faces, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "photos", 1) or (0,)
     results = await service.executor.read(listing.photos, after=last, limit=limit + 1)
@@ -35,7 +37,7 @@ async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: req
     operation_id="enroll_photos",
     tags=["photos"],
     status_code=202,
-    response_model=responses.Progress,
+    response_model=pydantic_type(Progress),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def enroll(
@@ -62,7 +64,7 @@ async def enroll(
     operation_id="enroll_folder",
     tags=["photos"],
     status_code=202,
-    response_model=responses.Progress,
+    response_model=pydantic_type(Progress),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
@@ -74,7 +76,7 @@ async def enroll_folder(service: ServiceDep, response: Response, body: requests.
     "/photos/{photo}",
     operation_id="get_photo",
     tags=["photos"],
-    response_model=responses.Photo,
+    response_model=pydantic_type(GalleryPhoto),
     responses=problems(404),
 )
 async def photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
@@ -107,12 +109,12 @@ async def photo_image(
     operation_id="add_face",
     tags=["manual faces"],
     status_code=201,
-    response_model=responses.NewFace,
+    response_model=pydantic_type(NewFace),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
-) -> dict[str, int]:
+) -> NewFace:
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
@@ -122,10 +124,10 @@ async def add_face(
 
     face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
-    return {"face": face}
+    return NewFace(face)
 
 
-@router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=list[responses.Progress])
+@router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=pydantic_type(list[Progress]))
 async def jobs(service: ServiceDep) -> list[Progress]:
     """List the last 50 jobs, newest first."""
     return service.jobs.all()
@@ -142,7 +144,7 @@ Job = Annotated[Progress, Depends(_job)]
     "/jobs/{number}",
     operation_id="get_job",
     tags=["photos"],
-    response_model=responses.Progress,
+    response_model=pydantic_type(Progress),
     responses=problems(404),
 )
 async def job(job: Job) -> Progress:
@@ -157,10 +159,10 @@ async def job(job: Job) -> Progress:
     response_class=EventSourceResponse,
     responses=problems(404),
 )
-async def events(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
+async def events(service: ServiceDep, job: Job) -> AsyncIterator[Annotated[Progress, read_as(Progress)]]:
     """Watch a job: its progress at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
-        yield responses.Progress.model_validate(progress)
+        yield progress
 
 
 def _submit(

@@ -1,24 +1,20 @@
-"""Request bodies and parameters of the API. Unknown keys are rejected, so that typos are not silently ignored."""
+"""Request bodies and parameters of the API."""
 
 from typing import Annotated, Literal
 
 from fastapi import File, Query, UploadFile
 from fastapi import Path as InPath
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from familiar.web.api.responses import LARGEST_NUMBER, ApiModel
+from familiar.core.field_types import LARGEST_NUMBER
+from familiar.core.gallery_types import Question
+from familiar.web.api.schemas import WHOLE_NUMBER, RequestBody, read_as
 
 _MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
 
 
-def _float_to_int(value: object) -> object:
-    """Convert 3.0 to 3: equal in JSON, but not to a strict int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_WHOLE = BeforeValidator(_float_to_int)
-Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), _WHOLE]
+Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), WHOLE_NUMBER]
 PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
@@ -48,12 +44,8 @@ Component = Annotated[float, Field(ge=-1.01, le=1.01)]
 Pixels = Annotated[float, Field(ge=-_MAX_COORDINATE_PX, le=_MAX_COORDINATE_PX)]
 NameText = Annotated[str, Field(min_length=1, max_length=200, description="A single line.", examples=["Mia"])]
 Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
-K = Annotated[int, Field(ge=1, le=1000, description="Maximum number of results of each kind."), _WHOLE]
+K = Annotated[int, Field(ge=1, le=1000, description="Maximum number of results of each kind."), WHOLE_NUMBER]
 ResultKind = Literal["photo", "identity"]
-
-
-class RequestBody(ApiModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class EnrollFolderRequest(RequestBody):
@@ -107,25 +99,13 @@ class ClusterRequest(RequestBody):
     rebuild: bool = Field(False, description="Cluster again all faces that are neither named nor confirmed.")
 
 
-class ReviewQuestion(RequestBody):
-    """Do two faces show the same individual?
-
-    "merge": they represent two clusters, `first` and `second` (null: an unassigned face), which a yes would merge.
-    "outlier": both are in `first`, and the first face may not belong there.
-    """
-
-    kind: Literal["merge", "outlier"]
-    first_face: Number
-    second_face: Number
-    first: Number | None = Field(description="The first face's identity.")
-    second: Number | None = Field(description="The second face's identity.")
-    similarity: float
-    probability: float = Field(description="Probability that the answer is yes.")
-    expected_gain: float = Field(description="Expected number of corrected faces and pairs; used for ranking.")
-
-
 class AnswerRequest(RequestBody):
-    question: ReviewQuestion = Field(description="The question as returned by `list_questions`.")
+    question: Annotated[
+        Question,
+        read_as(Question, RequestBody),
+        AfterValidator(lambda model: Question(**dict(model))),
+        Field(description="The question as returned by `list_questions`."),
+    ]
     same: bool
 
 
@@ -168,7 +148,7 @@ class SearchRequest(RequestBody):
     by: ResultKind | None = Field(
         None, description="Return only photos, or only identities, in half the time; null: both."
     )
-    prefix: Annotated[int, Field(ge=1, le=4096), _WHOLE] | None = Field(
+    prefix: Annotated[int, Field(ge=1, le=4096), WHOLE_NUMBER] | None = Field(
         None, description="Search photos by this many leading dimensions of the embedding, which is faster."
     )
     filter: SearchFilter = SearchFilter()

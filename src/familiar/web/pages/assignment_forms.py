@@ -6,12 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.gallery_types import CorrectionResult, GalleryFace
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import CorrectionResult
-from familiar.gallery.search.listing import GalleryFace
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]

@@ -7,7 +7,8 @@ from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
 from familiar.core.calibration import Calibration
-from familiar.embedding.verification import VerificationResult, verify_embeddings
+from familiar.core.recognition_types import VerificationResult
+from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.calibration import calibration
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page

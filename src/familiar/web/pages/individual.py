@@ -6,10 +6,11 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.gallery_types import FaceConfidence
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
-from familiar.gallery.search.listing import FaceConfidence, face_confidences
+from familiar.gallery.search.listing import face_confidences
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash

@@ -7,16 +7,13 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction
+from familiar.core.gallery_types import CorrectionResult, Counts, GalleryFace, IdentitySummary
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import (
     SUMMARY_FACES,
-    Counts,
-    GalleryFace,
-    IdentitySummary,
     counts,
     face_confidences,
     identity_summaries,

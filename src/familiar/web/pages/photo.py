@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError
+from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import GalleryFace, GalleryPhoto
 from familiar.web.pages.assignment_forms import (
     Name,
     Number,

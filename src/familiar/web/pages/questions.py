@@ -9,10 +9,10 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import NotInGallery
-from familiar.gallery.clustering.review_queue import Question, answer_question, is_still_valid, propose_questions
+from familiar.core.gallery_types import GalleryFace, Question
+from familiar.gallery.clustering.review_queue import answer_question, is_still_valid, propose_questions
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import GalleryFace
 from familiar.web.pages.assignment_forms import Number
 from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
 from familiar.web.pages.individuals import merge_url

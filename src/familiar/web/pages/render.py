@@ -10,10 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from familiar.core.gallery_types import Decision
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.editing.undo_log import Decision, decisions
+from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import counts
 from familiar.web.errors import HttpProblem, problem_headers
 from familiar.web.middleware import csrf_token

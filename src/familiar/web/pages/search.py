@@ -8,10 +8,12 @@ from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
+from familiar.core.gallery_types import GalleryFace
+from familiar.core.recognition_types import Hit, Match
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.search.listing import GalleryFace, face
-from familiar.gallery.search.search import Hit, Match, search_identities, search_photos
-from familiar.web.inference import DetectedFace
+from familiar.gallery.search.listing import face
+from familiar.gallery.search.search import search_identities, search_photos
+from familiar.web.inference import FaceResult
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -91,7 +93,7 @@ def _search_all(
         ]
 
 
-def _face_answer(detected: DetectedFace, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
+def _face_answer(detected: FaceResult, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
     known = next((match for match in matches if match.known), None)
     likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
     shows_known = [known is not None and item.hit.identity == known.identity for item in similar]

@@ -18,8 +18,8 @@ from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.core.gallery_types import CorrectionResult
     from familiar.gallery.database.connection import GalleryDatabase
-    from familiar.gallery.editing.corrections import CorrectionResult
 
 
 @click.command()

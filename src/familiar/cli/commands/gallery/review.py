@@ -14,7 +14,7 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.clustering.review_queue import Question
+    from familiar.core.gallery_types import Question
     from familiar.gallery.database.connection import GalleryDatabase
 
 

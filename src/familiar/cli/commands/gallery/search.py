@@ -19,8 +19,9 @@ from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.core.recognition_types import Hit, Match
     from familiar.gallery.database.connection import GalleryDatabase
-    from familiar.gallery.search.search import Filter, Hit, Match
+    from familiar.gallery.search.search import Filter
 
 
 @click.command()

@@ -1,0 +1,296 @@
+"""Values that describe a gallery, its photos, faces and identities, and the changes to it.
+
+The gallery returns them, the HTTP API sends them and the client receives them. A field that is not described under
+"Attributes" is described with its type in `core.field_types`. The HTTP API documents them in the same words.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from familiar.core.field_types import Box, FaceIdentity, FieldSpec, Name, Number, Probability, Similarity, Text
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """One page of a list.
+
+    Attributes:
+        next: The `cursor` of the next page; None: this is the last page.
+    """
+
+    items: tuple[Item, ...]
+    next: str | None
+
+
+# --- the gallery and its model --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Number of photos, faces and identities of a gallery.
+
+    Attributes:
+        named: Identities with a name.
+        unnamed: Identities without a name.
+        unassigned: Faces without an identity.
+    """
+
+    photos: int
+    faces: int
+    named: int
+    unnamed: int
+    unassigned: int
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Minimum similarities of two faces of one individual.
+
+    Attributes:
+        fitted_on_gallery: Whether they were fitted on this gallery's confirmed faces, not on the model's validation
+            data.
+    """
+
+    high_precision: Similarity
+    balanced: Similarity
+    high_recall: Similarity
+    clustering: Similarity
+    fitted_on_gallery: bool
+
+
+@dataclass(frozen=True)
+class GalleryState:
+    """The gallery of this server.
+
+    Attributes:
+        space_id: Identifies the space of its embeddings.
+        prefixes: Numbers of leading dimensions that can be searched by.
+        revision: Incremented by every write.
+        has_model: Whether photos can be enrolled, embedded and searched for.
+    """
+
+    counts: Counts
+    space_id: str
+    embedding_dim: Annotated[int, FieldSpec(examples=(128,))]
+    prefixes: tuple[int, ...]
+    thresholds: Thresholds
+    revision: int
+    read_only: bool
+    has_model: bool
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """Metadata of the server's embedding model, from its bundle.
+
+    Attributes:
+        file_id: SHA-256 of the network.
+    """
+
+    file_id: str
+    space_id: str
+    embedding_dim: int
+    prefixes: tuple[int, ...]
+    recipe: str
+    network: str
+    precision: str
+    license: str
+    taught_by: tuple[str, ...]
+    preprocessing: dict[str, Any]
+    calibration: dict[str, Any]
+    trained_on: dict[str, Any]
+    results: dict[str, Any]
+    parity: dict[str, Any]
+
+
+# --- photos, faces and identities -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GalleryFace:
+    """A detected face, its quality and its identity.
+
+    Attributes:
+        score: The detector's score, in [0, 1].
+        quality: How well the face can be recognized, in [0, 1].
+        by_user: Whether a user assigned or confirmed the identity.
+    """
+
+    face: Number
+    photo: Number
+    box_xyxy_px: Box
+    score: float
+    quality: float
+    species: Text | None
+    identity: FaceIdentity
+    name: Name
+    by_user: bool
+
+
+@dataclass(frozen=True)
+class GalleryPhoto:
+    """A photo of the gallery.
+
+    Attributes:
+        taken_at: ISO 8601, local time.
+    """
+
+    photo: Number
+    path: Text
+    sha256: str
+    taken_at: Annotated[Text | None, FieldSpec(examples=("2024-06-01T12:00:00",))]
+    faces: tuple[GalleryFace, ...]
+
+
+@dataclass(frozen=True)
+class IdentitySummary:
+    """An individual.
+
+    Attributes:
+        faces: Number of its faces.
+        confirmed: Number of its faces that a user confirmed.
+        best: At most four representative faces, of different photos.
+    """
+
+    identity: Number
+    name: Name
+    faces: int
+    confirmed: int
+    best: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FaceConfidence:
+    """A face of an identity, compared with the mean of the identity's other faces."""
+
+    face: GalleryFace
+    similarity: Similarity
+    probability: Probability
+
+
+@dataclass(frozen=True)
+class NewFace:
+    """A face that was added."""
+
+    face: Number
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CorrectionResult:
+    """Result of a correction.
+
+    Attributes:
+        identity: The corrected identity.
+        propagated_faces: Number of further, similar faces that the correction changed.
+    """
+
+    identity: Number
+    propagated_faces: int
+
+
+@dataclass(frozen=True)
+class ClusterResult:
+    """Result of clustering the faces.
+
+    Attributes:
+        identities: Number of identities with faces.
+        faces: Number of faces with an identity.
+        unassigned: Number of faces without one.
+        changed: Number of faces whose identity changed.
+    """
+
+    identities: int
+    faces: int
+    unassigned: int
+    changed: int
+    threshold: Similarity
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A user's change, which can be undone.
+
+    Attributes:
+        decided_at: ISO 8601, UTC.
+        changes: Number of changed database rows.
+    """
+
+    number: int
+    kind: Annotated[str, FieldSpec(examples=("merge",))]
+    decided_at: Annotated[str, FieldSpec(examples=("2024-06-01T12:00:00+00:00",))]
+    changes: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """Do two faces show the same individual?
+
+    "merge": they represent two clusters, `first` and `second` (None: an unassigned face), which a yes would merge.
+    "outlier": both are in `first`, and the first face may not belong there.
+
+    Attributes:
+        first: The first face's identity.
+        second: The second face's identity.
+        probability: Probability that the answer is yes.
+        expected_gain: Expected number of corrected faces and pairs; used for ranking.
+    """
+
+    kind: Literal["merge", "outlier"]
+    first_face: Number
+    second_face: Number
+    first: Number | None
+    second: Number | None
+    similarity: float
+    probability: float
+    expected_gain: float
+
+
+# --- enrollment jobs ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SkippedPhoto:
+    """A photo that could not be read."""
+
+    name: Text
+    reason: Text
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of an enrollment job.
+
+    Attributes:
+        number: The job's number.
+        total: Number of photos to process.
+        processed: Number of photos processed so far.
+        photos: Number of new photos.
+        faces: Number of new faces.
+        without_face: Number of new photos without a face.
+        known: Number of photos that were in the gallery before.
+        skipped: The first 200.
+        error: Why the job failed; None: it did not.
+    """
+
+    number: str
+    state: Literal["waiting", "processing", "clustering", "done", "stopped", "failed"] = "waiting"
+    total: int = 0
+    processed: int = 0
+    photos: int = 0
+    faces: int = 0
+    without_face: int = 0
+    known: int = 0
+    skipped: tuple[SkippedPhoto, ...] = ()
+    skipped_count: int = 0
+    new_individuals: int = 0
+    error: Text | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it does not change any more."""
+        return self.state in ("done", "stopped", "failed")
