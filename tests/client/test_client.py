@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from familiar.client import Client, ServerError, connection
-from familiar.client.responses import Identity, Progress
 from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.gallery_types import IdentitySummary, Progress
 from familiar.embedding.embedder import Embedder, crop_photo
 from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
@@ -77,7 +77,7 @@ def test_images_are_decodable(client: Client):
 
 def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert client.name(RED, "Mia", confirm=True).identity == RED
-    assert client.identity(RED) == Identity(RED, "Mia", 4, 4, client.identity(RED).best)
+    assert client.identity(RED) == IdentitySummary(RED, "Mia", 4, 4, client.identity(RED).best)
     assert client.names("m") == ("Mia",)
     assert [item.face.face for item in client.faces_of(BLUE)] in ([8, 9], [9, 8])
     client.confirm([5])

@@ -9,26 +9,30 @@ from httpx2 import Response
 
 from familiar.client.connection import Connection
 from familiar.client.photos import Source, part
-from familiar.client.responses import (
-    Box,
+from familiar.client.responses import parse_response
+from familiar.core.field_types import Box, Vector
+from familiar.core.gallery_types import (
     ClusterResult,
     CorrectionResult,
     Decision,
-    DetectionResult,
-    Face,
     FaceConfidence,
+    GalleryFace,
+    GalleryPhoto,
     GalleryState,
-    Identity,
-    Model,
+    IdentitySummary,
+    ModelMetadata,
     NewFace,
     Page,
-    Photo,
     Progress,
     Question,
+)
+from familiar.core.recognition_types import (
+    DetectedFace,
+    DetectionResult,
+    EmbeddedFace,
+    PhotoVerificationResult,
     SearchResult,
-    Vector,
     VerificationResult,
-    parse_response,
 )
 
 PAGE = 500  # items per request
@@ -67,31 +71,31 @@ class Client:
     def gallery(self) -> GalleryState:
         return self._read(GalleryState, "gallery")
 
-    def model(self) -> Model:
-        return self._read(Model, "model")
+    def model(self) -> ModelMetadata:
+        return self._read(ModelMetadata, "model")
 
     # --- photos and faces -------------------------------------------------------------------------------------------
 
-    def photos(self) -> Iterator[Photo]:
-        return self._iterate(Photo, "photos")
+    def photos(self) -> Iterator[GalleryPhoto]:
+        return self._iterate(GalleryPhoto, "photos")
 
-    def photo(self, photo: int) -> Photo:
-        return self._read(Photo, f"photos/{photo}")
+    def photo(self, photo: int) -> GalleryPhoto:
+        return self._read(GalleryPhoto, f"photos/{photo}")
 
     def photo_image(self, photo: int, side_px: int = 1600) -> bytes:
         """Return the photo as a JPEG, reduced so that its longer side has about `side_px` pixels."""
         return self._image(f"photos/{photo}/image", side_px)
 
-    def face(self, face: int) -> Face:
-        return self._read(Face, f"faces/{face}")
+    def face(self, face: int) -> GalleryFace:
+        return self._read(GalleryFace, f"faces/{face}")
 
     def face_image(self, face: int, side_px: int = 160) -> bytes:
         """Return a square JPEG of about `side_px` pixels at most."""
         return self._image(f"faces/{face}/image", side_px)
 
-    def unassigned_faces(self) -> Iterator[Face]:
+    def unassigned_faces(self) -> Iterator[GalleryFace]:
         """List faces without an identity."""
-        return self._iterate(Face, "faces/unassigned")
+        return self._iterate(GalleryFace, "faces/unassigned")
 
     def add_face(self, photo: int, box_xyxy_px: Box) -> int:
         """Add a face that the detector missed, and return its number."""
@@ -133,12 +137,12 @@ class Client:
 
     # --- identities -------------------------------------------------------------------------------------------------
 
-    def identities(self, *, named: bool | None = None) -> Iterator[Identity]:
+    def identities(self, *, named: bool | None = None) -> Iterator[IdentitySummary]:
         """List identities, those with most faces first; `named`: only those with a name, or only those without."""
-        return self._iterate(Identity, "identities", named=named)
+        return self._iterate(IdentitySummary, "identities", named=named)
 
-    def identity(self, identity: int) -> Identity:
-        return self._read(Identity, f"identities/{identity}")
+    def identity(self, identity: int) -> IdentitySummary:
+        return self._read(IdentitySummary, f"identities/{identity}")
 
     def faces_of(self, identity: int) -> Iterator[FaceConfidence]:
         """List an identity's faces, the most likely first."""
@@ -191,12 +195,12 @@ class Client:
 
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
-    def detect(self, photos: Iterable[Source]) -> DetectionResult:
-        return self._send(DetectionResult, "detect", [("files", photo) for photo in photos], reads=True)
+    def detect(self, photos: Iterable[Source]) -> DetectionResult[DetectedFace]:
+        return self._send(DetectionResult[DetectedFace], "detect", [("files", photo) for photo in photos], reads=True)
 
-    def embed(self, photos: Iterable[Source]) -> DetectionResult:
+    def embed(self, photos: Iterable[Source]) -> DetectionResult[EmbeddedFace]:
         """Like `detect`, with each face's embedding."""
-        return self._send(DetectionResult, "embed", [("files", photo) for photo in photos], reads=True)
+        return self._send(DetectionResult[EmbeddedFace], "embed", [("files", photo) for photo in photos], reads=True)
 
     def search(
         self,
@@ -232,9 +236,9 @@ class Client:
         """Search for the best face of a photo."""
         return self._send(SearchResult, "search/photo", [("photo", photo)], reads=True, k=k, by=by)
 
-    def verify(self, first: Source, second: Source) -> VerificationResult:
+    def verify(self, first: Source, second: Source) -> PhotoVerificationResult:
         """Decide whether two photos show the same individual."""
-        return self._send(VerificationResult, "verify", [("first", first), ("second", second)], reads=True)
+        return self._send(PhotoVerificationResult, "verify", [("first", first), ("second", second)], reads=True)
 
     def verify_identity(self, identity: int, photo: Source) -> VerificationResult:
         """Decide whether a photo shows an identity."""
@@ -248,7 +252,7 @@ class Client:
     def _iterate(self, kind: Any, path: str, **query: Any) -> Iterator[Any]:
         cursor: str | None = None
         while True:
-            page: Page = self._read(Page, path, **query, cursor=cursor, limit=PAGE)
+            page: Page[Any] = self._read(Page[Any], path, **query, cursor=cursor, limit=PAGE)
             for item in page.items:
                 yield parse_response(kind, item)
             cursor = page.next

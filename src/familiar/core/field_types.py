@@ -4,7 +4,7 @@ A plain install has no pydantic: `web.api.schemas` makes from these what the HTT
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from jaxtyping import Float32
@@ -34,6 +34,11 @@ class FieldSpec:
     maximum: int | None = None
     is_free_text: bool = False
     is_in_api: bool = True
+
+
+def is_in_api(hint: Any) -> bool:
+    """Tell whether the HTTP API has a field of this type."""
+    return all(spec.is_in_api for spec in get_args(hint)[1:] if isinstance(spec, FieldSpec))
 
 
 Number = Annotated[int, FieldSpec(examples=(17,), minimum=1, maximum=LARGEST_NUMBER)]

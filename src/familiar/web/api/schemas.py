@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, create_model
 
-from familiar.core.field_types import FieldSpec, Vector
+from familiar.core.field_types import FieldSpec, Vector, is_in_api
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto, IdentitySummary, ModelMetadata, NewFace, Question
 from familiar.core.recognition_types import EmbeddedFace, PhotoVerificationResult
 from familiar.core.terminal_text import printable
@@ -73,7 +73,7 @@ def _model(shared_type: Any, base: type[ApiModel]) -> type[ApiModel]:
     description, attributes = _parse_docstrings(origin)
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(origin, include_extras=True).items():
-        if not any(isinstance(note, FieldSpec) and not note.is_in_api for note in get_args(hint)[1:]):
+        if is_in_api(hint):
             value = Field(description=attributes[name]) if name in attributes else ...
             fields[name] = (_pydantic_type(hint, base, arguments), value)
     model = create_model(_schema_name(shared_type), __base__=base, __module__=origin.__module__, **fields)
