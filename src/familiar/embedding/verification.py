@@ -68,7 +68,12 @@ def verify_photos(
 def verify_embeddings(
     first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"], calibration: Calibration
 ) -> VerificationResult:
-    """Decide by the embeddings of two photos from one bundle and its calibration."""
+    """Decide by the embeddings of two photos from one bundle and its calibration.
+
+    Returns:
+        The probability is that both show one individual, if both answers are equally likely beforehand; None if the
+        bundle was never calibrated. The threshold is the balanced one; a fixed number if it was never calibrated.
+    """
     similarity = float(min(max(first @ second, -1.0), 1.0))
     return VerificationResult(
         similarity=similarity,

@@ -24,6 +24,11 @@ _MAX_CANDIDATES = 1000  # questions of each kind
 def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
+    The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge:
+    the probability times the root of the product of both sizes. Of an outlier: the probability that the answer is no
+    times the root of the number of the identity's other faces. A merge's similarity is that of the two clusters'
+    means, an outlier's that of the face and the mean of the rest of its identity.
+
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
     with gallery.reading():  # one snapshot, whatever other processes write

@@ -102,7 +102,11 @@ def identity_summary(gallery: GalleryDatabase, identity: int) -> IdentitySummary
 
 
 def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfidence]:
-    """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist."""
+    """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist.
+
+    A face is compared with the other faces of its domain. Where there is no other one, its similarity is 1 and its
+    probability None. The prior of the probability is one half.
+    """
     with gallery.reading() as repository:
         check_identities(gallery, [identity])
         assignments = load_assignments(gallery)

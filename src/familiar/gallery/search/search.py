@@ -34,6 +34,9 @@ def search_photos(
 ) -> list[Hit]:
     """Return the k faces most similar to a query, most similar first.
 
+    The prior of a hit's probability is that the query is an unknown individual with probability one half, else each
+    individual of the gallery with the same probability.
+
     Galleries of 50,000 faces or more use their index if it is up to date (`build_index`); others compare every face.
 
     Args:

@@ -71,8 +71,10 @@ def _model(shared_type: Any, base: type[ApiModel]) -> type[ApiModel]:
     origin = get_origin(shared_type) or shared_type
     arguments = dict(zip(getattr(origin, "__parameters__", ()), get_args(shared_type), strict=True))
     description, attributes = _parse_docstrings(origin)
+    hints = get_type_hints(origin, include_extras=True)
+    assert attributes.keys() <= hints.keys(), "a docstring describes an attribute that does not exist"
     fields: dict[str, Any] = {}
-    for name, hint in get_type_hints(origin, include_extras=True).items():
+    for name, hint in hints.items():
         if is_in_api(hint):
             value = Field(description=attributes[name]) if name in attributes else ...
             fields[name] = (_pydantic_type(hint, base, arguments), value)
@@ -83,7 +85,7 @@ def _model(shared_type: Any, base: type[ApiModel]) -> type[ApiModel]:
 
 def _schema_name(shared_type: Any) -> str:
     origin = get_origin(shared_type) or shared_type
-    name = SCHEMA_NAMES.get(origin, origin.__name__)
+    name: str = SCHEMA_NAMES.get(origin) or origin.__name__
     arguments = ", ".join(map(_schema_name, get_args(shared_type)))
     return f"{name}[{arguments}]" if arguments else name
 
