@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, UploadFile
-from jaxtyping import Float32
 
+from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
     DetectedFace,
@@ -33,7 +33,6 @@ from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
 
 router = APIRouter()
-Vector = Float32[np.ndarray, " d"]
 
 
 @router.post(

@@ -26,7 +26,8 @@ SCHEMA_NAMES: dict[type, str] = {
     ModelMetadata: "Model",
     Question: "ReviewQuestion",
 }
-UNDESCRIBED = (EmbeddedFace, NewFace, PhotoVerificationResult)  # nor are lists and pages described
+# Their schemas have no description in the published OpenAPI document, nor have those of generic types.
+UNDESCRIBED = (EmbeddedFace, NewFace, PhotoVerificationResult)
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # of a docstring, with its further lines
 
 
