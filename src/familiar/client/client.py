@@ -56,6 +56,7 @@ class Client:
         self._server = Connection(url, token, timeout)
 
     def close(self) -> None:
+        """Close the connection."""
         self._server.close()
 
     def __enter__(self) -> "Client":
@@ -69,17 +70,21 @@ class Client:
     # --- gallery and model ------------------------------------------------------------------------------------------
 
     def gallery(self) -> GalleryState:
+        """Return the gallery's counts, model and thresholds."""
         return self._read(GalleryState, "gallery")
 
     def model(self) -> ModelMetadata:
+        """Return the metadata of the server's model."""
         return self._read(ModelMetadata, "model")
 
     # --- photos and faces -------------------------------------------------------------------------------------------
 
     def photos(self) -> Iterator[GalleryPhoto]:
+        """List all photos, in the order in which they were enrolled."""
         return self._iterate(GalleryPhoto, "photos")
 
     def photo(self, photo: int) -> GalleryPhoto:
+        """Return a photo and its faces."""
         return self._read(GalleryPhoto, f"photos/{photo}")
 
     def photo_image(self, photo: int, side_px: int = 1600) -> bytes:
@@ -87,6 +92,7 @@ class Client:
         return self._image(f"photos/{photo}/image", side_px)
 
     def face(self, face: int) -> GalleryFace:
+        """Return a face."""
         return self._read(GalleryFace, f"faces/{face}")
 
     def face_image(self, face: int, side_px: int = 160) -> bytes:
@@ -102,9 +108,11 @@ class Client:
         return self._post(NewFace, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
 
     def set_face_box(self, face: int, box_xyxy_px: Box) -> None:
+        """Give a face another box, in pixels of the photo; it is embedded again."""
         self._server.request("PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
 
     def delete_face(self, face: int) -> None:
+        """Delete a detection that is not a face. `undo` restores it."""
         self._server.request("DELETE", f"faces/{face}")
 
     # --- new photos -------------------------------------------------------------------------------------------------
@@ -113,6 +121,7 @@ class Client:
         """Send photos. They are on the server's disk when this returns; `watch` reports the progress of their job.
 
         Args:
+            photos: paths or contents of photos.
             previous_job: if one set is sent in parts, the job of the previous part. The new job then reports the
                 progress of both.
         """
@@ -124,9 +133,11 @@ class Client:
         return self._post(Progress, "photos/folder", folder=folder)
 
     def jobs(self) -> tuple[Progress, ...]:
+        """List the running jobs and the last ones that ended."""
         return self._read(tuple[Progress, ...], "jobs")
 
     def job(self, number: str) -> Progress:
+        """Return a job's progress."""
         return self._read(Progress, f"jobs/{number}")
 
     def watch(self, job: Progress | str) -> Iterator[Progress]:
@@ -142,6 +153,7 @@ class Client:
         return self._iterate(IdentitySummary, "identities", named=named)
 
     def identity(self, identity: int) -> IdentitySummary:
+        """Return an identity."""
         return self._read(IdentitySummary, f"identities/{identity}")
 
     def faces_of(self, identity: int) -> Iterator[FaceConfidence]:
@@ -149,6 +161,7 @@ class Client:
         return self._iterate(FaceConfidence, f"identities/{identity}/faces")
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
+        """List the names that begin with `prefix`."""
         return self._read(tuple[str, ...], "names", prefix=prefix)
 
     def name(self, identity: int, name: str, *, confirm: bool = False) -> CorrectionResult:
@@ -157,32 +170,41 @@ class Client:
         return _parse(CorrectionResult, self._server.request("PATCH", f"identities/{identity}", body=body))
 
     def merge(self, into: int, identities: Sequence[int]) -> CorrectionResult:
+        """Merge `identities` into the identity `into`, which keeps its number."""
         return self._post(CorrectionResult, f"identities/{into}/merge", identities=list(identities))
 
     def confirm(self, faces: Sequence[int]) -> None:
+        """Mark faces as assigned correctly."""
         self._server.request("POST", "faces/confirm", body={"faces": list(faces)})
 
     def move(self, faces: Sequence[int], identity: int) -> CorrectionResult:
+        """Move faces to an identity."""
         return self._post(CorrectionResult, "faces/move", faces=list(faces), identity=identity)
 
     def split(self, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
+        """Move faces to a new identity."""
         return self._post(CorrectionResult, "faces/split", faces=list(faces), name=name)
 
     def reject(self, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
+        """Note that faces do not show an identity; by default the one that they are assigned to."""
         return self._post(CorrectionResult, "faces/reject", faces=list(faces), identity=identity)
 
     def mark_different(self, first_face: int, second_face: int) -> None:
+        """Note that two faces show different individuals."""
         self._server.request(
             "POST", "faces/mark-different", body={"first_face": first_face, "second_face": second_face}
         )
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+        """Cluster the faces: by default the new ones, at the gallery's threshold."""
         return self._post(ClusterResult, "cluster", threshold=threshold, rebuild=rebuild)
 
     def questions(self, limit: int = 10) -> tuple[Question, ...]:
+        """List the questions whose answers would correct the most assignments."""
         return self._read(tuple[Question, ...], "questions", limit=limit)
 
     def answer(self, question: Question, same: bool) -> None:
+        """Answer a question: whether both faces show the same individual."""
         self._server.request("POST", "questions/answer", body={"question": asdict(question), "same": same})
 
     def decisions(self, limit: int = 20) -> tuple[Decision, ...]:
@@ -196,6 +218,7 @@ class Client:
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
     def detect(self, photos: Iterable[Source]) -> DetectionResult[DetectedFace]:
+        """Find the faces in photos, without storing them."""
         return self._send(DetectionResult[DetectedFace], "detect", [("files", photo) for photo in photos], reads=True)
 
     def embed(self, photos: Iterable[Source]) -> DetectionResult[EmbeddedFace]:
@@ -219,8 +242,14 @@ class Client:
 
         Args:
             embedding: a unit vector of the gallery's space. Give either this or `face`.
+            face: the number of a face of the gallery.
+            k: maximum number of photos, and of identities.
             by: only photos, or only identities.
-            k, prefix, identities, species, since, until: as in `familiar.gallery.search.search`.
+            prefix: one of the model's valid prefix lengths: candidates are chosen by these first components.
+            identities: only faces of these identities.
+            species: only faces of this species.
+            since: only photos taken then or later, such as 2024-06 or 2024-06-01T12:00:00.
+            until: only photos taken then or earlier.
         """
         search_filter = {
             "identities": None if identities is None else list(identities),

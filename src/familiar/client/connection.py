@@ -45,6 +45,7 @@ class Connection:
             )
 
     def close(self) -> None:
+        """Close the connection."""
         self._http.close()
 
     def request(
@@ -60,6 +61,11 @@ class Connection:
         """Send a request.
 
         Args:
+            method: of HTTP.
+            path: below /api/v1.
+            query: parameters; those that are None are left out.
+            body: sent as JSON.
+            photos: makes the parts of a multipart form, again for each try.
             reads: nothing is changed by the request, so it is repeated if the server is busy.
 
         Raises:

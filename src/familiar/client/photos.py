@@ -30,6 +30,7 @@ class LazyFile:
             raise self._unreadable(error) from error
 
     def tell(self) -> int:
+        """Return 0: nothing has been read when a request asks."""
         return 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -38,6 +39,7 @@ class LazyFile:
         return self._size if whence == os.SEEK_END else offset
 
     def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes; the file is closed at its end. UnreadablePhoto if it cannot be read."""
         try:
             if self._file is None:
                 self._file = self._path.open("rb")
