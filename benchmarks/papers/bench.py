@@ -15,7 +15,7 @@ from typing import Any
 from familiar.cli.main import TRAINING_FAILED
 from familiar.core.cpu import available_cores
 from familiar.core.files import write_atomically
-from familiar.evaluation.results import read_results
+from familiar.evaluation.results import EvaluationResults, read_results
 from familiar.training.run import RunFolder
 
 REQUEST_FILE = "asked.json"  # next to a command's output: the command and the commit it was run at
@@ -98,7 +98,7 @@ class Bench:
                     f"{self.runs / training.name}: this section needs it, but the training ended early ({reason})"
                 )
 
-    def results(self, training: Training, label: str) -> dict[str, Any]:
+    def results(self, training: Training, label: str) -> EvaluationResults:
         return read_results(self.runs / training.name / label / "eval_results.json")
 
     def commits(self) -> list[str]:

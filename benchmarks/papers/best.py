@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from familiar.evaluation.results import at_path
+from familiar.evaluation.results import metric_at
 from papers.bench import Bench, Evaluation, Training
 from papers.figures import figure, mean_of, paired, table
 from papers.history import read_history
@@ -150,7 +150,7 @@ def _head(bench: Bench, plain: Training, flattened: Training) -> tuple[str, ...]
 
 
 def _held_out(bench: Bench, training: Training) -> float:
-    return at_path(bench.results(training, HELD_OUT), AUC)
+    return metric_at(bench.results(training, HELD_OUT), AUC)
 
 
 def candidate_table(bench: Bench, tried: Mapping[str, Training]) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from familiar.evaluation.results import at_path
+from familiar.evaluation.results import EvaluationResults, interval_at, metric_at
 
-Results = dict[str, Any]
+Results = EvaluationResults | dict[str, Any]  # a dict has the structure of eval_results.json, or a part of it
 Estimate = tuple[float, float, float]  # value, lower and upper end of its 95 % interval
 
 
@@ -25,13 +25,8 @@ def span(low: float, high: float, digits: int = 3) -> str:
 
 def figure(results: Results, path: str, digits: int = 3) -> str:
     """Format a metric such as "verification.auc" or "tta.flip.auc_gain", with its 95 % interval if it has one."""
-    value, keys = number(at_path(results, path), digits), path.split(".")
-    for depth in range(1, len(keys)):  # intervals are stored next to the metric, or above it
-        intervals = at_path(results, ".".join(keys[:depth])).get("interval", {})
-        if interval := intervals.get(".".join(keys[depth:])):
-            low, high = interval
-            return f"{value} {span(low, high, digits)}"
-    return value
+    value, interval = number(metric_at(results, path), digits), interval_at(results, path)
+    return value if interval is None else f"{value} {span(*interval, digits)}"
 
 
 def over_seeds(results: Sequence[Results], path: str) -> str:
@@ -47,7 +42,7 @@ def mean_of(results: Sequence[Results], path: str) -> Estimate:
 
 def spread(results: Sequence[Results], path: str) -> str:
     """Format the minimum and maximum over the runs."""
-    values = [float(at_path(run, path)) for run in results]
+    values = [float(metric_at(run, path)) for run in results]
     return f"{number(min(values))} to {number(max(values))}"
 
 
@@ -83,11 +78,11 @@ def _without_zero(text: str) -> str:
 
 
 def _mean(results: Sequence[Results], path: str) -> float:
-    return float(np.mean([at_path(run, path) for run in results]))
+    return float(np.mean([metric_at(run, path) for run in results]))
 
 
 def _mean_replicates(results: Sequence[Results], path: str) -> np.ndarray:
-    return np.mean([run["replicates"][path] for run in results], axis=0)
+    return np.mean([metric_at(run, "replicates")[path] for run in results], axis=0)
 
 
 def _interval(replicates: np.ndarray) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def backbone_table(bench: Bench, backbones: Mapping[str, Training], pretrained: 
     rows: list[list[str]] = []
     for title, run in _backbones(backbones, pretrained).items():
         size = _size(bench, run)
-        size_bytes = bench.results(run, "cats")["model"]["size_bytes"]
+        size_bytes = bench.results(run, "cats").model.size_bytes
         numbers = [f"{size.trainable:,}", f"{size.flops / 1e6:.1f} M", f"{size_bytes / 1e6:.2f} MB"]
         rows.append([title, *numbers, *_figures(bench, run)])
     return "\n\n".join(
@@ -187,11 +187,14 @@ def full_table(bench: Bench, full: Training) -> str:
     for title, (path, *printed) in PUBLISHED_RESULTS.items():
         cells = [title]
         for published, results in zip(printed, results_by_species, strict=True):
-            cells += [number(published, 4), figure(results, path, 4) if results.get(path.split(".")[0]) else "-"]
+            cells += [
+                number(published, 4),
+                figure(results, path, 4) if getattr(results, path.split(".")[0]) is not None else "-",
+            ]
         rows.append(cells)
-    size = f"{results_by_species[0]['model']['size_bytes'] / 1000:,.0f} KB"
+    size = f"{results_by_species[0].model.size_bytes / 1000:,.0f} KB"
     rows.append(["one file that runs", "308 KB: without its weights", size, "308 KB: without its weights", size])
-    identities = " and ".join(f"{results['data']['identities']:,}" for results in results_by_species)
+    identities = " and ".join(f"{results.data.identities:,}" for results in results_by_species)
     return "\n\n".join(
         [
             "### Comparison with the published evaluation",
@@ -220,7 +223,7 @@ def draw_backbones(bench: Bench, backbones: Mapping[str, Training], pretrained: 
             results = bench.results(run, label)
             value, low, high = mean_of([results], path)
             axes.errorbar(
-                results["model"]["size_bytes"] / 1e6,
+                results.model.size_bytes / 1e6,
                 value,
                 yerr=[[value - low], [high - value]],
                 fmt="*" if run is pretrained else "osD^v"[index],
@@ -255,12 +258,12 @@ def draw_augmentations(bench: Bench, augmentations: Mapping[str, Training]) -> N
 def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None:
     """Draw similarity drops without and with the augmentation, published and ours, as bars side by side."""
     figure_, (axes,) = panels(1, 3.9)
-    ours = {name: bench.results(augmentations[name], "cats")["robustness"]["corruptions"] for name in (NONE, ALL)}
+    ours = {name: bench.results(augmentations[name], "cats").robustness.corruptions for name in (NONE, ALL)}
     series = {
         "published cats, less augmented": [PUBLISHED_DROPS[degradation][0] for degradation in PUBLISHED_DROPS],
         "published cats, more": [PUBLISHED_DROPS[degradation][1] for degradation in PUBLISHED_DROPS],
-        "ours, no augmentation": [ours[NONE][degradation]["similarity_drop"] for degradation in PUBLISHED_DROPS],
-        "ours, all eleven": [ours[ALL][degradation]["similarity_drop"] for degradation in PUBLISHED_DROPS],
+        "ours, no augmentation": [ours[NONE][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
+        "ours, all eleven": [ours[ALL][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
     }
     colors = (LIGHT.series[4], LIGHT.series[0], LIGHT.series[1], LIGHT.series[5])
     for index, ((name, values), color) in enumerate(zip(series.items(), colors, strict=True)):
@@ -268,8 +271,7 @@ def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None
         axes.bar(positions, values, width=0.18, color=color, label=name)
         if index >= 2:
             spans = [
-                ours[(NONE, ALL)[index - 2]][degradation]["interval"]["similarity_drop"]
-                for degradation in PUBLISHED_DROPS
+                ours[(NONE, ALL)[index - 2]][degradation].interval["similarity_drop"] for degradation in PUBLISHED_DROPS
             ]
             axes.vlines(positions, *zip(*spans, strict=True), color=LIGHT.ink, linewidth=1.4)
     axes.set_xticks(range(len(PUBLISHED_DROPS)), list(PUBLISHED_DROPS))

@@ -14,6 +14,7 @@ from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
+from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.bootstrap import mean_replicates
@@ -104,4 +105,4 @@ def results_of(outcomes: dict[str, SuiteResult]) -> Results:
         for suite, outcome in outcomes.items()
         for name, values in outcome.replicates.items()
     }
-    return {suite: outcome.figures for suite, outcome in outcomes.items()} | {"replicates": replicates}
+    return {suite: to_json(outcome.metrics) for suite, outcome in outcomes.items()} | {"replicates": replicates}

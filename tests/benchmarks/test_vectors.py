@@ -1,7 +1,6 @@
 """Tests of truncated embeddings, and of queries in the gallery of another bundle."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from papers.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_sh
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.evaluate import evaluate
-from familiar.evaluation.results import at_path, read_results
+from familiar.evaluation.results import EvaluationResults, metric_at, read_results
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
@@ -24,7 +23,7 @@ def colors(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
+def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> EvaluationResults:
     options = EvaluationOptions(("verification", "retrieval"))
     evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "results", options)
     return read_results(tmp_path / "results" / "eval_results.json")
@@ -32,12 +31,12 @@ def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str
 
 @pytest.mark.exhaustive
 def test_full_length_matches_evaluate_and_length_1_has_auc_half(
-    mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
+    mean_color_bundle: Path, colors: Path, evaluated: EvaluationResults
 ) -> None:
     results = cut_short(mean_color_bundle, colors, (3, 1))
-    assert results[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
-    for path, drawn in evaluated["replicates"].items():
-        assert at_path(results[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
+    assert results[3]["replicates"].keys() == evaluated.replicates.keys() != set()
+    for path, drawn in evaluated.replicates.items():
+        assert metric_at(results[3], path) == pytest.approx(metric_at(evaluated, path), abs=1e-6)
         np.testing.assert_allclose(results[3]["replicates"][path], drawn, atol=1e-6)
     # One component scaled to unit length is 1 for every color.
     assert results[1]["verification"]["auc"] == 0.5
@@ -45,7 +44,7 @@ def test_full_length_matches_evaluate_and_length_1_has_auc_half(
 
 @pytest.mark.exhaustive
 def test_across_with_one_bundle_matches_evaluation(
-    mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
+    mean_color_bundle: Path, colors: Path, evaluated: EvaluationResults
 ) -> None:
     table = DataSpec((str(colors),)).read()
     results = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
@@ -53,4 +52,4 @@ def test_across_with_one_bundle_matches_evaluation(
     assert expected[0] < 1  # 1 would mean that queries find themselves
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):
         assert mean_of([results[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
-        assert results[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)
+        assert results[way]["across"]["auc"] == pytest.approx(evaluated.verification.auc, abs=1e-6)

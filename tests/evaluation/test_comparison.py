@@ -1,7 +1,4 @@
-import copy
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,38 +6,39 @@ import pytest
 from familiar.core.errors import BadResults
 from familiar.core.vectors import normalize
 from familiar.evaluation.comparison import Difference, compare, summarize
-from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
+from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.suites.catalog import run_suites
+from support.evaluation_results import empty_results
 
 
-def results_of(context, path: Path) -> dict:
+def results_of(context) -> EvaluationResults:
     run = run_suites(context, ["retrieval", "verification", "triplets"])
-    results = {
-        "format_version": FORMAT_VERSION,
-        "data": {"fingerprint": context.table.fingerprint},
-        "interval": {"seed": 0},
+    return empty_results(
         **run.metrics,
-    }
-    write_results(path, results, run.replicates)
-    return read_results(path)
+        replicates={
+            f"{suite}.{name}": tuple(values.tolist())
+            for suite, replicates in run.replicates.items()
+            for name, values in replicates.items()
+        },
+    )
 
 
 _PAIR = []
 
 
 @pytest.fixture
-def pair(make_context, tmp_path):
-    """A model, and one whose embeddings are a little noisier; computed once, and a copy for each test."""
+def pair(make_context):
+    """A model, and one whose embeddings are a little noisier; computed once."""
     if not _PAIR:
-        _PAIR.extend(make_pair(make_context, tmp_path))
-    return copy.deepcopy(tuple(_PAIR))
+        _PAIR.extend(make_pair(make_context))
+    return tuple(_PAIR)
 
 
-def make_pair(make_context, tmp_path):
+def make_pair(make_context):
     good = make_context(identities=40, noise=0.6, dim=16)
     noise = np.random.default_rng(9).normal(size=good.embeddings.shape).astype(np.float32)
     worse = replace(good, embeddings=normalize(good.embeddings + 0.05 * noise))
-    return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
+    return results_of(good), results_of(worse)
 
 
 @pytest.mark.slow
@@ -48,8 +46,8 @@ def test_better_model_is_significantly_better(pair):
     good, worse = pair
     differences = {difference.figure: difference for difference in compare(worse, good)}
     auc = differences["verification.auc"]
-    assert auc.first == worse["verification"]["auc"]
-    assert auc.difference == pytest.approx(good["verification"]["auc"] - worse["verification"]["auc"])
+    assert auc.first == worse.verification.auc
+    assert auc.difference == pytest.approx(good.verification.auc - worse.verification.auc)
     assert auc.better == "second"
     assert differences["triplets.violation_rate"].better == "second"  # lower is better
     assert differences["triplets.violation_rate"].difference < 0
@@ -63,7 +61,7 @@ def test_better_model_is_significantly_better(pair):
 def test_paired_interval_is_narrower_than_model_intervals(pair):
     good, worse = pair
     auc = next(difference for difference in compare(worse, good) if difference.figure == "verification.auc")
-    first, second = worse["verification"]["interval"]["auc"], good["verification"]["interval"]["auc"]
+    first, second = worse.verification.interval["auc"], good.verification.interval["auc"]
     assert first[1] > second[0]  # the models' own intervals overlap
     assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
 
@@ -86,61 +84,27 @@ def test_summary_reports_neither_when_each_model_wins_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("part", "changes", "message"),
     [
-        (("data", "fingerprint"), "other", "photos"),
-        (("interval", "seed"), 1, "draws"),
-        (("verification", "same_pairs"), 1, "pairs"),
+        ("data", {"fingerprint": "other"}, "photos"),
+        ("interval", {"seed": 1}, "draws"),
+        ("verification", {"same_pairs": 1}, "pairs"),
     ],
 )
-def test_rejects_results_with_different_photos_draws_or_pairs(pair, path, value, message):
-    changed = json.loads(json.dumps(pair[1]))
-    changed[path[0]][path[1]] = value
+def test_rejects_results_with_different_photos_draws_or_pairs(pair, part, changes, message):
+    changed = replace(pair[1], **{part: replace(getattr(pair[1], part), **changes)})
     with pytest.raises(BadResults, match=message):
         compare(pair[0], changed)
 
 
 @pytest.mark.slow
 def test_rejects_replicates_with_different_length(pair):
-    short = {name: values[:-1] for name, values in pair[1]["replicates"].items()}
+    short = {name: values[:-1] for name, values in pair[1].replicates.items()}
     with pytest.raises(BadResults, match="in common"):
-        compare(pair[0], {**pair[1], "replicates": short})
+        compare(pair[0], replace(pair[1], replicates=short))
 
 
 @pytest.mark.slow
 def test_rejects_results_without_common_metric(pair):
     with pytest.raises(BadResults, match="ten identities"):
-        compare(pair[0], {**pair[1], "replicates": {}})
-
-
-COMPLETE = '"format_version": 3, "data": {"fingerprint": ""}, "interval": {}'
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("", "[]", "{}", "no json", '{"format_version": 1}', '{"format_version": 3}'),
-        "{" + COMPLETE + "}",
-        "{" + COMPLETE + ', "replicates": [1]}',
-        "{" + COMPLETE + ', "replicates": {"a.b": [1]}}',
-        "{" + COMPLETE + ', "a": {"b": 1}, "replicates": {"a.b": []}}',
-        "{" + COMPLETE + ', "a": {"b": 1}, "replicates": {"a.b": ["x"]}}',
-        "{" + COMPLETE + ', "a": null, "replicates": {"a.b": [1]}}',
-    ],
-)
-def test_rejects_malformed_or_missing_results_file(tmp_path, content):
-    path = tmp_path / "eval_results.json"
-    path.write_text(content)
-    with pytest.raises(BadResults, match=r"eval_results\.json"):
-        read_results(path)
-    with pytest.raises(BadResults, match="gone"):
-        read_results(tmp_path / "gone.json")
-
-
-def test_replicates_are_written_one_per_line(tmp_path):
-    path = tmp_path / "r.json"
-    header = {"format_version": FORMAT_VERSION, "data": {"fingerprint": "f"}, "interval": {}}
-    write_results(path, header | {"a": {"x": {"y": 0.4}}}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
-    assert '  "a.x.y": [0.5, 0.3333333]' in path.read_text().splitlines()
-    write_results(path, header, {})
-    assert read_results(path)["replicates"] == {}
+        compare(pair[0], replace(pair[1], replicates={}))

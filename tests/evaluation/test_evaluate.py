@@ -16,6 +16,7 @@ from familiar.datasets.split import Split
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import read_results
+from familiar.evaluation.results.document import ComparedPhotos
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
@@ -33,10 +34,10 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bu
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n")
     results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(pairs_file=pairs))
-    assert results["verification"]["pairs"] == "listed"
-    assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (2, 2)
-    assert results["data"]["photos"] == 6
-    assert results["verification"]["interval"] == {}  # four identities are too few for intervals
+    assert results.verification.pairs == "listed"
+    assert (results.verification.same_pairs, results.verification.different_pairs) == (2, 2)
+    assert results.data.photos == 6
+    assert results.verification.interval == {}  # four identities are too few for intervals
 
 
 @pytest.mark.exhaustive
@@ -46,8 +47,8 @@ def test_skips_pairs_with_unreadable_photo(colors: Path, mean_color_bundle: Path
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_01\t3\t4\nPerson_02\t1\tPerson_03\t1\n")
     results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(pairs_file=pairs))
-    assert results["verification"]["same_pairs"] == 1
-    assert "Person_00_0001" in results["data"]["skipped"][0]
+    assert results.verification.same_pairs == 1
+    assert "Person_00_0001" in results.data.skipped[0]
 
 
 def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path:
@@ -61,14 +62,14 @@ def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path
 def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     names = tuple(f"colors/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], validation=names[6:8], test=names[8:])
-    default = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE)["data"]
-    assert (default["split"], default["identities"], default["identities_seen_in_training"]) == ("test", 4, 0)
-    everything = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE, split="all")["data"]
-    assert (everything["split"], everything["identities"], everything["identities_seen_in_training"]) == ("all", 12, 6)
+    default = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE).data
+    assert (default.split, default.identities, default.identities_seen_in_training) == ("test", 4, 0)
+    everything = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE, split="all").data
+    assert (everything.split, everything.identities, everything.identities_seen_in_training) == ("all", 12, 6)
     assert "6 of the 12 identities were trained on" in (tmp_path / "out" / "report.html").read_text()
     other_folder = color_folder(tmp_path / "others", identities=3)
-    unknown = evaluate(run, spec(other_folder), tmp_path / "out", ONE_SUITE)["data"]
-    assert (unknown["split"], unknown["identities_seen_in_training"]) == ("all", 0)
+    unknown = evaluate(run, spec(other_folder), tmp_path / "out", ONE_SUITE).data
+    assert (unknown.split, unknown.identities_seen_in_training) == ("all", 0)
     with pytest.raises(BadDataset, match="none of its test identities"):
         evaluate(run, spec(other_folder), tmp_path / "out", split="test")
     with pytest.raises(BadDataset, match="test identities are unknown"):
@@ -79,8 +80,8 @@ def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Pat
 def test_missing_metrics_are_null_with_reason(mean_color_bundle: Path, tmp_path: Path):
     single_identity = color_folder(tmp_path / "one", identities=1)
     results = evaluate(mean_color_bundle, spec(single_identity), tmp_path / "out")
-    assert results["verification"] is None
-    assert "different" in results["reasons"]["verification"]
+    assert results.verification is None
+    assert "different" in results.reasons["verification"]
     singles = color_folder(tmp_path / "singles", identities=5, photos=1)
     results = evaluate(mean_color_bundle, spec(singles), tmp_path / "out2")
     stored = json.loads((tmp_path / "out2" / "eval_results.json").read_text())
@@ -105,21 +106,22 @@ def test_writes_returned_results_and_report(colors: Path, mean_color_bundle: Pat
     options = EvaluationOptions(("verification", "retrieval"))
     results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
-    assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
-    assert stored == json.loads(json.dumps(results))
-    assert results["model"]["tta"] == "flip"
+    assert stored.replicates.keys() > {"verification.auc", "retrieval.recall_at_1"}
+    assert stored == results
+    assert results.model.tta == "flip"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert f"{results['verification']['auc']:.3f}" in page
+    assert f"{results.verification.auc:.3f}" in page
     assert any(path.suffix == ".png" for path in (tmp_path / "out").iterdir())
 
 
 @pytest.mark.usefixtures("without_report")
 def test_runs_only_requested_suites(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(("triplets", "harmonic")))
-    assert "triplets" in results
-    assert "retrieval" not in results
-    assert results["harmonic"] is None
-    assert "full length" in results["reasons"]["harmonic"]
+    assert results.triplets is not None
+    assert not results.has_suite("retrieval")
+    assert results.has_suite("harmonic")
+    assert results.harmonic is None
+    assert "full length" in results.reasons["harmonic"]
 
 
 def test_leaks_are_listed_excluded_or_skipped(colors: Path, mean_color_bundle: Path, tmp_path: Path):
@@ -129,13 +131,13 @@ def test_leaks_are_listed_excluded_or_skipped(colors: Path, mean_color_bundle: P
     shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_08" / "Person_08_0001.png")
     options = EvaluationOptions(("retrieval",))
     results = evaluate(run, spec(colors), tmp_path / "out", options)
-    assert results["leaks"]["compared"] == {"evaluated": 24, "seen_in_training": 24}
-    (leak,) = results["leaks"]["across_splits"]
-    assert leak["identities"] == ["colors/Person_00", "colors/Person_08"]
-    assert (results["leaks"]["excluded"], results["data"]["photos"]) == (0, 24)
+    assert results.leaks.compared == ComparedPhotos(evaluated=24, seen_in_training=24)
+    (leak,) = results.leaks.across_splits
+    assert leak.identities == ("colors/Person_00", "colors/Person_08")
+    assert (results.leaks.excluded, results.data.photos) == (0, 24)
     without = evaluate(run, spec(colors), tmp_path / "out", options, leaks="exclude")
-    assert (without["leaks"]["excluded"], without["data"]["photos"]) == (1, 23)
-    assert evaluate(run, spec(colors), tmp_path / "out", options, leaks="skip")["leaks"] is None
+    assert (without.leaks.excluded, without.data.photos) == (1, 23)
+    assert evaluate(run, spec(colors), tmp_path / "out", options, leaks="skip").leaks is None
 
 
 @pytest.mark.exhaustive
@@ -151,8 +153,8 @@ def test_skips_pairs_with_leaking_photos(colors: Path, mean_color_bundle: Path, 
         EvaluationOptions(("verification",), pairs_file=pairs),
         leaks="exclude",
     )
-    assert results["leaks"]["excluded"] == 2
-    assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (1, 1)
+    assert results.leaks.excluded == 2
+    assert (results.verification.same_pairs, results.verification.different_pairs) == (1, 1)
 
 
 def test_rejects_invalid_csv_before_any_work(colors: Path, mean_color_bundle: Path, tmp_path: Path):
@@ -182,8 +184,8 @@ def test_resize_px_overrides_bundle_preprocessing(colors: Path, mean_color_bundl
     options = EvaluationOptions(("verification",))
     uncropped = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options)
     cropped = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, resize_px=64)
-    assert cropped["verification"]["auc"] > uncropped["verification"]["auc"]
-    assert cropped["model"]["resize_px"] == 64
+    assert cropped.verification.auc > uncropped.verification.auc
+    assert cropped.model.resize_px == 64
     with pytest.raises(BadDataset, match="--resize-px"):
         evaluate(mean_color_bundle, spec(colors), tmp_path / "out", options, resize_px=20)
 

@@ -59,7 +59,7 @@ def test_finds_photo_with_two_identities(evaluated: Path):
     leaks = find_leaks(scan_folders(evaluated))
     assert [leak.identities for leak in leaks.across_identities] == [("evaluated/00", "evaluated/03")]
     assert leaks.across_splits == ()
-    assert leaks.as_dict()["across_identities"][0]["exact"] is True
+    assert leaks.as_results(excluded=0).across_identities[0].exact is True
 
 
 def test_photos_in_both_tables_are_not_counted_as_seen(evaluated: Path):

@@ -1,11 +1,12 @@
 from familiar.evaluation.missing import missing_metrics, missing_reason
+from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.suites.catalog import run_suites
 
 
 def test_every_null_metric_has_reason(make_context):
     names = ["retrieval", "verification", "clustering", "separation", "identification", "triplets"]
     for context in (make_context(identities=2, per=2), make_context(per=1), make_context(identities=3, per=1)):
-        reasons = dict(missing_metrics(run_suites(context, names).metrics))
+        reasons = dict(missing_metrics(to_json(run_suites(context, names).metrics)))
         assert reasons
         assert all(missing_reason(path) for path in reasons), reasons
 

@@ -1,21 +1,23 @@
 """The pages search, compare and model."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.evaluation.results import write_results
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
 from support import color_album
+from support.evaluation_results import full_results
 from support.html import Page, post_compare, post_search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
@@ -158,23 +160,25 @@ def test_pages_warn_about_uncalibrated_model(
 # --- Model and its report ---------------------------------------------------------------------------------------------
 
 
-def evaluated(folder: Path, **changes: object) -> Path:
-    """Write the results of `familiar evaluate`, as far as the page reads them."""
+def evaluated(folder: Path, file_id: str = "another") -> Path:
+    """Write results of `familiar evaluate` with hostile names."""
     folder.mkdir()
-    results = {
-        "format_version": 2,
-        "model": {"file_id": "another"},
-        "data": {"sources": [f"/somewhere/{HOSTILE}"], "identities": 12, "photos": 3456, "fingerprint": "f"},
-        "interval": {"confidence": 0.95},
-        "verification": {
-            "auc": 0.9876,
-            "tar_at_far": {"1e-2": 0.5, "1e-4": None},
-            "interval": {"auc": [0.91, 0.99]},
-        },
-        "retrieval": None,
-        "replicates": {"verification.auc": [0.98]},
-    } | changes
-    (folder / "eval_results.json").write_text(json.dumps(results))
+    results = full_results()
+    results = replace(
+        results,
+        model=replace(results.model, file_id=file_id),
+        data=replace(results.data, sources=(f"/somewhere/{HOSTILE}",), identities=12, photos=3456),
+        verification=replace(
+            results.verification,
+            auc=0.9876,
+            tar_at_far={"1e-2": 0.5, "1e-4": None},
+            interval={"auc": (0.91, 0.99)},
+        ),
+        retrieval=None,
+        reasons={"retrieval": "no identity has two photos"},
+        replicates={},
+    )
+    write_results(folder / "eval_results.json", results)
     (folder / "report.html").write_text("<style>p { color: red }</style><p>The report</p>")
     return folder
 
@@ -220,7 +224,7 @@ def test_evaluation_of_served_model_shows_no_warning(
     serving: Callable[..., TestClient], tmp_path: Path, service: Service
 ):
     file_id = service.inference.embedder.bundle.file_id
-    client = serving(report=evaluated(tmp_path / "report", model={"file_id": file_id}))
+    client = serving(report=evaluated(tmp_path / "report", file_id=file_id))
     assert "Another model was evaluated" not in client.get("/model").text
 
 

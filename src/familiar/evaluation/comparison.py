@@ -5,12 +5,12 @@ that is hard for one model is hard for the other.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.results import at_path
+from familiar.evaluation.results import EvaluationResults, metric_at
 from familiar.metrics.bootstrap import Interval, intervals
 
 LOWER_IS_BETTER = ("verification.eer", "triplets.violation_rate")
@@ -38,18 +38,18 @@ class Difference:
         return "second" if (low > 0) != (self.figure in LOWER_IS_BETTER) else "first"
 
 
-def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, ...]:
+def compare(first: EvaluationResults, second: EvaluationResults) -> tuple[Difference, ...]:
     """Compute the difference of every headline metric that both results have.
 
     Args:
-        first: results as `read_results` returns them.
-        second: the other results.
+        first: the results of one model.
+        second: those of the other.
 
     Raises:
         BadResults: the results are of different photos, pairs or bootstrap draws, or share no metric with an interval.
     """
     _check_comparable(first, second)
-    first_replicates, second_replicates = (results.get("replicates", {}) for results in (first, second))
+    first_replicates, second_replicates = (results.replicates for results in (first, second))
     common = [path for path in first_replicates if len(second_replicates.get(path, ())) == len(first_replicates[path])]
     if not common:
         raise BadResults(
@@ -59,7 +59,7 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     difference_intervals = intervals(replicates)
     differences: list[Difference] = []
     for path in common:
-        before, after = (float(at_path(results, path)) for results in (first, second))
+        before, after = (float(metric_at(results, path)) for results in (first, second))
         differences.append(Difference(path, before, after, after - before, difference_intervals[path]))
     return tuple(differences)
 
@@ -80,14 +80,16 @@ def summarize(differences: tuple[Difference, ...], names: tuple[str, str]) -> st
     return f"{winner} is better: by more than noise in {count} of {total} metrics, and worse in none."
 
 
-def _check_comparable(first: dict[str, Any], second: dict[str, Any]) -> None:
-    properties = {
-        "photos": [results["data"]["fingerprint"] for results in (first, second)],
-        "bootstrap draws": [results["interval"] for results in (first, second)],
+def _check_comparable(first: EvaluationResults, second: EvaluationResults) -> None:
+    properties: dict[str, list[object]] = {
+        "photos": [results.data.fingerprint for results in (first, second)],
+        "bootstrap draws": [results.interval for results in (first, second)],
     }
-    if first.get("verification") and second.get("verification"):
-        for key in ("pairs", "same_pairs", "different_pairs"):
-            properties[f"pairs ({key})"] = [results["verification"].get(key) for results in (first, second)]
+    if first.verification is not None and second.verification is not None:
+        both = (first.verification, second.verification)
+        properties["pairs (pairs)"] = [metrics.pairs for metrics in both]
+        properties["pairs (same_pairs)"] = [metrics.same_pairs for metrics in both]
+        properties["pairs (different_pairs)"] = [metrics.different_pairs for metrics in both]
     for name, (first_value, second_value) in properties.items():
         if first_value != second_value:
             raise BadResults(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
@@ -24,6 +24,8 @@ SEED = 0  # of everything that is drawn: pairs, triplets, queries, replicates
 REPLICATES = 500
 MIN_IDENTITIES = 10  # for intervals
 MIN_SAMPLED_IDENTITIES = 50  # a sample of fewer identities says little about others
+
+MetricsT_co = TypeVar("MetricsT_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,14 @@ class EvaluationContext:
 
 
 @dataclass(frozen=True, eq=False)
-class SuiteResult:
+class SuiteResult(Generic[MetricsT_co]):
     """The result of one suite: its part of `eval_results.json`, and the replicates of its headline metrics.
 
-    A replicate is named by the path of its metric in `figures`, such as "tar_at_far.1e-2"; so are intervals. Two models
+    A replicate is named by the path of its metric in `metrics`, such as "tar_at_far.1e-2"; so are intervals. Two models
     are compared by their replicates.
     """
 
-    figures: dict[str, Any]
+    metrics: MetricsT_co
     replicates: Replicates = field(default_factory=dict)
 
 

@@ -1,9 +1,9 @@
 """Evaluate a model on labeled photos, from files to report: the work of `familiar evaluate`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,11 +20,16 @@ from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Eva
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.missing import missing_metrics
 from familiar.evaluation.report import write_report
-from familiar.evaluation.results import FORMAT_VERSION, write_results
+from familiar.evaluation.results import EvaluationResults, write_results
+from familiar.evaluation.results.document import DataInfo, IntervalSettings, ModelInfo
+from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.suites.catalog import check_suite_names, run_suites
 from familiar.evaluation.verification_pairs import ScoredPairs
+from familiar.metrics.bootstrap import Replicates
 
 LeakCheck = Literal["check", "exclude", "skip"]
+
+_REPLICATE_DIGITS = 7  # the metrics are no more exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,7 @@ def evaluate(
     detector: Detector | None = None,
     flip: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> EvaluationResults:
     """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
 
     Args:
@@ -105,16 +110,19 @@ def evaluate(
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
-        results = {
-            **_header(context, data, chosen, resize_px),
-            "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
-            "reasons": suite_results.reasons,
-            "missing": dict(missing_metrics(suite_results.metrics)),
+        results = EvaluationResults(
+            model=_model_info(context, resize_px),
+            data=_data_info(context, data, chosen),
+            interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
+            leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
+            reasons=suite_results.reasons,
+            missing=dict(missing_metrics(to_json(suite_results.metrics))),
             **suite_results.metrics,
-        }
+            replicates=_rounded(suite_results.replicates),
+        )
         on_progress("writing the report")
-        write_results(output / "eval_results.json", results, suite_results.replicates)
-        write_report(output, results, context, _scored_pairs(context))
+        write_results(output / "eval_results.json", results)
+        write_report(output, results.to_json(), context, _scored_pairs(context))
     return results
 
 
@@ -187,35 +195,41 @@ def _load_embedder(model: Path, resize_px: int | None) -> Embedder:
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=preprocessing)))
 
 
-def _header(
-    context: EvaluationContext, data: DataSpec, chosen: EvaluationData, resize_px: int | None
-) -> dict[str, Any]:
-    """Describe the model, the data and the intervals."""
-    metadata, table = context.embedder.metadata, context.table
+def _model_info(context: EvaluationContext, resize_px: int | None) -> ModelInfo:
+    bundle, metadata = context.embedder.bundle, context.embedder.metadata
+    return ModelInfo(
+        file_id=bundle.file_id,
+        space_id=metadata.space_id,
+        recipe=metadata.recipe,
+        network=metadata.network,
+        size_bytes=len(bundle.onnx),
+        embedding_dim=metadata.embedding_dim,
+        tta="flip" if context.flip else None,
+        thresholds_fitted=metadata.calibration.fitted,
+        resize_px=resize_px,
+    )
+
+
+def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:
+    table = context.table
     names = set(table.names)
     trained = names & set(() if chosen.trained_on is None else chosen.trained_on.names)
+    return DataInfo(
+        sources=tuple(data.sources),
+        split=chosen.split,
+        identities=len(table.names),
+        photos=len(table),
+        identities_seen_in_training=len(trained),
+        identities_seen_in_validation=len((names & chosen.seen_identities) - trained),
+        skipped=tuple(str(error) for error in context.skipped),
+        fingerprint=table.fingerprint,
+    )
+
+
+def _rounded(replicates: Mapping[str, Replicates]) -> dict[str, tuple[float, ...]]:
+    """Round the replicates of each suite, by the paths of their metrics."""
     return {
-        "format_version": FORMAT_VERSION,
-        "model": {
-            "file_id": context.embedder.bundle.file_id,
-            "space_id": metadata.space_id,
-            "recipe": metadata.recipe,
-            "network": metadata.network,
-            "size_bytes": len(context.embedder.bundle.onnx),
-            "embedding_dim": metadata.embedding_dim,
-            "tta": "flip" if context.flip else None,
-            "thresholds_fitted": metadata.calibration.fitted,
-            "resize_px": resize_px,
-        },
-        "data": {
-            "sources": list(data.sources),
-            "split": chosen.split,
-            "identities": len(table.names),
-            "photos": len(table),
-            "identities_seen_in_training": len(trained),
-            "identities_seen_in_validation": len((names & chosen.seen_identities) - trained),
-            "skipped": [str(error) for error in context.skipped],
-            "fingerprint": table.fingerprint,
-        },
-        "interval": {"confidence": 0.95, "resampled": "identities", "replicates": REPLICATES, "seed": SEED},
+        f"{suite}.{name}": tuple(round(value, _REPLICATE_DIGITS) for value in values.tolist())
+        for suite, suite_replicates in replicates.items()
+        for name, values in suite_replicates.items()
     }

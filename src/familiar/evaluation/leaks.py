@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -14,6 +13,7 @@ from familiar.datasets.folders import IdentityTable, PhotoRef
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats
 from familiar.datasets.inspection import photo_path
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.evaluation.results.document import ComparedPhotos, LeakedPicture, LeakResults
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +30,9 @@ class Leak:
     similarity: float
     evaluated_rows: tuple[int, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what `eval_results.json` says about the leak."""
-        return {
-            "photos": list(self.photos),
-            "identities": list(self.identities),
-            "exact": self.exact,
-            "similarity": round(self.similarity, 4),
-        }
+    def as_results(self) -> LeakedPicture:
+        """Return what the results say about the leak."""
+        return LeakedPicture(self.photos, self.identities, self.exact, round(self.similarity, 4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +56,14 @@ class Leaks:
         leaks = (*self.across_splits, *self.across_identities)
         return np.unique(np.array([row for leak in leaks for row in leak.evaluated_rows], np.int64))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what `eval_results.json` says about the leaks."""
-        return {
-            "compared": {"evaluated": self.evaluated_photos, "seen_in_training": self.seen_photos},
-            "across_splits": [leak.as_dict() for leak in self.across_splits],
-            "across_identities": [leak.as_dict() for leak in self.across_identities],
-        }
+    def as_results(self, excluded: int) -> LeakResults:
+        """Return what the results say about the leaks, of which `excluded` photos were left out."""
+        return LeakResults(
+            compared=ComparedPhotos(self.evaluated_photos, self.seen_photos),
+            across_splits=tuple(leak.as_results() for leak in self.across_splits),
+            across_identities=tuple(leak.as_results() for leak in self.across_identities),
+            excluded=excluded,
+        )
 
 
 def find_leaks(

@@ -1,7 +1,7 @@
 """`familiar evaluate`: measure a model on labeled photos, and compare two results."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,8 @@ from familiar.cli.options import FILE, data_spec, embedding_options, json_option
 if TYPE_CHECKING:
     from familiar.evaluation.context import EvaluationOptions
     from familiar.evaluation.evaluate import LeakCheck
+    from familiar.evaluation.results import EvaluationResults
+    from familiar.metrics.bootstrap import Interval
 
 SAMPLED = ("balanced", "natural")
 
@@ -120,7 +122,7 @@ def evaluate(
     )
     status.clear()
     if as_json:
-        print_json(results)
+        print_json(results.to_json(with_replicates=False))
     else:
         print_metrics(results)
         click.echo(f"report: {output / 'report.html'}")
@@ -164,58 +166,60 @@ def _compare(files: tuple[Path, Path], as_json: bool) -> None:
     click.echo(conclusion)
 
 
-def print_metrics(results: dict[str, Any]) -> None:
+def print_metrics(results: "EvaluationResults") -> None:
     """Print the main metrics with their confidence intervals; warnings and skipped photos go to stderr."""
     _warn(results)
-    data = results["data"]
-    click.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
-    if verification := results.get("verification"):
-        balanced = verification["at_bundle_thresholds"]["balanced"]["accuracy"]
-        interval = verification["interval"]
-        _print_metric("ROC AUC", verification["auc"], interval.get("auc"))
-        _print_metric("equal error rate", verification["eer"], interval.get("eer"))
-        _print_metric("best accuracy", verification["best_accuracy"], interval.get("best_accuracy"))
+    data = results.data
+    click.echo(f"{data.photos} photos of {data.identities} identities ({data.split})")
+    if verification := results.verification:
+        interval = verification.interval
+        _print_metric("ROC AUC", verification.auc, interval.get("auc"))
+        _print_metric("equal error rate", verification.eer, interval.get("eer"))
+        _print_metric("best accuracy", verification.best_accuracy, interval.get("best_accuracy"))
         _print_metric(
             "accuracy at the bundle's threshold",
-            balanced,
+            verification.at_bundle_thresholds["balanced"].accuracy,
             interval.get("at_bundle_thresholds.balanced.accuracy"),
         )
-    if retrieval := results.get("retrieval"):
-        for k in (1, 5, 10):
-            _print_metric(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"].get(f"recall_at_{k}"))
-    if clustering := results.get("clustering"):
-        groups, interval = clustering["groups"], clustering["interval"]
-        if groups["bcubed"]:
-            _print_metric(
-                f"B-cubed F of {groups['groups']} clusters",
-                groups["bcubed"]["f"],
-                interval.get("groups.bcubed.f"),
-            )
-    if lfw := results.get("lfw"):
-        if view_2 := lfw["view_2"]:
-            click.echo(f"  {'LFW View 2':36} {view_2['accuracy']:.4f} +- {view_2['standard_error']:.4f}")
-        if view_1 := lfw["view_1"]:
-            _print_metric("LFW View 1, DevTest", view_1["accuracy"], view_1["interval"].get("accuracy"))
+    if retrieval := results.retrieval:
+        recall = {1: retrieval.recall_at_1, 5: retrieval.recall_at_5, 10: retrieval.recall_at_10}
+        for k, value in recall.items():
+            _print_metric(f"recall@{k}", value, retrieval.interval.get(f"recall_at_{k}"))
+    if (clustering := results.clustering) and (bcubed := clustering.groups.bcubed):
+        _print_metric(
+            f"B-cubed F of {clustering.groups.groups} clusters", bcubed.f, clustering.interval.get("groups.bcubed.f")
+        )
+    if lfw := results.lfw:
+        if view_2 := lfw.view_2:
+            click.echo(f"  {'LFW View 2':36} {view_2.accuracy:.4f} +- {view_2.standard_error:.4f}")
+        if view_1 := lfw.view_1:
+            _print_metric("LFW View 1, DevTest", view_1.accuracy, view_1.interval.get("accuracy"))
 
 
-def _warn(results: dict[str, Any]) -> None:
-    data, leaks = results["data"], results["leaks"]
-    list_skipped(data["skipped"])
-    if seen := data["identities_seen_in_training"]:
-        note(f"warning: {seen} of these identities were trained on; the metrics are too optimistic")
-    if chosen_by := data["identities_seen_in_validation"]:
-        note(f"warning: the epoch and the thresholds were chosen on {chosen_by} of these identities")
-    if leaks and (across := len(leaks["across_splits"])):
+def _warn(results: "EvaluationResults") -> None:
+    data, leaks = results.data, results.leaks
+    list_skipped(data.skipped)
+    if data.identities_seen_in_training:
+        note(
+            f"warning: {data.identities_seen_in_training} of these identities were trained on; the metrics are too "
+            "optimistic"
+        )
+    if data.identities_seen_in_validation:
+        note(
+            "warning: the epoch and the thresholds were chosen on "
+            f"{data.identities_seen_in_validation} of these identities"
+        )
+    if leaks and (across := len(leaks.across_splits)):
         note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")
-    if leaks and (across := len(leaks["across_identities"])):
+    if leaks and (across := len(leaks.across_identities)):
         note(f"warning: {across} photos are labeled as two identities; the report lists them")
-    if not results["model"]["thresholds_fitted"]:
+    if not results.model.thresholds_fitted:
         note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
-    for name, reason in results["reasons"].items():
+    for name, reason in results.reasons.items():
         note(f"{name} could not be computed: {reason}")
 
 
-def _print_metric(name: str, value: float | None, interval: tuple[float, float] | None) -> None:
+def _print_metric(name: str, value: float | None, interval: "Interval | None") -> None:
     if value is None:
         return
     confidence = f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else "too few identities for an interval"

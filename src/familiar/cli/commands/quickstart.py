@@ -74,7 +74,7 @@ def quickstart(output: Path, as_json: bool) -> None:
             {
                 "run": run,
                 "report": report / "report.html",
-                "results": results,
+                "results": results.to_json(with_replicates=False),
                 "verified": verified,
                 "album": album,
             }
@@ -91,7 +91,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     click.echo(
         f"""
 made in {output}/
-  run/model.onnx        the embedder: one file, {results["model"]["size_bytes"] / 1e6:.2f} MB
+  run/model.onnx        the embedder: one file, {results.model.size_bytes / 1e6:.2f} MB
   run/curves.png        loss and validation accuracy by epoch
   report/report.html    evaluation on unseen cats, with their nearest neighbors
   gallery/              the identities in album/: one database

@@ -1,4 +1,4 @@
-"""The suites by name: each takes an evaluation context and returns its part of `eval_results.json`.
+"""The suites by name: each takes an evaluation context and returns its metrics, a part of `eval_results.json`.
 
 A suite raises `NothingToMeasure` if its metrics do not exist for these photos; the results then hold null and the
 reason.
@@ -6,10 +6,10 @@ reason.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.evaluation.context import EvaluationContext, SuiteResult
+from familiar.evaluation.results.document import SuiteMetrics
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
@@ -30,7 +30,7 @@ class Suite:
     """A suite. `applies`: whether it is run if no suite is named; a suite that is named is always run."""
 
     description: str
-    run: Callable[[EvaluationContext], SuiteResult]
+    run: Callable[[EvaluationContext], SuiteResult[SuiteMetrics]]
     applies: Callable[[EvaluationContext], bool] = lambda _: True
 
 
@@ -58,7 +58,7 @@ class SuiteResults:
     metrics on bootstrap samples.
     """
 
-    metrics: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    metrics: dict[str, SuiteMetrics | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     replicates: dict[str, Replicates] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ def run_suites(
             results.metrics[name] = None
             results.reasons[name] = str(error)
             continue
-        results.metrics[name] = outcome.figures
+        results.metrics[name] = outcome.metrics
         if outcome.replicates:
             results.replicates[name] = outcome.replicates
     return results

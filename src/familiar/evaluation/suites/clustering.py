@@ -1,14 +1,13 @@
 """Clustering metrics against the true identities: of k-means with the true k, and of clustering without it."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.results.metrics import ClusteringMetrics, GroupMetrics, KMeansMetrics
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
-from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
+from familiar.metrics.clustering import Contingency, PrecisionRecall, ami, ari, contingency, kmeans_groups, nmi, purity
 from familiar.neighbors.clustering import cluster
 from familiar.neighbors.whitening import domain_shift, whiten_to_domain
 
@@ -17,7 +16,7 @@ MAX_THRESHOLD_REDUCTION = 0.4  # share of the threshold, in a wholly foreign dom
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of clusters its time grows with the square of the photos
 
 
-def clustering(context: EvaluationContext) -> SuiteResult:
+def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
     """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
     The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
@@ -34,21 +33,17 @@ def clustering(context: EvaluationContext) -> SuiteResult:
     assignments = cluster(embeddings, threshold)
     table = contingency(context.labels, assignments)
     replicates = resampled(context.labels, lambda: _replicates(table))
-    metrics: dict[str, Any] = {
-        "kmeans": _kmeans(context),
-        "groups": {
-            "threshold": threshold,
-            "threshold_source": source,
-            "domain_shift": shift,
-            "groups": len(table.group_sizes),
-            "identities": len(context.table.names),
-            **_agreement(context.labels, assignments),
-            "pairwise": _pairwise(table),
-            "bcubed": vars(table.bcubed()) if (table.identity_sizes > 1).any() else None,
-        },
-        "interval": intervals(replicates),
-    }
-    return SuiteResult(metrics, replicates)
+    groups = GroupMetrics(
+        threshold=threshold,
+        threshold_source=source,
+        domain_shift=shift,
+        groups=len(table.group_sizes),
+        identities=len(context.table.names),
+        **_agreement(context.labels, assignments),
+        pairwise=_pairwise(table),
+        bcubed=table.bcubed() if (table.identity_sizes > 1).any() else None,
+    )
+    return SuiteResult(ClusteringMetrics(_kmeans(context), groups, intervals(replicates)), replicates)
 
 
 def _threshold(context: EvaluationContext) -> tuple[float, str]:
@@ -58,12 +53,12 @@ def _threshold(context: EvaluationContext) -> tuple[float, str]:
     return calibration.high_precision.similarity, source
 
 
-def _kmeans(context: EvaluationContext) -> dict[str, Any]:
+def _kmeans(context: EvaluationContext) -> KMeansMetrics:
     rows = context.sample_rows(MAX_KMEANS_PHOTOS)
     labels = context.labels[rows]
     k = len(np.unique(labels))
     assignments = kmeans_groups(context.embeddings[rows], k, SEED)
-    return {"k": k, "photos": len(rows), "seed": SEED, **_agreement(labels, assignments)}
+    return KMeansMetrics(k=k, photos=len(rows), seed=SEED, **_agreement(labels, assignments))
 
 
 def _agreement(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"]) -> dict[str, float]:
@@ -75,10 +70,10 @@ def _agreement(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"])
     }
 
 
-def _pairwise(table: Contingency) -> dict[str, float | None] | None:
+def _pairwise(table: Contingency) -> PrecisionRecall | None:
     """Return pairwise precision, recall and F; None if no identity has two photos."""
     try:
-        return vars(table.pairwise())
+        return table.pairwise()
     except NothingToMeasure:
         return None
 

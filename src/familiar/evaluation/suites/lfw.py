@@ -1,11 +1,11 @@
 """Labeled Faces in the Wild by its own protocol: View 2 for reporting, View 1 for model selection."""
 
 from pathlib import Path
-from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, restrict_pairs
+from familiar.evaluation.results.variant_metrics import FoldMetrics, LfwMetrics, LfwView1Metrics, LfwView2Metrics
 from familiar.metrics.bootstrap import Replicates, intervals, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities
@@ -28,7 +28,7 @@ def _has_pairs_file(context: EvaluationContext) -> bool:
     return any(_find_file(context, name) is not None for name in (VIEW_2, DEV_TEST))
 
 
-def lfw(context: EvaluationContext) -> SuiteResult:
+def lfw(context: EvaluationContext) -> SuiteResult[LfwMetrics]:
     """Measure the views whose pairs files lie in the data's folders and whose photos are all in the data.
 
     View 2: ten folds, each at the threshold that is best on the other nine; mean and standard error. View 1: the
@@ -39,43 +39,44 @@ def lfw(context: EvaluationContext) -> SuiteResult:
         raise NothingToMeasure(
             f"lfw: none of the data's folders holds {VIEW_2} or {DEV_TEST}; put LFW's pairs files there"
         )
-    metrics: dict[str, Any] = {"reasons": {}}
-    replicates: Replicates = {}
-    for name, measure_view in (("view_2", _view_2), ("view_1", _view_1)):
-        try:
-            view = measure_view(context)
-            metrics[name] = view.figures
-            replicates |= {f"{name}.{metric}": values for metric, values in view.replicates.items()}
-        except (BadDataset, NothingToMeasure) as error:
-            metrics[name] = None
-            metrics["reasons"][name] = str(error)
-    if metrics["view_1"] is None and metrics["view_2"] is None:
-        raise NothingToMeasure("lfw: " + "; ".join(metrics["reasons"].values()))
-    return SuiteResult(metrics, replicates)
+    reasons: dict[str, str] = {}
+    view_1, view_2 = None, None
+    try:
+        view_2 = _view_2(context)
+    except (BadDataset, NothingToMeasure) as error:
+        reasons["view_2"] = str(error)
+    try:
+        view_1 = _view_1(context)
+    except (BadDataset, NothingToMeasure) as error:
+        reasons["view_1"] = str(error)
+    if view_1 is None and view_2 is None:
+        raise NothingToMeasure("lfw: " + "; ".join(reasons.values()))
+    metrics = LfwMetrics(reasons, view_2, None if view_1 is None else view_1.metrics)
+    view_1_replicates = {} if view_1 is None else view_1.replicates
+    return SuiteResult(metrics, {f"view_1.{metric}": values for metric, values in view_1_replicates.items()})
 
 
-def _view_2(context: EvaluationContext) -> SuiteResult:
+def _view_2(context: EvaluationContext) -> LfwView2Metrics:
     folded, skipped = _read_pairs(context, VIEW_2)
     if skipped > MAX_SKIPPED_SHARE * (skipped + len(folded.fold)):
         raise NothingToMeasure(f"{VIEW_2}: the photos of {skipped} of its pairs are not in the evaluation")
     scores = pair_similarities(context.embeddings, folded.pairs)
     same = folded.pairs.same
     accuracy = folded_accuracy(scores, same, folded.fold)
-    metrics = {
-        "accuracy": accuracy.mean,
-        "standard_error": accuracy.standard_error,
-        "auc": roc_auc(roc_counts(scores[same], scores[~same])),
-        "pairs": len(scores),
-        "skipped_pairs": skipped,
-        "folds": [
-            {"accuracy": fold_accuracy, "threshold": threshold}
+    return LfwView2Metrics(
+        accuracy=accuracy.mean,
+        standard_error=accuracy.standard_error,
+        auc=roc_auc(roc_counts(scores[same], scores[~same])),
+        pairs=len(scores),
+        skipped_pairs=skipped,
+        folds=tuple(
+            FoldMetrics(fold_accuracy, threshold)
             for fold_accuracy, threshold in zip(accuracy.accuracies.tolist(), accuracy.thresholds.tolist(), strict=True)
-        ],
-    }
-    return SuiteResult(metrics)
+        ),
+    )
 
 
-def _view_1(context: EvaluationContext) -> SuiteResult:
+def _view_1(context: EvaluationContext) -> SuiteResult[LfwView1Metrics]:
     train_pairs = _read_pairs(context, DEV_TRAIN)[0].pairs
     folded, skipped = _read_pairs(context, DEV_TEST)
     test_pairs = folded.pairs
@@ -92,15 +93,15 @@ def _view_1(context: EvaluationContext) -> SuiteResult:
         seed=SEED,
         only=("auc", "accuracy_at_threshold"),
     )
-    replicates = {"accuracy": drawn["accuracy_at_threshold"], "auc": drawn["auc"]}
-    metrics = {
-        "accuracy": accuracy_at(counts, threshold),
-        "threshold": threshold,
-        "auc": roc_auc(counts),
-        "pairs": len(scores),
-        "skipped_pairs": skipped,
-        "interval": intervals(replicates),
-    }
+    replicates: Replicates = {"accuracy": drawn["accuracy_at_threshold"], "auc": drawn["auc"]}
+    metrics = LfwView1Metrics(
+        accuracy=accuracy_at(counts, threshold),
+        threshold=threshold,
+        auc=roc_auc(counts),
+        pairs=len(scores),
+        skipped_pairs=skipped,
+        interval=intervals(replicates),
+    )
     return SuiteResult(metrics, replicates)
 
 

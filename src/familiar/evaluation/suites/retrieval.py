@@ -1,21 +1,21 @@
 """Retrieval: each photo searched for among all others, and half of the photos among the other half."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.results.metrics import QueryGalleryMetrics, RankingMetrics, RetrievalMetrics
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 DEPTHS = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # nearest photos that a metric looks at
 
 
-def retrieval(context: EvaluationContext) -> SuiteResult:
+def retrieval(context: EvaluationContext) -> SuiteResult[RetrievalMetrics]:
     """Measure leave-one-out retrieval, and half of each identity's photos against the other half."""
     leave_one_out = retrieval_result(context.ranked_queries, len(context.table) - 1)
-    return SuiteResult(leave_one_out.figures | {"query_gallery": _query_gallery(context)}, leave_one_out.replicates)
+    metrics = RetrievalMetrics(**vars(leave_one_out.metrics), query_gallery=_query_gallery(context))
+    return SuiteResult(metrics, leave_one_out.replicates)
 
 
 def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
@@ -28,14 +28,17 @@ def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray,
     return rank < (photos[labels] + 1) // 2
 
 
-def _query_gallery(context: EvaluationContext) -> dict[str, Any]:
+def _query_gallery(context: EvaluationContext) -> QueryGalleryMetrics:
     enrolled = gallery_half(context.labels, SEED)
     gallery = context.embeddings[enrolled], context.labels[enrolled]
     ranked = rank_queries(context.embeddings[~enrolled], context.labels[~enrolled], gallery)
-    return retrieval_result(ranked, int(enrolled.sum())).figures | {"gallery": int(enrolled.sum()), "seed": SEED}
+    gallery_photos = int(enrolled.sum())
+    return QueryGalleryMetrics(
+        **vars(retrieval_result(ranked, gallery_photos).metrics), gallery=gallery_photos, seed=SEED
+    )
 
 
-def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
+def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult[RankingMetrics]:
     """Compute the metrics of ranked queries, with 95 % intervals over identities.
 
     Args:
@@ -48,12 +51,13 @@ def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
         ranked.identity,
         lambda: mean_replicates(query_values, ranked.identity, replicates=REPLICATES, seed=SEED),
     )
-    metrics: dict[str, Any] = dict.fromkeys(all_values) | {
-        name: float(values.mean()) for name, values in query_values.items()
+    means: dict[str, float | None] = {
+        name: float(query_values[name].mean()) if name in query_values else None for name in all_values
     }
-    metrics |= {
-        "queries": len(ranked.query),
-        "queries_without_match": ranked.without_match,
-        "interval": intervals(replicates),
-    }
+    metrics = RankingMetrics(
+        **means,
+        queries=len(ranked.query),
+        queries_without_match=ranked.without_match,
+        interval=intervals(replicates),
+    )
     return SuiteResult(metrics, replicates)

@@ -1,7 +1,5 @@
 """Robustness: corrupted photos searched for among the clean ones."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
@@ -10,6 +8,7 @@ from familiar.core.types import Crop
 from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
+from familiar.evaluation.results.variant_metrics import CleanMetrics, CorruptionMetrics, RobustnessMetrics, SweepPoint
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.photos.preprocessing import to_tensor
 
@@ -19,7 +18,7 @@ Variant = tuple[str, float | None]
 """A corruption's name and a severity."""
 
 
-def robustness(context: EvaluationContext) -> SuiteResult:
+def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
     """Measure each corruption at its default severity, with intervals over identities, and a sweep of severities.
 
     `similarity_drop`: mean of 1 - cosine between a photo and its corrupted self. `recall_at_1_drop`: how much less
@@ -32,8 +31,8 @@ def robustness(context: EvaluationContext) -> SuiteResult:
     originals = context.embeddings[rows]
     clean = run_setup(setup, originals, context.embeddings)
 
-    by_corruption: dict[str, Any] = {}
-    sweeps: dict[str, list[dict[str, Any]]] = {}
+    by_corruption: dict[str, CorruptionMetrics] = {}
+    sweeps: dict[str, tuple[SweepPoint, ...]] = {}
     corrupted = _embed_corrupted(context, rows)
     for name, corruption in CORRUPTIONS.items():
         steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
@@ -44,32 +43,35 @@ def robustness(context: EvaluationContext) -> SuiteResult:
             for (variant_name, severity), embeddings in corrupted.items()
             if variant_name == name
         }
-        drops, replicates = _drops(clean, *steps[corruption.severity])
-        by_corruption[name] = {
-            "severity": corruption.severity,
-            "unit": corruption.unit,
-            **drops,
-            "interval": intervals(replicates),
-        }
-        sweeps[name] = [
-            {
-                "severity": severity,
-                "similarity_drop": float(steps[severity][0].mean()),
-                "recall_at_1": steps[severity][1].recall_at_1,
-                "auc": steps[severity][1].auc,
-            }
+        similarity_drop, result = steps[corruption.severity]
+        deltas, replicates = _drops(clean, similarity_drop, result)
+        by_corruption[name] = CorruptionMetrics(
+            severity=corruption.severity,
+            unit=corruption.unit,
+            similarity_drop=float(similarity_drop.mean()),
+            recall_at_1_drop=deltas["recall_at_1"],
+            auc_drop=deltas["auc"],
+            interval=intervals(replicates),
+        )
+        sweeps[name] = tuple(
+            SweepPoint(
+                severity=severity,
+                similarity_drop=float(steps[severity][0].mean()),
+                recall_at_1=steps[severity][1].recall_at_1,
+                auc=steps[severity][1].auc,
+            )
             for severity in corruption.sweep
-        ]
+        )
 
     return SuiteResult(
-        {
-            "photos": len(rows),
-            "identities": len(np.unique(context.labels[rows])),
-            "seed": SEED,
-            "clean": {"recall_at_1": clean.recall_at_1, "auc": clean.auc},
-            "corruptions": by_corruption,
-            "sweeps": {name: steps for name, steps in sweeps.items() if steps},
-        }
+        RobustnessMetrics(
+            photos=len(rows),
+            identities=len(np.unique(context.labels[rows])),
+            seed=SEED,
+            clean=CleanMetrics(clean.recall_at_1, clean.auc),
+            corruptions=by_corruption,
+            sweeps={name: steps for name, steps in sweeps.items() if steps},
+        )
     )
 
 
@@ -107,11 +109,10 @@ def _similarity_drop(
 def _drops(
     clean: PerturbationResult, similarity_drop: Float64[np.ndarray, " k"], corrupted: PerturbationResult
 ) -> tuple[dict[str, float | None], Replicates]:
+    """Compute how much lower recall@1 and AUC are, and the replicates of these and of the similarity drop."""
     deltas, delta_replicates = metric_deltas(clean, corrupted)
-    drops: dict[str, float | None] = {"similarity_drop": float(similarity_drop.mean())}
-    drops |= {f"{name}_drop": value for name, value in deltas.items()}
     replicates: Replicates = {}
     identity = clean.setup.identity
     if len(np.unique(identity)) >= MIN_IDENTITIES:
         replicates = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
-    return drops, replicates | {f"{name}_drop": values for name, values in delta_replicates.items()}
+    return deltas, replicates | {f"{name}_drop": values for name, values in delta_replicates.items()}

@@ -10,6 +10,7 @@ from jaxtyping import Int64
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.evaluation.context import EvaluationContext, SuiteResult
+from familiar.evaluation.results.variant_metrics import SliceMetrics, SlicesMetrics
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval_result
@@ -18,7 +19,7 @@ from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.retrieval import RankedQueries
 
-SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult]] = {
+SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult[Any]]] = {
     "verification": verification,
     "triplets": triplets,
     "clustering": clustering,
@@ -33,7 +34,7 @@ def has_slices(context: EvaluationContext) -> bool:
     return context.options.slices is not None
 
 
-def slices(context: EvaluationContext) -> SuiteResult:
+def slices(context: EvaluationContext) -> SuiteResult[SlicesMetrics]:
     """Measure each slice. Retrieval searches all photos; every other suite uses the slice's photos only.
 
     So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
@@ -42,31 +43,28 @@ def slices(context: EvaluationContext) -> SuiteResult:
     if context.options.slices is None:
         raise NothingToMeasure("slices: no CSV was given; name one with --slices")
     attributes = read_attributes(context.options.slices, context.table, context.options.by)
-    columns: dict[str, Any] = {}
+    columns: dict[str, tuple[SliceMetrics, ...]] = {}
     for attribute in attributes:
-        slice_rows = attribute.rows_by_value()
-        columns[attribute.name] = sorted(
-            (_slice_metrics(context, value, rows) for value, rows in slice_rows.items()), key=_sort_key
-        )
-    return SuiteResult({"columns": columns})
+        metrics = [_slice_metrics(context, value, rows) for value, rows in attribute.rows_by_value().items()]
+        columns[attribute.name] = tuple(sorted(metrics, key=_sort_key))
+    return SuiteResult(SlicesMetrics(columns))
 
 
-def _slice_metrics(context: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
+def _slice_metrics(context: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> SliceMetrics:
     part = context.select_rows(rows)
-    metrics: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
+    metrics: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     names = [name for name in context.options.suites if name in ("retrieval", *SLICED_SUITES)] or DEFAULT_SUITES
     for name in names:
         try:
             if name == "retrieval":
                 ranked = _queries_in(context.ranked_queries, rows)
-                metrics[name] = retrieval_result(ranked, len(context.table) - 1).figures
+                metrics[name] = retrieval_result(ranked, len(context.table) - 1).metrics
             else:
-                metrics[name] = SLICED_SUITES[name](part).figures
+                metrics[name] = SLICED_SUITES[name](part).metrics
         except NothingToMeasure as error:
-            metrics[name] = None
             reasons[name] = str(error)
-    return metrics | {"reasons": reasons}
+    return SliceMetrics(value, len(rows), len(part.table.names), **metrics, reasons=reasons)
 
 
 def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQueries:
@@ -79,9 +77,10 @@ def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQ
     return RankedQueries(**selected, without_match=len(rows) - int(mask.sum()))
 
 
-def _sort_key(row: dict[str, Any]) -> tuple[bool, float]:
+def _sort_key(metrics: SliceMetrics) -> tuple[bool, float]:
     """Sort by the first metric that exists; slices that cannot be measured come last."""
-    for suite, metric in (("retrieval", "recall_at_1"), ("verification", "auc")):
-        if row.get(suite):
-            return False, row[suite][metric] or 0.0
+    if metrics.retrieval is not None:
+        return False, metrics.retrieval.recall_at_1 or 0.0
+    if metrics.verification is not None:
+        return False, metrics.verification.auc
     return True, 0.0

@@ -1,6 +1,7 @@
 """Triplets: is an anchor closer to its positive than to a negative? Over all triplets, or a sample of them."""
 
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.results.metrics import TripletMetrics
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets
@@ -8,7 +9,7 @@ from familiar.metrics.triplets import all_triplets, sampled_triplets
 SAMPLED_TRIPLETS = 20_000  # as in the article on the mobile pet embedder
 
 
-def triplets(context: EvaluationContext) -> SuiteResult:
+def triplets(context: EvaluationContext) -> SuiteResult[TripletMetrics]:
     """Measure violation rate and average margin, with 95 % intervals over the anchors' identities."""
     use_all = pair_totals(context.labels)[0] <= MAX_SAME_PAIRS
     totals = (
@@ -24,12 +25,12 @@ def triplets(context: EvaluationContext) -> SuiteResult:
         totals.identity,
         lambda: mean_replicates(anchor_values, totals.identity, totals.triplets.astype(float), REPLICATES, SEED),
     )
-    metrics = {
-        "sampling": "all" if use_all else "sampled",
-        "triplets": totals.count,
-        "seed": SEED,
-        "violation_rate": totals.violation_rate,
-        "average_margin": totals.average_margin,
-        "interval": intervals(replicates),
-    }
+    metrics = TripletMetrics(
+        sampling="all" if use_all else "sampled",
+        triplets=totals.count,
+        seed=SEED,
+        violation_rate=totals.violation_rate,
+        average_margin=totals.average_margin,
+        interval=intervals(replicates),
+    )
     return SuiteResult(metrics, replicates)

@@ -1,12 +1,15 @@
 """Verification: same or different, over the pairs of a file, all pairs, or a sample of them."""
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 
 from familiar.core.calibration import Threshold
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.results.metrics import (
+    ProbabilityBin,
+    ProbabilityMetrics,
+    ThresholdMetrics,
+    VerificationMetrics,
+)
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
@@ -24,7 +27,7 @@ RESULT_PATHS = {  # of the metrics that are resampled
 }
 
 
-def verification(context: EvaluationContext) -> SuiteResult:
+def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]:
     """Measure verification over pairs, with 95 % intervals over identities, and the bundle's thresholds.
 
     `best_accuracy` and the accuracies at thresholds give same and different pairs the same total weight;
@@ -47,55 +50,55 @@ def verification(context: EvaluationContext) -> SuiteResult:
         ),
     )
     replicates = {RESULT_PATHS[name]: values for name, values in replicates.items() if name in RESULT_PATHS}
-    metrics = {
-        "pairs": scored_pairs.sampling,
-        "seed": SEED,
-        "interval_pairs": len(scored_pairs.scores),
-        "same_pairs": headline.same_pairs,
-        "different_pairs": headline.different_pairs,
-        "auc": headline.auc,
-        "average_precision": headline.average_precision,
-        "eer": headline.eer,
-        "eer_threshold": headline.eer_threshold,
-        "spearman": headline.spearman,
-        "best_accuracy": headline.best_balanced_accuracy,
-        "best_accuracy_threshold": headline.best_balanced_accuracy_threshold,
-        "best_accuracy_unweighted": headline.best_accuracy,
-        "tar_at_far": headline.tar_at_far,
-        "thresholds_fitted": calibration.fitted,
-        "at_bundle_thresholds": {name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
-        "probability": _reliability(context, scored_pairs),
-        "interval": intervals(replicates),
-    }
+    metrics = VerificationMetrics(
+        pairs=scored_pairs.sampling,
+        seed=SEED,
+        interval_pairs=len(scored_pairs.scores),
+        same_pairs=headline.same_pairs,
+        different_pairs=headline.different_pairs,
+        auc=headline.auc,
+        average_precision=headline.average_precision,
+        eer=headline.eer,
+        eer_threshold=headline.eer_threshold,
+        spearman=headline.spearman,
+        best_accuracy=headline.best_balanced_accuracy,
+        best_accuracy_threshold=headline.best_balanced_accuracy_threshold,
+        best_accuracy_unweighted=headline.best_accuracy,
+        tar_at_far=headline.tar_at_far,
+        thresholds_fitted=calibration.fitted,
+        at_bundle_thresholds={name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
+        probability=_reliability(context, scored_pairs),
+        interval=intervals(replicates),
+    )
     return SuiteResult(metrics, replicates)
 
 
-def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
+def _at_threshold(counts: RocCounts, threshold: Threshold) -> ThresholdMetrics:
     """Measure the rates at a threshold of the bundle, here and on its own validation pairs."""
     point = rates_at(counts, threshold.similarity)
-    return {
-        "similarity": threshold.similarity,
-        "accuracy": accuracy_at(counts, threshold.similarity, balanced=True),
-        "far": point.far,
-        "tar": point.tar,
-        "on_validation": dataclasses.asdict(threshold),
-    }
+    return ThresholdMetrics(
+        similarity=threshold.similarity,
+        accuracy=accuracy_at(counts, threshold.similarity, balanced=True),
+        far=point.far,
+        tar=point.tar,
+        on_validation=threshold,
+    )
 
 
-def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> dict[str, Any] | None:
+def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> ProbabilityMetrics | None:
     """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
     calibration = context.embedder.metadata.calibration
     if calibration.slope is None or calibration.intercept is None:
         return None
     probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
     bins = reliability(probabilities, scored_pairs.pairs.same)
-    return {
-        "calibration_error": calibration_error(probabilities, scored_pairs.pairs.same),
-        "validation_error": calibration.calibration_error,
-        "bins": [
-            {"predicted": predicted, "observed": observed, "weight": weight}
+    return ProbabilityMetrics(
+        calibration_error=calibration_error(probabilities, scored_pairs.pairs.same),
+        validation_error=calibration.calibration_error,
+        bins=tuple(
+            ProbabilityBin(predicted, observed, weight)
             for predicted, observed, weight in zip(
                 bins.probability.tolist(), bins.observed.tolist(), bins.weight.tolist(), strict=True
             )
-        ],
-    }
+        ),
+    )

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.results import at_path, read_results
+from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.web.errors import HttpProblem
@@ -113,30 +113,27 @@ def _read_gallery(gallery: GalleryDatabase) -> tuple[Space, Any, ClusteringCalib
 def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
     """Read the results of an evaluation. Raises BadResults."""
     results = read_results(folder / RESULTS)
-    data = results["data"]
     return EvaluationSummary(
-        sources=tuple(Path(source).name or source for source in data.get("sources", ())),
-        identities=data.get("identities", 0),
-        photos=data.get("photos", 0),
+        sources=tuple(Path(source).name or source for source in results.data.sources),
+        identities=results.data.identities,
+        photos=results.data.photos,
         metrics=tuple(_metric_rows(results)),
-        is_served_model=results.get("model", {}).get("file_id") == file_id,
+        is_served_model=results.model.file_id == file_id,
         report=(folder / REPORT).is_file(),
     )
 
 
-def _as_evaluation_results(results: Mapping[str, Any]) -> dict[str, Any]:
+def _as_evaluation_results(results: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Nest a bundle's flat results under suite names, as those of an evaluation are."""
     return {"verification": results, "retrieval": results}
 
 
-def _metric_rows(results: Mapping[str, Any]) -> Iterator[MetricRow]:
+def _metric_rows(results: EvaluationResults | Mapping[str, Mapping[str, Any]]) -> Iterator[MetricRow]:
     """List the requested metrics, including those that could not be computed, without a value."""
     for path, name, description in METRICS:
-        suite, _, metric = path.partition(".")
         try:
-            value = at_path(dict(results), path)
-        except (KeyError, TypeError):
+            value = metric_at(results, path)
+        except KeyError:
             continue
         if value is None or isinstance(value, int | float):
-            interval = ((results[suite] or {}).get("interval") or {}).get(metric)
-            yield MetricRow(name, description, value, None if interval is None else (interval[0], interval[1]))
+            yield MetricRow(name, description, value, interval_at(results, path))

@@ -1,0 +1,193 @@
+"""The results of one evaluation, and their JSON document."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from familiar.core.errors import BadResults
+from familiar.evaluation.results.json_conversion import SUITE, from_json, to_json
+from familiar.evaluation.results.metrics import (
+    ClusteringMetrics,
+    IdentificationMetrics,
+    RetrievalMetrics,
+    SeparationMetrics,
+    TripletMetrics,
+    VerificationMetrics,
+)
+from familiar.evaluation.results.paths import metric_at
+from familiar.evaluation.results.variant_metrics import (
+    HarmonicMetrics,
+    LfwMetrics,
+    OverfittingMetrics,
+    RobustnessMetrics,
+    SlicesMetrics,
+    TtaMetrics,
+)
+from familiar.evaluation.results.version_2 import upgrade_from_version_2
+
+FORMAT_VERSION = 3  # docs/evaluation.md lists the keys
+
+SuiteMetrics: TypeAlias = (
+    RetrievalMetrics
+    | ClusteringMetrics
+    | VerificationMetrics
+    | TripletMetrics
+    | OverfittingMetrics
+    | RobustnessMetrics
+    | TtaMetrics
+    | SeparationMetrics
+    | IdentificationMetrics
+    | HarmonicMetrics
+    | SlicesMetrics
+    | LfwMetrics
+)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The model. `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing."""
+
+    file_id: str
+    space_id: str
+    recipe: str
+    network: str
+    size_bytes: int
+    embedding_dim: int
+    tta: Literal["flip"] | None
+    thresholds_fitted: bool
+    resize_px: int | None
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """The evaluated photos. `skipped`: why photos could not be evaluated."""
+
+    sources: tuple[str, ...]
+    split: Literal["test", "all"]
+    identities: int
+    photos: int
+    identities_seen_in_training: int
+    identities_seen_in_validation: int
+    skipped: tuple[str, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class IntervalSettings:
+    """How confidence intervals were computed."""
+
+    confidence: float
+    resampled: str
+    replicates: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class LeakedPicture:
+    """Photos that show the same picture, and the names of their identities. `exact`: the same file or pixels."""
+
+    photos: tuple[str, ...]
+    identities: tuple[str, ...]
+    exact: bool
+    similarity: float
+
+
+@dataclass(frozen=True)
+class ComparedPhotos:
+    """Numbers of photos in a leak check. `seen_in_training`: None if the run's photos are not available."""
+
+    evaluated: int
+    seen_in_training: int | None
+
+
+@dataclass(frozen=True)
+class LeakResults:
+    """The result of a leak check. `excluded`: number of photos that were left out because of it."""
+
+    compared: ComparedPhotos
+    across_splits: tuple[LeakedPicture, ...]
+    across_identities: tuple[LeakedPicture, ...]
+    excluded: int
+
+
+@dataclass(frozen=True)
+class EvaluationResults:
+    """The results of an evaluation: the contents of `eval_results.json`.
+
+    A suite is None if it was not run, or cannot be computed, which `reasons` explains.
+
+    Attributes:
+        model, data: what was evaluated, and on which photos.
+        interval: how the intervals of all metrics were computed.
+        leaks: None if leaks were not looked for.
+        reasons: why a suite is None, by its name.
+        missing: why a single metric is None, by its path.
+        replicates: each headline metric on bootstrap samples, by its path, such as "verification.tar_at_far.1e-2".
+            A comparison of two models reads them.
+    """
+
+    model: ModelInfo
+    data: DataInfo
+    interval: IntervalSettings
+    leaks: LeakResults | None
+    reasons: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    retrieval: RetrievalMetrics | None = field(default=None, metadata=SUITE)
+    clustering: ClusteringMetrics | None = field(default=None, metadata=SUITE)
+    verification: VerificationMetrics | None = field(default=None, metadata=SUITE)
+    triplets: TripletMetrics | None = field(default=None, metadata=SUITE)
+    overfitting: OverfittingMetrics | None = field(default=None, metadata=SUITE)
+    robustness: RobustnessMetrics | None = field(default=None, metadata=SUITE)
+    tta: TtaMetrics | None = field(default=None, metadata=SUITE)
+    separation: SeparationMetrics | None = field(default=None, metadata=SUITE)
+    identification: IdentificationMetrics | None = field(default=None, metadata=SUITE)
+    harmonic: HarmonicMetrics | None = field(default=None, metadata=SUITE)
+    slices: SlicesMetrics | None = field(default=None, metadata=SUITE)
+    lfw: LfwMetrics | None = field(default=None, metadata=SUITE)
+    replicates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def has_suite(self, name: str) -> bool:
+        """Tell whether a suite was run, even if it could not be computed."""
+        return getattr(self, name) is not None or name in self.reasons
+
+    def to_json(self, *, with_replicates: bool = True) -> dict[str, Any]:
+        """Return the document of `eval_results.json`, made of dicts, lists and scalars."""
+        document: dict[str, Any] = {"format_version": FORMAT_VERSION, **to_json(self)}
+        if not with_replicates:
+            del document["replicates"]
+        return document
+
+    @classmethod
+    def from_json(cls, document: Any) -> "EvaluationResults":
+        """Restore results from the document of `eval_results.json`.
+
+        The keys of format version 2 are renamed to those of the current version.
+
+        Raises:
+            BadResults: the document is no results, of a version that cannot be read, or keys are missing or unknown.
+        """
+        if not isinstance(document, Mapping) or "format_version" not in document:
+            raise BadResults("holds no results of `familiar evaluate`")
+        if document["format_version"] == 2:
+            document = upgrade_from_version_2(document)
+        if document["format_version"] != FORMAT_VERSION:
+            raise BadResults(
+                f"has format version {document['format_version']}, but this version of familiar reads "
+                f"2 and {FORMAT_VERSION}; evaluate again"
+            )
+        try:
+            results = from_json(cls, {key: value for key, value in document.items() if key != "format_version"})
+            _check_replicates(results)
+        except ValueError as error:
+            raise BadResults(f"is not a complete eval_results.json ({error}); evaluate again") from error
+        return results
+
+
+def _check_replicates(results: EvaluationResults) -> None:
+    for path, values in results.replicates.items():
+        try:
+            value = metric_at(results, path)
+        except KeyError:
+            value = None
+        if not isinstance(value, float | int) or not values:
+            raise ValueError(f"replicates.{path} has no values, or is of no metric")
