@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import shutil
-from html import escape
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
+from markupsafe import escape
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
@@ -89,7 +89,7 @@ def test_missing_metrics_are_null_with_reason(mean_color_bundle: Path, tmp_path:
     assert {name for name in missing if stored[name] is None} == missing
     assert missing <= stored["reasons"].keys()
     page = (tmp_path / "out2" / "report.html").read_text()
-    assert all(escape(reason.split(": ")[-1]) in page for reason in stored["reasons"].values())
+    assert all(str(escape(reason.split(": ")[-1])) in page for reason in stored["reasons"].values())
 
 
 def test_rejects_unknown_suite_and_unreadable_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):

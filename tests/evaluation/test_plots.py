@@ -29,6 +29,7 @@ from familiar.evaluation.plots.map import (
     sample_rows,
 )
 from familiar.evaluation.plots.photos import TILE_PX, Tile, contact_sheet, example_queries, jpeg, read_tiles
+from familiar.evaluation.results.metrics import ProbabilityBin
 from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
 
 pytestmark = pytest.mark.slow
@@ -94,7 +95,7 @@ def test_curves_render_for_any_pairs(name: str):
 @pytest.mark.parametrize("bins", [1, 9])
 def test_reliability_chart_renders(bins: int):
     predicted = np.linspace(0.05, 0.95, bins)
-    check(reliability_chart([{"predicted": p, "observed": p**2, "weight": 1 / bins} for p in predicted.tolist()]))
+    check(reliability_chart([ProbabilityBin(p, p**2, 1 / bins) for p in predicted.tolist()]))
 
 
 def test_bar_length_is_proportional_to_value():
@@ -117,7 +118,7 @@ def test_escapes_and_shortens_names_for_charts():
 @pytest.mark.one_case
 @pytest.mark.parametrize("panels", [1, 2, 7])
 def test_sweep_chart_renders_for_any_panel_count(panels: int):
-    points = [{"severity": severity, "recall_at_1": 0.9 / severity} for severity in (1.0, 2.0, 4.0)]
+    points = [(severity, 0.9 / severity) for severity in (1.0, 2.0, 4.0)]
     check(sweep_chart({f"blur_{panel}": points for panel in range(panels)}, {"blur_0": "sigma, px"}, 0.95))
 
 

@@ -5,8 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from familiar.evaluation.context import EvaluationContext
 from familiar.evaluation.results import EvaluationResults, read_results
-from familiar.evaluation.results.document import DataInfo, IntervalSettings, ModelInfo
+from familiar.evaluation.results.document import ComparedPhotos, DataInfo, IntervalSettings, LeakResults, ModelInfo
+from familiar.evaluation.suites.catalog import SuiteResults, run_suites
 
 # All suites on 96 photos, 12 replicates; prefixes, slices and sweeps are shortened.
 VERSION_2 = Path(__file__).parents[1] / "evaluation" / "data" / "eval_results_version_2.json"
@@ -43,3 +45,13 @@ def empty_results(**changes: Any) -> EvaluationResults:
     )
     interval = IntervalSettings(confidence=0.95, resampled="identities", replicates=500, seed=0)
     return replace(EvaluationResults(model, data, interval, leaks=None), **changes)
+
+
+def measured_results(
+    context: EvaluationContext, suites: tuple[str, ...] = ("retrieval", "verification"), **changes: Any
+) -> EvaluationResults:
+    """Run suites and make results of them."""
+    run = run_suites(context, suites) if suites else SuiteResults()
+    results = empty_results(leaks=LeakResults(ComparedPhotos(36, None), (), (), 0), reasons=run.reasons, **run.metrics)
+    data = replace(results.data, identities=len(context.table.names), photos=len(context.table))
+    return replace(results, data=data, **changes)

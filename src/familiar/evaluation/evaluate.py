@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -110,6 +110,7 @@ def evaluate(
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
+        metrics: dict[str, Any] = dict(suite_results.metrics)
         results = EvaluationResults(
             model=_model_info(context, resize_px),
             data=_data_info(context, data, chosen),
@@ -117,12 +118,12 @@ def evaluate(
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
             reasons=suite_results.reasons,
             missing=dict(missing_metrics(to_json(suite_results.metrics))),
-            **suite_results.metrics,
+            **metrics,
             replicates=_rounded(suite_results.replicates),
         )
         on_progress("writing the report")
         write_results(output / "eval_results.json", results)
-        write_report(output, results.to_json(), context, _scored_pairs(context))
+        write_report(output, results, context, _scored_pairs(context))
     return results
 
 

@@ -12,6 +12,8 @@ from familiar.datasets.inspection import histogram
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Draw, Theme, chart
 
 Interval = Sequence[float] | None
+SweepStep = tuple[float, float]
+"""Severity of a corruption, and recall@1 at it."""
 _NAME_LETTERS = 18
 _ROW_IN, _AXIS_IN, _LETTER_IN = 0.34, 0.8, 0.085
 
@@ -49,15 +51,15 @@ def share_bars(rows: Sequence[tuple[str, float, Interval]], label: str, referenc
     return chart(draw, height_in=_AXIS_IN + _ROW_IN * max(2, len(rows)), left_in=0.3 + _LETTER_IN * letters)
 
 
-def sweep_chart(sweeps: Mapping[str, Sequence[Mapping[str, float]]], units: Mapping[str, str], clean: float) -> Chart:
+def sweep_chart(sweeps: Mapping[str, Sequence[SweepStep]], units: Mapping[str, str], clean: float) -> Chart:
     """Draw a panel for each corruption: recall@1 over its severity, and a line at that of the `clean` photos."""
 
-    def panel(name: str, points: Sequence[Mapping[str, float]]) -> Draw:
+    def panel(name: str, points: Sequence[SweepStep]) -> Draw:
         def draw(axes: Axes, theme: Theme) -> None:
             axes.axhline(clean, color=theme.muted, linewidth=1.3, linestyle=":")
             axes.plot(
-                [point["severity"] for point in points],
-                [point["recall_at_1"] for point in points],
+                [severity for severity, _ in points],
+                [recall_at_1 for _, recall_at_1 in points],
                 color=theme.accent,
                 marker="o",
                 markersize=4,

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, PercentFormatter
 
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart, legend_below
+from familiar.evaluation.results.metrics import ProbabilityBin
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import accuracy_at, best_accuracy, equal_error_rate, rates_at, roc_curve
 
@@ -113,14 +114,15 @@ def accuracy_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Chart:
     return chart(draw, height_in=3.75, bottom_in=1.1)
 
 
-def reliability_chart(bins: Sequence[Mapping[str, float]]) -> Chart:
+def reliability_chart(bins: Sequence[ProbabilityBin]) -> Chart:
     """Draw a reliability diagram.
 
     Args:
-        bins: mean `predicted` probability, `observed` share of same pairs, and `weight`, drawn as the area of a point.
+        bins: the weight of each is drawn as the area of a point.
     """
     predicted, observed, weight = (
-        np.array([reliability_bin[name] for reliability_bin in bins]) for name in ("predicted", "observed", "weight")
+        np.array([getattr(probability_bin, name) for probability_bin in bins])
+        for name in ("predicted", "observed", "weight")
     )
 
     def draw(axes: Axes, theme: Theme) -> None:

@@ -1,7 +1,6 @@
 """The report of an evaluation: one self-contained HTML page, and its pictures as PNG files."""
 
 from pathlib import Path
-from typing import Any
 
 from familiar.core.files import write_atomically
 from familiar.evaluation.context import EvaluationContext
@@ -10,17 +9,18 @@ from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Examples, collect_examples
 from familiar.evaluation.report.page import render
 from familiar.evaluation.report.photos import mistake_tiles, neighbor_tiles
+from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.verification_pairs import ScoredPairs
 
 
 def write_report(
-    folder: Path, results: dict[str, Any], context: EvaluationContext, scored_pairs: ScoredPairs | None
+    folder: Path, results: EvaluationResults, context: EvaluationContext, scored_pairs: ScoredPairs | None
 ) -> Path:
     """Write `report.html` and its pictures.
 
     Args:
         folder: where to write; created if missing.
-        results: the whole of `eval_results.json`.
+        results: what the page shows.
         context: the embedded photos.
         scored_pairs: None if there are no same pairs or no different ones.
 

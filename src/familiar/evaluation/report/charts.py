@@ -1,8 +1,7 @@
 """The charts of a report and their captions."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,9 @@ from familiar.evaluation.plots.map import (
     sample_rows,
 )
 from familiar.evaluation.report.examples import identity_name
+from familiar.evaluation.results import EvaluationResults, interval_at, metric_at
+from familiar.evaluation.results.metrics import VerificationMetrics
+from familiar.evaluation.results.variant_metrics import RobustnessMetrics, SliceMetrics
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 
 MAX_SLICES = 16  # in one chart
@@ -40,12 +42,15 @@ class CaptionedChart:
 
 
 def draw_charts(
-    results: Mapping[str, Any], context: EvaluationContext, scored_pairs: ScoredPairs | None
+    results: EvaluationResults, context: EvaluationContext, scored_pairs: ScoredPairs | None
 ) -> dict[str, CaptionedChart]:
     """Draw the charts, by name. Those of suites that were not run, or could not be computed, are left out."""
-    charts = _verification(results, scored_pairs) if scored_pairs is not None and results.get("verification") else {}
-    charts |= _robustness(results.get("robustness") or {})
-    columns = (results.get("slices") or {}).get("columns") or {}
+    charts: dict[str, CaptionedChart] = {}
+    if scored_pairs is not None and results.verification is not None:
+        charts |= _verification(results.verification, scored_pairs)
+    if results.robustness is not None:
+        charts |= _robustness(results.robustness)
+    columns = {} if results.slices is None else results.slices.columns
     for number, (column, rows) in enumerate(columns.items(), start=1):
         charts |= _slices(f"slices_{number}", column, rows, results)
     charts["map"] = _map(context)
@@ -57,15 +62,9 @@ def draw_charts(
     return charts
 
 
-def side_by_side(markup: Mapping[str, str], *keys: str) -> str:
-    """Arrange those of the named charts that were drawn, side by side if there is room."""
-    charts = "".join(markup[key] for key in keys if key in markup)
-    return f'<div class="charts">{charts}</div>' if charts else ""
-
-
-def _verification(results: Mapping[str, Any], scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
-    metrics, counts = results["verification"], scored_pairs.counts
-    thresholds = {name.replace("_", " "): metrics["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS}
+def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
+    counts = scored_pairs.counts
+    thresholds = {name.replace("_", " "): metrics.at_bundle_thresholds[name].similarity for name in THRESHOLDS}
     charts = {
         "similarity": CaptionedChart(
             similarity_chart(counts, thresholds),
@@ -75,13 +74,13 @@ def _verification(results: Mapping[str, Any], scored_pairs: ScoredPairs) -> dict
         ),
         "roc": CaptionedChart(
             roc_chart(counts),
-            f"ROC curve; the area under the curve is {metrics['auc']:.4f}",
+            f"ROC curve; the area under the curve is {metrics.auc:.4f}",
             "ROC curve: the share of same pairs accepted (TAR) at each share of different pairs accepted (FAR). "
             "The higher on the left, the better.",
         ),
         "det": CaptionedChart(
             det_chart(counts),
-            f"DET curve; the equal error rate is {100 * metrics['eer']:.2f} %",
+            f"DET curve; the equal error rate is {100 * metrics.eer:.2f} %",
             "DET curve: the two error rates against each other, on axes that make normal distributions a straight "
             "line. The closer to the lower left, the better.",
         ),
@@ -91,9 +90,9 @@ def _verification(results: Mapping[str, Any], scored_pairs: ScoredPairs) -> dict
             "Share of correct decisions at each threshold, same and different pairs with the same total weight.",
         ),
     }
-    if metrics.get("probability"):
+    if metrics.probability is not None:
         charts["reliability"] = CaptionedChart(
-            reliability_chart(metrics["probability"]["bins"]),
+            reliability_chart(metrics.probability.bins),
             "Reliability diagram: observed share of same pairs over the predicted probability",
             "Reliability diagram: where the bundle predicts 80 %, 80 % of the pairs should be the same individual. "
             "Above the dotted line the prediction is too low, below it too high. Larger points have more pairs.",
@@ -101,13 +100,12 @@ def _verification(results: Mapping[str, Any], scored_pairs: ScoredPairs) -> dict
     return charts
 
 
-def _robustness(metrics: Mapping[str, Any]) -> dict[str, CaptionedChart]:
+def _robustness(metrics: RobustnessMetrics) -> dict[str, CaptionedChart]:
     charts: dict[str, CaptionedChart] = {}
-    corruptions = metrics.get("corruptions") or {}
     rows = [
-        (name, corruption["recall_at_1_drop"], (corruption.get("interval") or {}).get("recall_at_1_drop"))
-        for name, corruption in corruptions.items()
-        if corruption.get("recall_at_1_drop") is not None
+        (name, corruption.recall_at_1_drop, corruption.interval.get("recall_at_1_drop"))
+        for name, corruption in metrics.corruptions.items()
+        if corruption.recall_at_1_drop is not None
     ]
     if rows:
         charts["robustness"] = CaptionedChart(
@@ -116,14 +114,14 @@ def _robustness(metrics: Mapping[str, Any]) -> dict[str, CaptionedChart]:
             "Recall@1 lost to each corruption, the worst first; thin lines are 95 % intervals.",
         )
     sweeps = {
-        name: [point for point in points if point.get("recall_at_1") is not None]
-        for name, points in (metrics.get("sweeps") or {}).items()
+        name: [(point.severity, point.recall_at_1) for point in points if point.recall_at_1 is not None]
+        for name, points in metrics.sweeps.items()
     }
     sweeps = {name: points for name, points in sweeps.items() if points}
-    if sweeps:
-        units = {name: corruption.get("unit") or "" for name, corruption in corruptions.items()}
+    if sweeps and metrics.clean.recall_at_1 is not None:
+        units = {name: corruption.unit for name, corruption in metrics.corruptions.items()}
         charts["sweeps"] = CaptionedChart(
-            sweep_chart(sweeps, units, metrics["clean"]["recall_at_1"]),
+            sweep_chart(sweeps, units, metrics.clean.recall_at_1),
             "Recall@1 over the severity of each corruption",
             "Recall@1 over the severity of each corruption. The dotted line is that of the clean photos.",
         )
@@ -131,19 +129,19 @@ def _robustness(metrics: Mapping[str, Any]) -> dict[str, CaptionedChart]:
 
 
 def _slices(
-    key: str, column: str, slices: list[dict[str, Any]], results: Mapping[str, Any]
+    key: str, column: str, slices: Sequence[SliceMetrics], results: EvaluationResults
 ) -> dict[str, CaptionedChart]:
     choices = [("retrieval", "recall_at_1", "recall@1"), ("verification", "auc", "ROC AUC")]
-    available = [choice for choice in choices if any(row.get(choice[0]) for row in slices)]
+    available = [choice for choice in choices if any(getattr(row, choice[0]) is not None for row in slices)]
     if not available:
         return {}
     suite, metric, label = available[0]
-    measured_slices = [row for row in slices if row.get(suite)]
+    measured_slices = [row for row in slices if getattr(row, suite) is not None]
     rows = [
-        (str(row["value"]), row[suite][metric], (row[suite].get("interval") or {}).get(metric))
+        (row.value, metric_at(row, f"{suite}.{metric}"), interval_at(row, f"{suite}.{metric}"))
         for row in measured_slices[:MAX_SLICES]
     ]
-    overall = (results.get(suite) or {}).get(metric)
+    overall = metric_at(results, f"{suite}.{metric}") if getattr(results, suite) is not None else None
     omitted = len(measured_slices) - MAX_SLICES
     omitted_note = f" The {omitted} best are left out." if omitted > 0 else ""
     caption = (

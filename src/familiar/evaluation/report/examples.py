@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -13,6 +12,7 @@ from familiar.core.terminal_text import printable
 from familiar.datasets.folders import IdentityTable
 from familiar.evaluation.context import SEED, EvaluationContext
 from familiar.evaluation.plots.photos import Pixels, example_queries, read_tiles
+from familiar.evaluation.results import EvaluationResults
 from familiar.metrics.calibration import ProbabilityCurve
 from familiar.metrics.mistakes import Mistakes, worst_listed_mistakes, worst_mistakes
 from familiar.neighbors.brute_force import nearest_neighbors
@@ -60,10 +60,10 @@ class Examples:
     probability: ProbabilityCurve | None = None
 
 
-def collect_examples(context: EvaluationContext, results: dict[str, Any]) -> Examples:
+def collect_examples(context: EvaluationContext, results: EvaluationResults) -> Examples:
     """Collect the examples of the suites that were requested."""
-    neighbors = _neighbors(context) if results.get("retrieval") else None
-    mistakes = _mistakes(context) if "verification" in results else None
+    neighbors = _neighbors(context) if results.retrieval is not None else None
+    mistakes = _mistakes(context) if results.has_suite("verification") else None
     rows: list[int] = []
     if neighbors is not None:
         rows += [*neighbors.queries.tolist(), *neighbors.rows.ravel().tolist()]
@@ -73,7 +73,7 @@ def collect_examples(context: EvaluationContext, results: dict[str, Any]) -> Exa
             for pairs in (mistakes.negatives, mistakes.positives)
             for row in (*pairs.left.tolist(), *pairs.right.tolist())
         ]
-    failing, without_miss, searched = _failing_identities(context) if results.get("retrieval") else ((), 0, 0)
+    failing, without_miss, searched = _failing_identities(context) if results.retrieval is not None else ((), 0, 0)
     return Examples(
         context.table,
         read_tiles(rows, context.crop),

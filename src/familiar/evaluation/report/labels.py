@@ -1,6 +1,7 @@
 """Names, descriptions and number formats of the metrics in `eval_results.json`."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 Format = Literal["share", "number", "similarity", "count", "points", "lost points", "milliseconds"]
@@ -147,3 +148,12 @@ def format_percent(share: float) -> str:
     """Format with two decimals, and more for a share that would be 0.00 otherwise: 98.12 %, 0.0040 %."""
     decimals = 2 if share == 0 or abs(share) >= 5e-5 else 2 - math.floor(math.log10(abs(share) * 100)) - 1
     return f"{100 * share:.{decimals}f}{PERCENT}".replace("-", "−")
+
+
+def format_interval(path: str, interval: Sequence[float]) -> str:
+    """Format the interval of the metric at `path`, with its unit written once."""
+    low, high = (format_metric(path, end) for end in interval)
+    for unit in (PERCENT, POINTS):
+        if high.endswith(unit):
+            low = low.removesuffix(unit)
+    return f"{low} to {high}"

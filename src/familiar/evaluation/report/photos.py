@@ -1,62 +1,79 @@
-"""Photos on the page: responsive grids of thumbnails, each inlined, framed and signed."""
+"""Photos on the page: thumbnails, each inlined, framed and signed."""
 
-import base64
-from html import escape
+from dataclasses import dataclass
 
-from familiar.evaluation.plots.photos import SIGNS, Tile, jpeg
+from familiar.evaluation.plots.photos import Tile, jpeg
 from familiar.evaluation.report.examples import Examples, identity_name, photo_file
-from familiar.evaluation.report.tables import name
 from familiar.metrics.mistakes import RankedPairs
 
 
-def neighbor_grid(examples: Examples) -> str:
-    """Build a row per query: the photo, then its nearest neighbors."""
+@dataclass(frozen=True)
+class PhotoTile:
+    """A thumbnail.
+
+    `identity` and `file`: names for display. `alt`: alternative text. `jpeg`: None if the photo can no longer be read.
+    `correct`: whether a neighbor is of the query's identity, and `similarity` its similarity; None for other photos.
+    """
+
+    identity: str
+    file: str
+    alt: str
+    jpeg: bytes | None
+    width_px: int
+    height_px: int
+    correct: bool | None = None
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class MistakeCard:
+    """A pair that the model gets wrong. `probability`: None if the bundle was never calibrated."""
+
+    similarity: float
+    probability: float | None
+    left: PhotoTile
+    right: PhotoTile
+
+
+def neighbor_rows(examples: Examples) -> list[tuple[PhotoTile, list[PhotoTile]]]:
+    """Make the thumbnails of each query and of its nearest neighbors."""
     neighbors = examples.neighbors
-    if neighbors is None:
-        return ""
-    rows: list[str] = []
+    assert neighbors is not None
+    rows: list[tuple[PhotoTile, list[PhotoTile]]] = []
     for index, query in enumerate(neighbors.queries.tolist()):
-        tiles = [_tile(examples, query, f"<b>{_identity(examples, query)}</b>", "query", None)]
-        for row, similarity, correct in zip(
-            neighbors.rows[index].tolist(),
-            neighbors.similarity[index].tolist(),
-            neighbors.correct[index].tolist(),
-            strict=True,
-        ):
-            description = "the same individual" if correct else "another individual"
-            caption = f"<b>{SIGNS[correct]} {similarity:.2f}</b> {_identity(examples, row)}"
-            tiles.append(_tile(examples, row, caption, description, correct))
-        rows.append(f'<div class="row">{"".join(tiles)}</div>')
-    return "".join(rows)
+        tiles = [
+            _tile(examples, row, "the same individual" if correct else "another individual", correct, similarity)
+            for row, similarity, correct in zip(
+                neighbors.rows[index].tolist(),
+                neighbors.similarity[index].tolist(),
+                neighbors.correct[index].tolist(),
+                strict=True,
+            )
+        ]
+        rows.append((_tile(examples, query, "query"), tiles))
+    return rows
 
 
-def mistake_cards(examples: Examples, pairs: RankedPairs, description: str) -> str:
-    """Build a card per pair: similarity, probability, and both photos with their names.
+def mistake_cards(examples: Examples, pairs: RankedPairs, description: str) -> list[MistakeCard]:
+    """Make a card per pair.
 
     Args:
         examples: the thumbnails.
         pairs: the mistakes.
         description: of each photo, in its alternative text.
     """
-    cards: list[str] = []
-    for left, right, similarity in zip(
-        pairs.left.tolist(), pairs.right.tolist(), pairs.similarity.tolist(), strict=True
-    ):
-        facts = f"similarity <strong>{similarity:.3f}</strong>".replace("-", "−")
-        if examples.probability is not None:
-            facts += f", probability {examples.probability.probability(similarity):.3f}"
-        tiles = "".join(
-            _tile(
-                examples,
-                row,
-                f"<b>{_identity(examples, row)}</b><small>{name(photo_file(examples.table, row))}</small>",
-                description,
-                None,
-            )
-            for row in (left, right)
+    curve = examples.probability
+    return [
+        MistakeCard(
+            similarity,
+            None if curve is None else curve.probability(similarity),
+            _tile(examples, left, description),
+            _tile(examples, right, description),
         )
-        cards.append(f'<li><p>{facts}</p><div class="pair">{tiles}</div></li>')
-    return f'<ol class="mistakes">{"".join(cards)}</ol>'
+        for left, right, similarity in zip(
+            pairs.left.tolist(), pairs.right.tolist(), pairs.similarity.tolist(), strict=True
+        )
+    ]
 
 
 def neighbor_tiles(examples: Examples) -> list[list[Tile]]:
@@ -92,19 +109,19 @@ def mistake_tiles(examples: Examples, pairs: RankedPairs) -> list[list[Tile]]:
     return [tiles[start : start + 4] for start in range(0, len(tiles), 4)]
 
 
-def _identity(examples: Examples, row: int) -> str:
-    return name(identity_name(examples.table, int(examples.table.labels[row])))
-
-
-def _tile(examples: Examples, row: int, caption: str, description: str, correct: bool | None) -> str:
+def _tile(
+    examples: Examples, row: int, description: str, correct: bool | None = None, similarity: float | None = None
+) -> PhotoTile:
     pixels = examples.tiles[row]
-    identity = identity_name(examples.table, int(examples.table.labels[row]))
-    alt = escape(f"{identity}, {photo_file(examples.table, row)}: {description}")
-    modifier = "" if correct is None else " correct" if correct else " wrong"
-    if pixels is None:
-        picture = f'<div class="unreadable" role="img" aria-label="{alt}">can no longer be read</div>'
-    else:
-        source = base64.b64encode(jpeg(pixels)).decode()
-        height, width = pixels.shape[:2]
-        picture = f'<img src="data:image/jpeg;base64,{source}" width="{width}" height="{height}" alt="{alt}">'
-    return f'<figure class="tile{modifier}">{picture}<figcaption>{caption}</figcaption></figure>'
+    height_px, width_px = (0, 0) if pixels is None else pixels.shape[:2]
+    identity, file = identity_name(examples.table, int(examples.table.labels[row])), photo_file(examples.table, row)
+    return PhotoTile(
+        identity,
+        file,
+        f"{identity}, {file}: {description}",
+        None if pixels is None else jpeg(pixels),
+        width_px,
+        height_px,
+        correct,
+        similarity,
+    )

@@ -1,1 +1,1 @@
-"""The sections of the report, one per file: each renders the markup of its part of the results."""
+"""The sections of the report: the values that each section's template shows."""
