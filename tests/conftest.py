@@ -94,7 +94,7 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """`evaluate` draws no page: its charts take longer than what it measures."""
-    monkeypatch.setattr("familiar.evaluation.evaluate.write_report", lambda *_: None)
+    monkeypatch.setattr("familiar.evaluation.run_evaluation.write_report", lambda *_: None)
 
 
 @pytest.fixture

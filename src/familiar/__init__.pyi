@@ -31,7 +31,7 @@ from .embedding.embedder import (
 from .embedding.verification import (
     verify,
 )
-from .evaluation.evaluate import (
+from .evaluation.run_evaluation import (
     evaluate,
 )
 from .export.run_export import (

@@ -9,8 +9,8 @@ from papers.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_sh
 
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import EvaluationOptions
-from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import EvaluationResults, metric_at, read_results
+from familiar.evaluation.run_evaluation import evaluate
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow

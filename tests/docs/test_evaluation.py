@@ -8,7 +8,7 @@ import pytest
 
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import EvaluationOptions
-from familiar.evaluation.evaluate import evaluate
+from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
 

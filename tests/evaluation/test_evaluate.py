@@ -14,9 +14,9 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.evaluation.context import EvaluationOptions
-from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import ComparedPhotos
+from familiar.evaluation.run_evaluation import evaluate
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow

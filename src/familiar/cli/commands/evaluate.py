@@ -10,8 +10,8 @@ from familiar.cli.options import FILE, data_spec, embedding_options, json_option
 
 if TYPE_CHECKING:
     from familiar.evaluation.context import EvaluationOptions
-    from familiar.evaluation.evaluate import LeakCheck
     from familiar.evaluation.results import EvaluationResults
+    from familiar.evaluation.run_evaluation import LeakCheck
     from familiar.metrics.bootstrap import Interval
 
 SAMPLED = ("balanced", "natural")
@@ -105,7 +105,7 @@ def evaluate(
     if by and slices is None:
         raise click.UsageError("--by names columns of the CSV of --slices")
     from familiar.detection.detectors import build_detector
-    from familiar.evaluation.evaluate import evaluate as evaluate_model
+    from familiar.evaluation.run_evaluation import evaluate as evaluate_model
 
     status = StatusLine()
     results = evaluate_model(

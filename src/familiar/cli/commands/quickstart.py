@@ -37,7 +37,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     from familiar.datasets.synthetic import SyntheticSource
     from familiar.embedding.embedder import Embedder
     from familiar.embedding.verification import verify_photos
-    from familiar.evaluation.evaluate import evaluate
+    from familiar.evaluation.run_evaluation import evaluate
     from familiar.loading.cache import CropCache
     from familiar.photos.decoding import save_photo
     from familiar.recipes import recipe_named
