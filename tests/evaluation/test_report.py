@@ -53,16 +53,16 @@ def context(tmp_path: Path, mean_color_bundle: Path) -> EvaluationContext:
 
 def all_results(context: EvaluationContext) -> EvaluationResults:
     """Return results of every suite, with made-up numbers."""
-    stored, measured = full_results(), measured_results(context)
+    stored, computed = full_results(), measured_results(context)
     robustness, groups, lfw = stored.robustness, stored.clustering.groups, stored.lfw
     blur = replace(robustness.corruptions["blur"], recall_at_1_drop=0.2)
-    retrieval, verification = measured.retrieval, measured.verification
+    retrieval, verification = computed.retrieval, computed.verification
     coat = SliceMetrics("tabby", 18, 6, retrieval, verification=verification, reasons={"triplets": "triplets: too few"})
     return replace(
         stored,
-        model=measured.model,
-        data=measured.data,
-        leaks=measured.leaks,
+        model=computed.model,
+        data=computed.data,
+        leaks=computed.leaks,
         retrieval=retrieval,
         verification=verification,
         clustering=replace(
