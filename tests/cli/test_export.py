@@ -13,7 +13,7 @@ from familiar.cli.commands import export as command
 from familiar.core.errors import GateRefused, TooLarge
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import Bundle, load_bundle
-from familiar.export import run_export as export_bundle
+from familiar.export import run_export as export_module
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS
@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             made[:] = made or [onnx_bytes(network, size_px)]
             return made[0]
 
-        patch.setattr(export_bundle, "onnx_bytes", once)
+        patch.setattr(export_module, "onnx_bytes", once)
         yield folder.path
 
 
@@ -61,7 +61,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[di
         calls.append(dict(zip(names, arguments, strict=True)))
         return bundle
 
-    monkeypatch.setattr(export_bundle, "export_run", export_run)
+    monkeypatch.setattr(export_module, "export_bundle", export_run)
     return calls
 
 
@@ -135,7 +135,7 @@ def test_options_and_defaults_are_passed_to_export(familiar: Familiar, exports: 
     assert familiar("export", "run", "-o", "out.onnx").code == 0
     plain = exports.pop()
     assert (plain["run"], plain["output"]) == (Path("run"), Path("out.onnx"))
-    assert (plain["data"], plain["license"]) == (None, export_bundle.UNKNOWN_LICENSE)
+    assert (plain["data"], plain["license"]) == (None, export_module.UNKNOWN_LICENSE)
     assert (plain["precisions"], plain["max_bytes"], plain["gate"]) == (("float32",), None, Gate(0.01, 0.02))
     flags = ("--precision", "mixed", "--max-size", "1MB", "--max-auc-drop", "0.05", "--max-recall-drop", "1")
     assert familiar("export", "run", "-o", "o", "--data", "a", "--data", "b", "--license", "MIT", *flags).code == 0
@@ -181,7 +181,7 @@ def test_export_error_is_one_line(familiar: Familiar, monkeypatch: pytest.Monkey
     def export_run(*_: Any) -> Bundle:
         raise error("what was lost; nothing was written")
 
-    monkeypatch.setattr(export_bundle, "export_run", export_run)
+    monkeypatch.setattr(export_module, "export_bundle", export_run)
     assert_refused(familiar("export", "run", "-o", "out.onnx", "--json"), "what was lost; nothing was written")
 
 
@@ -242,7 +242,7 @@ def test_rejects_bundle_beyond_max_auc_drop(
     familiar: Familiar, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     results = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)
-    monkeypatch.setattr(export_bundle, "gate_metrics", lambda *_: next(results))
+    monkeypatch.setattr(export_module, "gate_metrics", lambda *_: next(results))
     output = tmp_path / "people.onnx"
     answer = familiar("export", run, "-o", output, "--precision", "float16")
     assert_refused(answer, f"{run} in float16 loses too much: ROC AUC 0.9800 -> 0.9600", "--max-auc-drop")
