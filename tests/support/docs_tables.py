@@ -4,12 +4,20 @@ In a page such a table stands between `<!-- table: NAME -->` and `<!-- end of ta
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
 
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import Documented, LossSettings
+from support.api_pages import package_entries, package_rows, packages, write_missing_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
+METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def losses() -> list[str]:
@@ -38,7 +46,45 @@ def loss_settings() -> list[str]:
     return rows
 
 
-TABLES = {"losses": losses, "loss settings": loss_settings}
+def command_options() -> list[str]:
+    """Return a section for each command, with a row for each argument and option."""
+    from familiar.cli.main import familiar
+
+    lines: list[str] = []
+    for name, command in familiar.commands.items():
+        lines += _command_section(name, command)
+        if isinstance(command, click.Group):
+            for below, subcommand in command.commands.items():
+                lines += _command_section(f"{name} {below}", subcommand)
+    return lines[1:]
+
+
+def http_operations() -> list[str]:
+    """Return a table for each tag of the HTTP API, with a row for each operation of its OpenAPI document."""
+    by_tag: dict[str, list[str]] = {}
+    document = _openapi()
+    for path, operations in document["paths"].items():
+        for method in METHODS:
+            if operation := operations.get(method):
+                row = f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {_first_sentence(operation['description'])} "
+                by_tag.setdefault((operation.get("tags") or ["other"])[0], []).append(
+                    f"{row}| {_parameters(operation, document)} |"
+                )
+    lines: list[str] = []
+    for tag, rows in by_tag.items():
+        lines += ["", f"### {tag.capitalize()}", "", "| request | what it does | parameters |", "|---|---|---|", *rows]
+    return lines[1:]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "losses": losses,
+    "loss settings": loss_settings,
+    "command options": command_options,
+    "http api": http_operations,
+    "packages": package_rows,
+    "api familiar": partial(package_entries, "familiar"),
+    **{f"api familiar.{name}": partial(package_entries, f"familiar.{name}") for name in packages()},
+}
 
 
 def with_tables(page: str) -> str:
@@ -48,7 +94,61 @@ def with_tables(page: str) -> str:
         rows = "\n".join(TABLES[match[1]]())
         return f"<!-- table: {match[1]} -->\n\n{rows}\n\n<!-- end of table -->"
 
-    return re.sub(r"<!-- table: ([\w ]+) -->.*?<!-- end of table -->", table, page, flags=re.DOTALL)
+    return re.sub(r"<!-- table: ([\w .]+) -->.*?<!-- end of table -->", table, page, flags=re.DOTALL)
+
+
+def _openapi() -> dict[str, Any]:
+    from familiar.web.server import _application
+    from familiar.web.service import Service
+    from familiar.web.settings import Settings
+
+    with TemporaryDirectory() as folder:
+        return _application(Service(Settings(gallery=Path(folder) / "album", model=Path("pet-nano")))).openapi()
+
+
+def _parameters(operation: dict[str, Any], document: dict[str, Any]) -> str:
+    """List the query's parameters, then the properties of the body; those that are required in bold."""
+    query = [
+        (each["name"], bool(each.get("required"))) for each in operation.get("parameters", ()) if each["in"] == "query"
+    ]
+    listed = [_names(query)] if query else []
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = content["schema"]
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        properties = [(name, name in schema.get("required", ())) for name in schema.get("properties", ())]
+        listed.append(f"{'JSON' if kind == 'application/json' else 'form'}: {_names(properties)}")
+    return "; ".join(listed)
+
+
+def _names(properties: list[tuple[str, bool]]) -> str:
+    return ", ".join(f"**`{name}`**" if required else f"`{name}`" for name, required in properties)
+
+
+def _first_sentence(text: str) -> str:
+    return _cell(re.split(r"(?<=[.:;])\s", text.strip())[0]).rstrip(".:;")
+
+
+def _command_section(name: str, command: click.Command) -> list[str]:
+    lines = ["", f"## {name}", "", f"`familiar {name}` - {_cell(command.get_short_help_str(limit=200)).rstrip('.')}."]
+    rows = [row for parameter in command.params if (row := _parameter_row(parameter))]
+    return [*lines, "", "| | | default |", "|---|---|---|", *rows] if rows else lines
+
+
+def _parameter_row(parameter: click.Parameter) -> str | None:
+    if isinstance(parameter, click.Argument):
+        repeated = "..." if parameter.nargs == -1 else ""
+        name = parameter.make_metavar(click.Context(click.Command("any"))).strip("[]{}").rstrip(".")
+        return f"| `{name.replace('|', ' or ')}{repeated}` | | |"
+    if not isinstance(parameter, click.Option) or parameter.hidden:
+        return None
+    default = parameter.default
+    shown = "" if default is None or parameter.is_flag or callable(default) or "UNSET" in repr(default) else str(default)
+    return f"| {', '.join(f'`{each}`' for each in parameter.opts)} | {_cell(parameter.help or '')} | {_cell(shown)} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _summary(declared: type[LossSettings]) -> str:
@@ -69,7 +169,9 @@ def _plain(value: object) -> str:
 
 
 def main() -> None:
-    """Write the tables into every page that has one."""
+    """Write the tables into every page that has one, and a page for each package that has none."""
+    for path in write_missing_pages(DOCS / "reference" / "python"):
+        print(path.relative_to(DOCS))
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text()
         if (updated := with_tables(page)) != page:

@@ -1,0 +1,101 @@
+"""The Python API reference: which names and modules each page of docs/reference/python lists.
+
+A page lists the names of its package's `__all__`, and of a package without one its public modules. The text comes from
+the docstrings when the site is built.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import familiar
+
+NOT_LIBRARIES = ("cli", "web", "__main__")  # used as commands and over HTTP: those have pages of their own
+GITHUB_COMMENT = "<!-- The site shows the docstrings of these. -->"
+
+
+def packages() -> list[str]:
+    """Return the names of the packages that have a page, such as "losses"."""
+    return [module.name for module in pkgutil.iter_modules(familiar.__path__) if module.name not in NOT_LIBRARIES]
+
+
+def package_rows() -> list[str]:
+    """Return a row for each package: a link to its page, and the first line of its docstring."""
+    rows = ["| package | contents |", "|---|---|"]
+    for name in packages():
+        rows.append(f"| [`familiar.{name}`]({name}.md) | {_summary(importlib.import_module(f'familiar.{name}'))} |")
+    return rows
+
+
+def package_entries(package: str) -> list[str]:
+    """Return the `:::` entries of a package such as "familiar.losses", or of `familiar` itself."""
+    module = importlib.import_module(package)
+    if package == "familiar":
+        return _facade_entries(getattr(module, "__all__", []))
+    if public := getattr(module, "__all__", None):
+        return _entries(f"{package}.{name}" for name in sorted(public, key=str.lower))
+    return _entries(_public_modules(module))
+
+
+def _facade_entries(names: list[str]) -> list[str]:
+    """Link each name of `familiar` to the page of its package; one that no package lists is described here."""
+    rows, here = ["| name | what it is |", "|---|---|"], []
+    for name in sorted(names, key=str.lower):
+        public = getattr(familiar, name)
+        if isinstance(public, ModuleType):
+            package = public.__name__.split(".")[1]
+            rows.append(f"| [`familiar.{name}`]({package}.md) | {_summary(public)} |")
+        elif name != "__version__":
+            package = public.__module__.split(".")[1:2]
+            listed = importlib.import_module(".".join(["familiar", *package]))
+            if package and name in getattr(listed, "__all__", []):
+                rows.append(f"| [`familiar.{name}`]({package[0]}.md#familiar.{package[0]}.{name}) | {_summary(public)} |")
+            else:
+                rows.append(f"| [`familiar.{name}`](#{public.__module__}.{name}) | {_summary(public)} |")
+                here.append(f"{public.__module__}.{public.__qualname__}")
+    if len(rows) == 2:
+        return ["Import names from the packages below; `import familiar` alone gives only `familiar.__version__`."]
+    return [*rows, "", *_entries(here)] if here else rows
+
+
+def _entries(paths: Any) -> list[str]:
+    return [GITHUB_COMMENT, *(line for path in paths for line in ("", f"::: {path}"))]
+
+
+def _public_modules(package: ModuleType) -> list[str]:
+    """Return the modules of a package that define a public class or function."""
+    found = [package.__name__] if _defines_something(package) else []
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if "._" not in module.name and _defines_something(importlib.import_module(module.name)):
+            found.append(module.name)
+    return found
+
+
+def _defines_something(module: ModuleType) -> bool:
+    return any(
+        not name.startswith("_") and (inspect.isclass(value) or inspect.isroutine(value))
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+    )
+
+
+def _summary(documented: object) -> str:
+    return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split()).replace("|", "\\|").rstrip(".")
+
+
+def page(package: str) -> str:
+    """Return the text of a package's page before its entries are filled in."""
+    module = importlib.import_module(f"familiar.{package}")
+    text = (inspect.getdoc(module) or "").strip()
+    return f"# familiar.{package}\n\n{text}\n\n<!-- table: api familiar.{package} -->\n<!-- end of table -->\n"
+
+
+def write_missing_pages(folder: Path) -> list[Path]:
+    """Create a page for each package that has none; return those that were created."""
+    created = [folder / f"{name}.md" for name in packages() if not (folder / f"{name}.md").exists()]
+    for path in created:
+        path.write_text(page(path.stem))
+    return created
