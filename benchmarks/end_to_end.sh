@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The walk on real photos: the first rows of RESULTS.md. Usage: end_to_end.sh PHOTOS RUNS, where PHOTOS holds the sets
-# named below and weights/, and RUNS is where the runs go. Epochs are judged by the run's own
+# The walk on real photos: the first rows of docs/benchmarks/real-photos.md. Usage: end_to_end.sh PHOTOS RUNS,
+# where PHOTOS holds the sets named below and weights/, and RUNS is where the runs go. Epochs are judged by the run's own
 # validation identities.
 set -euo pipefail
 photos=$1 runs=$2

@@ -1,4 +1,4 @@
-"""Ablation of `nano`, the table of docs/nano.md: trains every variant with the same settings from random weights.
+"""Ablation of `nano`, the table of docs/explanation/nano.md: trains every variant alike, from random weights.
 
     nano.py PHOTOS RUNS [NAME ...]
 

@@ -1,6 +1,6 @@
-"""Table of docs/networks.md: every network's input, size, multiply-adds, file, and its speed in use and in training.
+"""Table of docs/reference/networks.md: every network's input, size, multiply-adds, file, speed in use and in training.
 
-    networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
+    networks.py [--rounds 5] [--training-seconds 6] [--write docs/reference/networks.md] [NAME ...]
 
 A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
 of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, with the ratio to

@@ -1,11 +1,11 @@
-"""Reproduce published works: train, evaluate, and write a section of RESULTS.md for each.
+"""Reproduce published works: train, evaluate, and write a section of docs/benchmarks/reproductions.md for each.
 
     reproduce.py PHOTOS RUNS --row NAME [--row NAME ...]
 
 PHOTOS contains lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, orl_faces, mnist and weights;
 trainings are written to RUNS. Finished trainings and evaluations are not repeated, and interrupted ones are resumed, so
-the command can be stopped at any time and repeated. A finished section is written to RESULTS.md and its pictures to
-docs/reproductions, and both are committed (unless --no-commit).
+the command can be stopped at any time and repeated. A finished section is written to that page and its
+pictures to docs/reproductions, and both are committed (unless --no-commit).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from familiar.core.cpu import available_cores
 from familiar.core.files import write_atomically
 
 PROJECT = Path(__file__).resolve().parent.parent
-RESULTS = PROJECT / "benchmarks" / "RESULTS.md"
+RESULTS = PROJECT / "docs" / "benchmarks" / "reproductions.md"
 PICTURES = PROJECT / "docs" / "reproductions"
 VERSIONS = ("torch", "timm", "onnxruntime", "numpy")
 SECTIONS = {
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def publish(name: str, title: str, text: str) -> None:
-    """Write a section of RESULTS.md, in place of its earlier version or at the end."""
+    """Write a section of docs/benchmarks/reproductions.md, in place of its earlier version or at the end."""
     section = f"<!-- reproduce.py: {name} -->\n## {title}\n\n{text.strip()}\n<!-- end of {name} -->\n"
     page = RESULTS.read_text(encoding="utf-8")
     earlier = re.compile(rf"<!-- reproduce\.py: {name} -->.*?<!-- end of {name} -->\n", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/gallery.md: synthetic pets, clustered, reviewed and corrected.
+"""Draw the pictures of docs/how-to/sort-an-album.md: synthetic pets, clustered, reviewed and corrected.
 
 gallery.py pictures MODEL FOLDER
 """

@@ -1,4 +1,4 @@
-"""Screenshots of docs/serve.md: drawn pets in the pages, on a desktop and on a phone, in the light and the dark theme.
+"""Screenshots of docs/how-to/serve.md: drawn pets in the pages, on a desktop and on a phone, in both themes.
 
 serve.py pictures MODEL FOLDER
 """

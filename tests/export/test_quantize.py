@@ -149,7 +149,7 @@ def test_int8_embeddings_are_close_to_source(source, int8, photos):
         actual = embed(int8, seen, kernels=False)
         np.testing.assert_allclose(np.linalg.norm(actual, axis=1), 1, atol=1e-5)
         assert 0.97 < cosines(actual, embed(source, seen)).mean() < 0.99999
-        # Without VNNI, a processor's 8-bit kernels overflow (docs/export.md): .92 where this was measured.
+        # Without VNNI, a processor's 8-bit kernels overflow (docs/explanation/export.md): .92 where this was measured.
         assert 0.85 < cosines(embed(int8, seen), embed(source, seen)).mean() < 0.99999
 
 

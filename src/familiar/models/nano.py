@@ -1,4 +1,4 @@
-"""familiar's own small network, designed so that its whole bundle is at most 308,000 bytes (docs/nano.md).
+"""familiar's own small network, designed so that its whole bundle is at most 308,000 bytes (docs/explanation/nano.md).
 
 Inverted residuals (MobileNetV2, arXiv 1801.04381) as MobileFaceNet (arXiv 1804.07573) uses them for faces: early
 strides, most weights in the layers whose map is small, and a global depthwise convolution as the head.

@@ -23,7 +23,7 @@ LARGE_NEIGHBORS = 24  # from `LARGE_ROWS` rows on, where the others of 60 cost m
 LARGE_ROWS = 20_000  # from here on sums are float32, and equal similarities no longer tie exactly
 CANDIDATES_PER_NEIGHBOR = 4  # a merged cluster is compared with this many times the neighbors, the nearest of them
 THRESHOLDS = tuple(round(step / 50, 2) for step in range(2, 50))  # 0.04 to 0.98
-# Both chosen on cats, ORL and LFW (docs/clustering.md).
+# Both chosen on cats, ORL and LFW (docs/explanation/clustering.md).
 SIZE_PENALTY = 0.15
 """Penalty per doubling of the smaller cluster's size: at a cosine of one half, a quarter of it is subtracted."""
 SATURATION_SIZE = 16

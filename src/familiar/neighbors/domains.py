@@ -22,7 +22,7 @@ from familiar.neighbors.whitening import whiten_to_domain
 
 IN_DOMAIN = 0
 # Chosen on a mixed album of cats, ORL and LFW with one embedder, and checked on single individuals of 12 to 530
-# photos (docs/clustering.md).
+# photos (docs/explanation/clustering.md).
 DOMAIN_THRESHOLD = 0.25
 """Clustering threshold for whitened rows."""
 COARSE_MARGIN = 0.15

@@ -6,7 +6,7 @@ from jaxtyping import Float32, Float64
 from familiar.core.blockwise import unit_rows
 from familiar.core.vectors import normalize
 
-# Both chosen on cats, ORL and LFW with one embedder (docs/clustering.md).
+# Both chosen on cats, ORL and LFW with one embedder (docs/explanation/clustering.md).
 OUT_OF_DOMAIN_SIMILARITY = 0.25
 """Mean similarity of any two photos from which on a collection counts as wholly out of domain."""
 SHRINKAGE = 0.5

@@ -22,7 +22,10 @@ SAMPLED = ("balanced", "natural")
 @click.argument("data", nargs=-1, metavar="DATA...")
 @click.option("--output", "-o", type=FILE, help="Folder for the results, plots and report.")
 @click.option(
-    "--suite", "suites", multiple=True, help="A suite of docs/evaluation.md; may be repeated (default: all that apply)."
+    "--suite",
+    "suites",
+    multiple=True,
+    help="A suite of docs/explanation/evaluation.md; may be repeated (default: all that apply).",
 )
 @click.option(
     "--split",

@@ -25,7 +25,7 @@ from familiar.evaluation.results.variant_metrics import (
 )
 from familiar.evaluation.results.version_2 import upgrade_from_version_2
 
-FORMAT_VERSION = 3  # docs/evaluation.md lists the keys
+FORMAT_VERSION = 3  # docs/reference/formats.md lists the keys
 
 SuiteMetrics: TypeAlias = (
     RetrievalMetrics
