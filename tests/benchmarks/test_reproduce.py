@@ -126,7 +126,7 @@ def test_commits_lists_first_commit_for_each_run(tmp_path: Path) -> None:
 
 
 def test_publish_appends_then_replaces_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "RESULTS.md"
+    page = tmp_path / "reproductions.md"
     page.write_text("# Results\n\n## Another\n\nkept\n")
     monkeypatch.setattr(reproduce, "RESULTS", page)
     reproduce.publish("digits", "Digits", r"first \1")

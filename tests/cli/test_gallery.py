@@ -16,7 +16,7 @@ from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
 from support.random_bundle import random_bundle
 
-DOCS = Path(__file__).parents[2] / "docs" / "commands.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_help_lists_every_command_with_an_example(familiar: Familiar):
 
 
 def test_every_command_and_option_is_documented():
-    preamble, *sections = (Path(__file__).parents[2] / "docs" / "commands.md").read_text().split("\n## ")
+    preamble, *sections = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text().split("\n## ")
     section_of = {section.split("\n", 1)[0]: section for section in sections}
     assert section_of.keys() == {command.name for command in main.COMMANDS}
     for command in main.COMMANDS:

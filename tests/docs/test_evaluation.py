@@ -1,4 +1,4 @@
-"""docs/evaluation.md names every suite and every key of eval_results.json."""
+"""The documentation names every suite and every key of eval_results.json."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,9 @@ from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "explanation" / "evaluation.md").read_text(encoding="utf-8")
+FORMATS = (DOCS / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMED_BY_DATA = (*("missing", "by_source", "columns", "corruptions", "sweeps", "interval", "percentiles", "reasons"),)
 
 
@@ -39,7 +41,7 @@ def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_pat
     results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", options)
     computed = {name for name in SUITES if getattr(results, name) is not None}
     assert computed >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
-    table = PAGE.split("## Results file: eval_results.json")[1]
+    table = FORMATS.split("## Results file: eval_results.json")[1].split("\n## ")[0]
     missing = {
         key
         for key in keys(results.to_json(with_replicates=False))

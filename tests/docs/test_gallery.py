@@ -1,4 +1,4 @@
-"""What docs/gallery.md tells one to type is understood, and its Python runs."""
+"""What docs/how-to/sort-an-album.md tells one to type is understood, and its Python runs."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from familiar.cli.main import familiar
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.photos.decoding import save_photo
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "sort-an-album.md").read_text()
 (CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
 (PYTHON,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 

@@ -11,7 +11,7 @@ from familiar.recipes import RECIPES, recipe_named
 from familiar.training.recipe import Recipe
 from support.tiers import all_exhaustive_but
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (DOCS / "networks.md").read_text()
 RECIPE_PAGE = (DOCS / "recipes.md").read_text()
 CELLS = [line.strip("| ").split(" | ") for line in PAGE.splitlines()]

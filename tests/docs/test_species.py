@@ -1,4 +1,4 @@
-"""The commands in docs/species.md parse, and its Python code runs."""
+"""The commands in docs/how-to/several-species.md parse, and its Python code runs."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from familiar.cli.main import familiar
 from familiar.embedding.species.router_file import write_router
 from support.tiny_router import save_colored, tiny_router
 
-PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "several-species.md").read_text()
 
 
 def block(language: str) -> str:

@@ -366,7 +366,7 @@ def test_content_security_policy_blocks_other_origins(context: BrowserContext, o
 
 
 def test_deploy_docs_javascript_matches_python(opened: Page, served: Path, make_bundle: MakeBundle, photos: list[Path]):
-    (block,) = re.findall(r"```js\n(.*?)```", (DOCS / "deploy.md").read_text("utf-8"), flags=re.DOTALL)
+    (block,) = re.findall(r"```js\n(.*?)```", (DOCS / "how-to" / "deploy.md").read_text("utf-8"), flags=re.DOTALL)
     (served / "deploy.js").write_text(block)
     bundle, first, second = make_bundle("random"), photos[0], photos[-1]
     for path in (bundle, first, second):

@@ -24,10 +24,9 @@ def packages() -> list[str]:
 
 def package_rows() -> list[str]:
     """Return a row for each package: a link to its page, and the first line of its docstring."""
-    rows = ["| package | contents |", "|---|---|"]
-    for name in packages():
-        rows.append(f"| [`familiar.{name}`]({name}.md) | {_summary(importlib.import_module(f'familiar.{name}'))} |")
-    return rows
+    modules = {name: importlib.import_module(f"familiar.{name}") for name in packages()}
+    rows = [f"| [`familiar.{name}`]({name}.md) | {_summary(module)} |" for name, module in modules.items()]
+    return ["| package | contents |", "|---|---|", *rows]
 
 
 def package_entries(package: str) -> list[str]:
@@ -46,16 +45,17 @@ def _facade_entries(names: list[str]) -> list[str]:
     for name in sorted(names, key=str.lower):
         public = getattr(familiar, name)
         if isinstance(public, ModuleType):
-            package = public.__name__.split(".")[1]
-            rows.append(f"| [`familiar.{name}`]({package}.md) | {_summary(public)} |")
-        elif name != "__version__":
-            package = public.__module__.split(".")[1:2]
-            listed = importlib.import_module(".".join(["familiar", *package]))
-            if package and name in getattr(listed, "__all__", []):
-                rows.append(f"| [`familiar.{name}`]({package[0]}.md#familiar.{package[0]}.{name}) | {_summary(public)} |")
+            target = f"{public.__name__.split('.')[1]}.md"
+        elif callable(public):
+            package, _, _ = public.__module__.removeprefix("familiar.").partition(".")
+            if name in getattr(importlib.import_module(f"familiar.{package}"), "__all__", ()):
+                target = f"{package}.md#familiar.{package}.{name}"
             else:
-                rows.append(f"| [`familiar.{name}`](#{public.__module__}.{name}) | {_summary(public)} |")
                 here.append(f"{public.__module__}.{public.__qualname__}")
+                target = f"#{here[-1]}"
+        else:
+            continue  # __version__
+        rows.append(f"| [`familiar.{name}`]({target}) | {_summary(public)} |")
     if len(rows) == 2:
         return ["Import names from the packages below; `import familiar` alone gives only `familiar.__version__`."]
     return [*rows, "", *_entries(here)] if here else rows
@@ -67,11 +67,9 @@ def _entries(paths: Any) -> list[str]:
 
 def _public_modules(package: ModuleType) -> list[str]:
     """Return the modules of a package that define a public class or function."""
-    found = [package.__name__] if _defines_something(package) else []
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if "._" not in module.name and _defines_something(importlib.import_module(module.name)):
-            found.append(module.name)
-    return found
+    below = (module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+    names = [package.__name__, *(name for name in below if "._" not in name)]
+    return [name for name in names if _defines_something(importlib.import_module(name))]
 
 
 def _defines_something(module: ModuleType) -> bool:

@@ -66,7 +66,8 @@ def http_operations() -> list[str]:
     for path, operations in document["paths"].items():
         for method in METHODS:
             if operation := operations.get(method):
-                row = f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {_first_sentence(operation['description'])} "
+                request = f"{method.upper()} {path.removeprefix('/api/v1')}"
+                row = f"| `{request}` | {_first_sentence(operation['description'])} "
                 by_tag.setdefault((operation.get("tags") or ["other"])[0], []).append(
                     f"{row}| {_parameters(operation, document)} |"
                 )
@@ -143,7 +144,8 @@ def _parameter_row(parameter: click.Parameter) -> str | None:
     if not isinstance(parameter, click.Option) or parameter.hidden:
         return None
     default = parameter.default
-    shown = "" if default is None or parameter.is_flag or callable(default) or "UNSET" in repr(default) else str(default)
+    unset = default is None or callable(default) or "UNSET" in repr(default)
+    shown = "" if unset or parameter.is_flag else str(default)
     return f"| {', '.join(f'`{each}`' for each in parameter.opts)} | {_cell(parameter.help or '')} | {_cell(shown)} |"
 
 

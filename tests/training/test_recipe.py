@@ -637,7 +637,7 @@ def test_named_augmentation_can_be_selected_and_changed():
 
 
 def test_commands_page_lists_every_loss_and_valid_settings():
-    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
     assert [name for name in LOSSES if f"`{name}`" not in page] == []
     examples = [quoted or bare for quoted, bare in re.findall(r"--set (?:'([^']+)'|([^\s`']+))", page)]
     assert len(examples) > 6

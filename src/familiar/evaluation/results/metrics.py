@@ -1,4 +1,4 @@
-"""The metrics of each suite. The fields are the keys of `eval_results.json`, described in docs/explanation/evaluation.md.
+"""The metrics of each suite. The fields are the keys of `eval_results.json`, described in docs/reference/formats.md.
 
 A metric is None if it cannot be computed. `interval` maps the path of a metric within its suite, such as
 "tar_at_far.1e-2", to its 95 % confidence interval; it is empty for fewer than ten identities.

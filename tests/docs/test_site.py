@@ -1,0 +1,94 @@
+"""The documentation site: no dead link, every page in the navigation, every generated table current."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.api_pages import packages
+from support.docs_tables import with_tables
+from support.markdown_links import anchors, dead_links
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
+OTHERS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/browser/README.md"]
+GENERATED = [path for path in PAGES if re.search(r"<!-- table: [\w .]+ -->", (ROOT / path).read_text())]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_has_no_dead_link_and_none_out_of_the_site(path: str) -> None:
+    assert dead_links(ROOT / path, DOCS) == []
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_file_beside_the_site_has_no_dead_link(path: str) -> None:
+    assert dead_links(ROOT / path, ROOT) == []
+
+
+def test_dead_links_are_detected(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "outside.md").write_text("# Outside\n")
+    (tmp_path / "docs" / "other.md").write_text("# Other: `a - b`\n\n## A heading\n\n```text\n# no heading\n```\n")
+    page = tmp_path / "docs" / "page.md"
+    page.write_text(
+        "# Page\n\n[ok](other.md) [ok](other.md#a-heading) [ok](#page) [ok](https://example.org/x) "
+        "`[code](gone.md)`\n\n"
+        "```text\n[code](gone.md)\n```\n\n"
+        "[a](gone.md) [b](other.md#no-heading) [c](#nowhere) [d](../outside.md) [two\nlines](missing.png)\n"
+    )
+    dead = ["gone.md", "other.md#no-heading", "#nowhere", "../outside.md", "missing.png"]
+    assert dead_links(page, tmp_path / "docs") == dead
+    # Sites differ in the anchor of a heading with a lone dash.
+    assert anchors(tmp_path / "docs" / "other.md") == {"a-heading"}
+
+
+def test_navigation_lists_every_page_once() -> None:
+    def leaves(entry: Any) -> list[str]:
+        if isinstance(entry, str):
+            return [f"docs/{entry}"]
+        children = entry.values() if isinstance(entry, dict) else entry
+        return [leaf for child in children for leaf in leaves(child)]
+
+    listed = leaves(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    assert sorted(listed) == PAGES
+
+
+def test_every_page_begins_with_its_only_title() -> None:
+    for path in PAGES:
+        text = re.sub(r"```.*?```", "", (ROOT / path).read_text(), flags=re.DOTALL)
+        assert text.startswith("# "), path
+        assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, path
+
+
+@pytest.mark.slow  # imports torch and the server
+@pytest.mark.parametrize("path", GENERATED)
+def test_generated_tables_are_current(path: str) -> None:
+    page = (ROOT / path).read_text()
+    assert with_tables(page) == page, "run `python -m support.docs_tables` in tests/"
+
+
+def test_every_package_has_a_page_that_lists_it() -> None:
+    for name in packages():
+        assert f"<!-- table: api familiar.{name} -->" in (DOCS / "reference" / "python" / f"{name}.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("zensical"), reason="zensical is not installed: pip install '.[docs]'")
+def test_site_builds_in_strict_mode(tmp_path: Path) -> None:
+    for name in ("docs", "src", "tests/support"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.onnx"))
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
+    assert {Path(path).relative_to("docs") for path in PAGES} <= pages
+    losses = (tmp_path / "site" / "reference" / "python" / "losses.html").read_text()
+    assert 'id="familiar.losses.ArcFace"' in losses
