@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKER
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all test-durations test-plain pytest pytest-all lint format clean
+.PHONY: quickstart test test-fast test-all test-durations test-plain pytest pytest-all lint format docs clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -46,6 +46,10 @@ lint: $(VENV)/ready
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 	$(VENV)/bin/lint-imports
 
+# The documentation, into site/. A dead link, a missing page or any other warning is an error.
+docs: $(VENV)/ready
+	$(VENV)/bin/zensical build --strict --clean
+
 format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
@@ -62,4 +66,4 @@ $(PLAIN)/ready: pyproject.toml constraints.txt $(shell find src -type f ! -name 
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) build dist quickstart
+	rm -rf $(VENV) $(PLAIN) build dist quickstart site .cache

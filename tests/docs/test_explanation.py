@@ -41,7 +41,7 @@ def test_clustering_examples_find_both_individuals() -> None:
 
 @pytest.mark.slow
 def test_export_example_opens_a_run_with_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_run: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_run: "RunFolder"
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "mine").symlink_to(shared_run.path)
