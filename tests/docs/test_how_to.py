@@ -1,13 +1,16 @@
-"""The Python of the start page and of the how-to pages runs, with a shipped bundle and drawn cats."""
+"""The Python of the start page and of the how-to pages runs, and gallery commands, with shipped bundles and drawn cats."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from familiar.cli.main import familiar
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.evaluation.context import EvaluationOptions
@@ -62,7 +65,7 @@ def test_train_on_my_photos(folder: Path, mean_color_bundle: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_choose_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    draw_cats(folder / "photos", cats=12, photos=3)
+    draw_cats(folder / "photos", cats=10, photos=2)
     run_page("how-to/choose-a-model.md")
     compared = capsys.readouterr().out
     assert "verification.auc" in compared
@@ -88,3 +91,39 @@ def test_find_a_lost_pet(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert {candidate.name for candidate in seen["candidates"]} == {f"cat-{cat}" for cat in range(5)}
     assert np.argmax([candidate.mean for candidate in seen["candidates"]]) == 0
     assert "cat-3" in capsys.readouterr().out
+
+
+def run_commands(name: str) -> list[tuple[str, str]]:
+    """Run a page's gallery commands on crops, so without a detector, and return each with what it printed."""
+    text = (DOCS / name).read_text()
+    lines = [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    done: list[tuple[str, str]] = []
+    for line in lines:
+        if "--interactive" not in line:
+            arguments = shlex.split(line.replace(" --detector haar-cat", ""), comments=True)[1:]
+            result = CliRunner().invoke(familiar, arguments)
+            assert result.exit_code == 0, (line, result.output, result.exception)
+            done.append((line, result.output))
+    return done
+
+
+@pytest.mark.slow
+def test_commands_find_a_lost_pet(folder: Path) -> None:
+    draw_cats(folder / "lost", cats=3, photos=4)
+    (folder / "lost" / "cat-0").rename(folder / "lost" / "Luna, Elm Street 4")
+    shutil.move(folder / "lost" / "Luna, Elm Street 4" / "3.png", folder / "found.jpg")
+    draw_cats(folder / "found-photos", cats=1, photos=2)
+    shutil.copy(folder / "found.jpg", folder / "luna.jpg")
+    printed = dict(run_commands("how-to/find-a-lost-pet.md"))
+    (searched,) = (output for line, output in printed.items() if "--by identity" in line)
+    assert "Luna, Elm Street 4" in searched
+    assert len(printed) == 8
+
+
+@pytest.mark.slow
+def test_commands_sort_an_album(folder: Path) -> None:
+    draw_cats(folder / "photos", cats=3, photos=3)
+    shutil.copy(folder / "photos" / "cat-0" / "0.png", folder / "new.jpg")
+    printed = run_commands("how-to/sort-an-album.md")
+    assert "Mia" in dict(printed)[printed[2][0]]
+    assert list((folder / "sorted").iterdir())
