@@ -1,4 +1,4 @@
-"""The Python of the start page and of the how-to pages runs, and gallery commands, with shipped bundles and drawn cats."""
+"""The Python and the gallery commands of the start page and the how-to pages run: shipped bundles, drawn cats."""
 
 import re
 import shlex
