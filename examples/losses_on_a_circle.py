@@ -1,4 +1,4 @@
-"""Draw the gradients of losses on a circle, the pictures of docs/explanation/losses.md. Usage: losses_on_a_circle.py FOLDER
+"""Draw the gradients of losses on a circle, as in docs/explanation/losses.md. Usage: losses_on_a_circle.py FOLDER
 
 Embeddings of two components are points on a circle: a photo can go only one way or the other, and an arrow shows its
 whole gradient.

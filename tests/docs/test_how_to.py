@@ -14,7 +14,7 @@ from familiar.cli.main import familiar
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.evaluation.context import EvaluationOptions
-from familiar.evaluation.evaluate import evaluate
+from familiar.evaluation.run_evaluation import evaluate
 from familiar.photos.decoding import save_photo
 
 DOCS = Path(__file__).parents[2] / "docs"
