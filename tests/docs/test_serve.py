@@ -1,19 +1,16 @@
-"""The pages about the server: the commands parse, and the Python of the HTTP API's page runs."""
+"""The Python of the HTTP API's page runs."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from familiar.cli.main import familiar
 from familiar.web.settings import Settings
 from support import color_album
 from support.server import running_server
 
 DOCS = Path(__file__).parents[2] / "docs"
-(CONSOLE,) = re.findall(r"```console\n(.*?)```", (DOCS / "how-to" / "serve.md").read_text(), flags=re.DOTALL)
 (PYTHON,) = re.findall(r"```python\n(.*?)```", (DOCS / "reference" / "http-api.md").read_text(), flags=re.DOTALL)
 
 
@@ -21,12 +18,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 def url(tmp_path: Path, mean_color_bundle: Path) -> Iterator[str]:
     with running_server(Settings(gallery=tmp_path / "album", model=mean_color_bundle)) as url:
         yield url
-
-
-@pytest.mark.parametrize("line", [line for line in CONSOLE.splitlines() if line.startswith("familiar")])
-def test_every_command_parses(line: str, tmp_path: Path):
-    _, name, *arguments = shlex.split(line.replace("~/Pictures", str(tmp_path)), comments=True)
-    familiar.commands[name].make_context(name, arguments)
 
 
 @pytest.mark.slow
