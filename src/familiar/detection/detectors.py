@@ -157,6 +157,11 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
     return spec.build(model_path)
 
 
+def as_detector(detector: Detector | str | None) -> Detector | None:
+    """Return a detector given by name, as for `build_detector`; any other argument as it is."""
+    return build_detector(detector) if isinstance(detector, str) else detector
+
+
 def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
     """Shrink a large photo; return the pixels to search, and the factors (x, y) from them to the photo."""
     width, height = photo.size_px

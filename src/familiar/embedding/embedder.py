@@ -129,6 +129,11 @@ class Embedder:
         return embeddings
 
 
+def as_embedder(model: Embedder | Path | str) -> Embedder:
+    """Open a model given as a file, a folder or a name; an embedder is returned as it is."""
+    return model if isinstance(model, Embedder) else Embedder(model)
+
+
 def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
     """Create a function that runs the bundle's network, each call in one thread."""
     available = ort.get_available_providers()

@@ -8,8 +8,8 @@ from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.detection.detectors import Detector, build_detector
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.detectors import Detector, as_detector
+from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 
 
 def verify(
@@ -38,9 +38,7 @@ def verify(
         UnreadablePhoto: a photo cannot be read.
         NoFaceFound: no face is found in a photo.
     """
-    embedder = model if isinstance(model, Embedder) else Embedder(model)
-    chosen = build_detector(detector) if isinstance(detector, str) else detector
-    return verify_photos(embedder, Path(first), Path(second), chosen, flip=flip)
+    return verify_photos(as_embedder(model), Path(first), Path(second), as_detector(detector), flip=flip)
 
 
 def verify_photos(

@@ -11,8 +11,8 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop
-from familiar.detection.detectors import Detector, build_detector
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.detectors import Detector, as_detector
+from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
 from familiar.gallery.clustering import cluster as clusters
@@ -71,7 +71,7 @@ class Gallery:
             BadGallery: the folder contains a gallery already.
             CannotWrite: the folder cannot be written to.
         """
-        embedder = _embedder(model)
+        embedder = as_embedder(model)
         space = Space.from_metadata(embedder.metadata)
         return Gallery(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
 
@@ -91,7 +91,7 @@ class Gallery:
         """
         database = GalleryDatabase.open(Path(folder))
         try:
-            embedder = None if model is None else _embedder(model)
+            embedder = None if model is None else as_embedder(model)
             if embedder is not None:
                 database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
         except BaseException:
@@ -143,7 +143,7 @@ class Gallery:
             self.database,
             self._required_embedder(),
             paths,
-            _detector(detector),
+            as_detector(detector),
             flip=flip,
             species=species,
             on_batch=on_batch,
@@ -369,7 +369,7 @@ class Gallery:
             model: as for `create`.
             flip: average each face's embedding with that of its mirror image.
         """
-        embedder = _embedder(model)
+        embedder = as_embedder(model)
         result = migrate.migrate(self.database, embedder, flip=flip)
         self.embedder = embedder
         return result
@@ -425,16 +425,8 @@ class Gallery:
         embedder = self._required_embedder()
         self.database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
         if not isinstance(query, Crop):
-            query = crop_photo(Path(query), embedder.metadata.preprocessing, _detector(detector))
+            query = crop_photo(Path(query), embedder.metadata.preprocessing, as_detector(detector))
         return embedder.embed([query], flip=flip)[0]
-
-
-def _embedder(model: Embedder | Path | str) -> Embedder:
-    return model if isinstance(model, Embedder) else Embedder(model)
-
-
-def _detector(detector: Detector | str | None) -> Detector | None:
-    return build_detector(detector) if isinstance(detector, str) else detector
 
 
 def _paths(photos: Photos) -> list[Path]:

@@ -74,7 +74,8 @@ class LossSettings:
     @classmethod
     def own_settings(cls) -> dict[str, Documented]:
         """Return the settings that this loss has in addition to those of every loss."""
-        return {name: documented for name, documented in cls.settings().items() if name not in LossSettings.settings()}
+        common = LossSettings.settings()
+        return {name: documented for name, documented in cls.settings().items() if name not in common}
 
     @classmethod
     def settings(cls) -> dict[str, Documented]:
@@ -92,7 +93,8 @@ class LossSettings:
     @classmethod
     def attributes(cls) -> tuple[str, ...]:
         """Return the scheduled settings that are arguments and attributes of the loss itself."""
-        return tuple(name for name in cls.scheduled() if cls.settings()[name].is_argument)
+        settings = cls.settings()
+        return tuple(name for name in cls.scheduled() if settings[name].is_argument)
 
     @property
     def compares_photos(self) -> bool:
@@ -106,8 +108,9 @@ class LossSettings:
 
     def check_schedules(self, epochs: int) -> None:
         """Raise ValueError if an open-ended step schedule leaves its range within `epochs`."""
+        settings = self.settings()
         for name in self.scheduled():
-            if (allowed := self.settings()[name].range) is not None:
+            if (allowed := settings[name].range) is not None:
                 _check_range(name, getattr(self, name).value_at(epochs - 1, epochs), allowed)
 
     def build(self, embedding_dim: int, classes: int, values: Mapping[str, float] | None = None) -> Any:

@@ -30,8 +30,7 @@ def verify(
     """Decide whether two photos show the same identity.
 
     Prints the similarity, the probability that both show one identity, and the decision; with a router (.json) the
-    species too. Photos of different
-    species are not compared.
+    species too. Photos of different species are not compared.
 
     \b
     Example:
