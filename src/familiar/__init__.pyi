@@ -47,6 +47,7 @@ from .neighbors.clustering import (
     cluster,
 )
 from .photos.decoding import (
+    find_photos,
     load_photo,
 )
 
@@ -66,6 +67,7 @@ __all__ = [
     "embed_photos",
     "evaluate",
     "export_bundle",
+    "find_photos",
     "load_bundle",
     "load_photo",
     "losses",

@@ -1,4 +1,4 @@
-"""Every command in the documentation parses, and every Python block is run by a test of this folder."""
+"""Every command in the documentation exists, and every Python block is run by a test of this folder."""
 
 import re
 import shlex
@@ -12,9 +12,9 @@ from familiar.cli.main import familiar
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN_IN = {  # page: the test module that runs its Python
-    "README.md": "test_readme.py",
+    "README.md": "test_how_to.py",
     "docs/index.md": "test_how_to.py",
-    "docs/how-to/sort-an-album.md": "test_gallery.py",
+    "docs/how-to/sort-an-album.md": "test_how_to.py",
     "docs/how-to/train-on-my-photos.md": "test_how_to.py",
     "docs/how-to/choose-a-model.md": "test_how_to.py",
     "docs/how-to/deploy.md": "test_deploy.py",
@@ -47,6 +47,22 @@ def test_every_command_parses(line: str, tmp_path: Path) -> None:
         name, *arguments = arguments
         command = command.commands[name]
     command.make_context(name, arguments, parent=context)  # a click error where an option or argument is off
+
+
+def test_every_make_target_exists():
+    targets = re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets == ["quickstart", "test"]
+    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_every_correction_in_the_table_is_a_command():
+    page = (ROOT / "docs" / "how-to" / "sort-an-album.md").read_text()
+    corrections = {row.split()[0] for row in re.findall(r"^\| `(.*?)` \|", page, flags=re.MULTILINE)}
+    assert "merge" in corrections
+    gallery = familiar.commands["gallery"]
+    assert isinstance(gallery, click.Group)
+    assert corrections <= gallery.commands.keys()
 
 
 def test_every_python_block_is_run_by_a_test() -> None:

@@ -128,6 +128,11 @@ class DataSpec:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     @staticmethod
+    def of(data: "DataSpec | Path | str") -> "DataSpec":
+        """Return the specification of one source; a specification is returned as it is."""
+        return data if isinstance(data, DataSpec) else DataSpec((str(data),))
+
+    @staticmethod
     def from_run(run: Path) -> "DataSpec":
         """Read which photos a training run was made from.
 

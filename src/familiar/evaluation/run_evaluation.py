@@ -13,7 +13,7 @@ from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
-from familiar.detection.detectors import Detector
+from familiar.detection.detectors import Detector, as_detector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
@@ -46,15 +46,15 @@ class EvaluationData:
 
 
 def evaluate(
-    model: Path,
-    data: DataSpec,
-    output: Path,
+    model: Path | str,
+    data: DataSpec | Path | str,
+    output: Path | str,
     options: EvaluationOptions | None = None,
     *,
     split: str | None = None,
     leaks: LeakCheck = "check",
     resize_px: int | None = None,
-    detector: Detector | None = None,
+    detector: Detector | str | None = None,
     flip: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> EvaluationResults:
@@ -62,14 +62,16 @@ def evaluate(
 
     Args:
         model: a bundle, a run folder, or the name of a bundle that comes with the package.
-        data: the labeled photos.
+        data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
+            them as a `DataSpec`.
         output: folder to write to; created if missing.
         options: the suites and their options.
         split: "test" or "all"; None is "test" if every identity is known to the run that the model is part of.
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
             preprocessing.
-        detector: finds the face in each photo.
+        detector: finds the face in each photo: a detector, or the name of one as for `build_detector`. None: the photos
+            are crops already.
         flip: average each photo's embedding with that of its mirror image.
         on_progress: called with a line of text.
 
@@ -79,9 +81,9 @@ def evaluate(
     Raises:
         BadDataset: an option does not fit the data, or no photo could be embedded.
     """
-    options = options or EvaluationOptions()
+    options, data, output = options or EvaluationOptions(), DataSpec.of(data), Path(output)
     check_suite_names(options.suites)
-    model = resolve_model(model)  # a name means a shipped bundle, never a file of that name in the current folder
+    model = resolve_model(Path(model))  # a name means a shipped bundle, never a file of that name in the current folder
     embedder = _load_embedder(model, resize_px)
     chosen = select_identities(data.read(), model, split)
     if options.slices is not None:
@@ -102,7 +104,7 @@ def evaluate(
             embedder,
             chosen.table,
             options,
-            detector,
+            as_detector(detector),
             rows=rows,
             flip=flip,
             trained_on=chosen.trained_on,

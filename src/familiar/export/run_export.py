@@ -85,9 +85,9 @@ class _ExportCheck:
 
 
 def export_bundle(
-    run_dir: Path,
-    output: Path,
-    data: DataSpec | None = None,
+    run_dir: Path | str,
+    output: Path | str,
+    data: DataSpec | Path | str | None = None,
     license: str = UNKNOWN_LICENSE,
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
@@ -114,7 +114,8 @@ def export_bundle(
         ParityFailed, GateRefused, TooLarge: no precision passes the checks.
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
     """
-    source = _load_source(RunFolder(run_dir), data)
+    output = Path(output)
+    source = _load_source(RunFolder(Path(run_dir)), None if data is None else DataSpec.of(data))
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:

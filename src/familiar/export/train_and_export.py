@@ -39,6 +39,5 @@ def train(
         ParityFailed: the exported network does not compute what the trained one does.
     """
     run = Path(output)
-    spec = data if isinstance(data, DataSpec) else DataSpec((str(data),))
-    fit(Recipe("pet-mobile") if recipe is None else recipe, spec, run, **options)
+    fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
     return export_bundle(run, RunFolder(run).bundle, license=license)

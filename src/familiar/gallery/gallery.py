@@ -138,11 +138,10 @@ class Gallery:
         Raises:
             SpaceMismatch: another process has moved the gallery to another model.
         """
-        paths = find_photos(_paths(photos))
         return enroll(
             self.database,
             self._required_embedder(),
-            paths,
+            find_photos(photos),
             as_detector(detector),
             flip=flip,
             species=species,

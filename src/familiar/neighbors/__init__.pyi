@@ -1,6 +1,7 @@
 from .brute_force import nearest_neighbors, search
 from .clustering import cluster, fit_threshold
 from .constraints import Constraints
+from .domains import cluster_by_domain
 from .hnsw import HnswIndex
 from .knn_graph import KnnGraph, build_knn_graph
 from .whitening import domain_shift, whiten_to_domain
@@ -11,6 +12,7 @@ __all__ = [
     "KnnGraph",
     "build_knn_graph",
     "cluster",
+    "cluster_by_domain",
     "domain_shift",
     "fit_threshold",
     "nearest_neighbors",

@@ -143,11 +143,12 @@ def read_header(data: bytes, source: Path | str) -> Header:
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
-def find_photos(paths: Iterable[Path]) -> list[Path]:
+def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
     """List the given files, and all photos in the given folders and their subfolders.
 
     Args:
-        paths: files, taken whatever their suffix, and folders, searched by suffix and without hidden files.
+        paths: one or several: files, taken whatever their suffix, and folders, searched by suffix and without hidden
+            files.
 
     Returns:
         The files in the order given, those of each folder sorted. A folder that cannot be listed is among them: an
@@ -156,9 +157,9 @@ def find_photos(paths: Iterable[Path]) -> list[Path]:
     Raises:
         UnreadablePhoto: a path does not exist, or no photo is found at all.
     """
-    paths = list(paths)
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     photos: list[Path] = []
-    for path in paths:
+    for path in given:
         if path.is_dir():
             photos += sorted(_walk_photos(path))
         elif path.exists():
@@ -166,7 +167,7 @@ def find_photos(paths: Iterable[Path]) -> list[Path]:
         else:
             raise UnreadablePhoto(f"{path}: no such file or folder")
     if not photos:
-        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, paths))}")
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, given))}")
     return photos
 
 

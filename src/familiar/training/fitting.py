@@ -71,8 +71,8 @@ class FitResult:
 
 def fit(
     recipe: Recipe,
-    data: DataSpec,
-    run_dir: Path,
+    data: DataSpec | Path | str,
+    run_dir: Path | str,
     *,
     resume: bool = False,
     device: torch.device | None = None,
@@ -88,7 +88,8 @@ def fit(
 
     Args:
         recipe: how to train.
-        data: the photos.
+        data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
+            them as a `DataSpec`.
         run_dir: the run's folder, which is created.
         resume: continue the run from its last complete epoch. On one CPU and with the same number of torch threads, it
             ends with exactly the weights of an uninterrupted run.
@@ -109,7 +110,7 @@ def fit(
         BadDataset: there are too few photos.
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
     """
-    run = RunFolder(run_dir)
+    data, run = DataSpec.of(data), RunFolder(Path(run_dir))
     if tensorboard:
         require_tensorboard()
     if compiled:
@@ -149,7 +150,7 @@ def fit(
             stopped = _train(trainer, tensorboard, on_step, on_epoch)
         _save_best_weights(run, trainer)
     return FitResult(
-        run=run_dir,
+        run=run.path,
         epochs=len(trainer.records),
         best_epoch=trainer.best_epoch,
         best_score=trainer.best_score,

@@ -51,7 +51,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     with TemporaryDirectory() as cache:
         train_and_export(recipe, DataSpec((TRAINING,)), run, license, cache=CropCache(Path(cache)))
     note(f"\n2/5  evaluating on {UNSEEN}: 60 cats that it was not trained on")
-    results = evaluate(run, DataSpec((UNSEEN,)), report)
+    results = evaluate(run, UNSEEN, report)
     note("\n3/5  the same cat?")
     source = SyntheticSource.parse(UNSEEN)
     photos = {
@@ -114,36 +114,28 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
 
     Each cat's last photo is not enrolled; the first cat's is the query.
     """
-    from familiar.embedding.embedder import crop_photo
-    from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-    from familiar.gallery.clustering.cluster import cluster
-    from familiar.gallery.database.connection import GalleryDatabase, Space
-    from familiar.gallery.editing.corrections import name_identity, split
-    from familiar.gallery.enrollment.enroll import enroll
-    from familiar.gallery.search.search import search_identities
+    from familiar.gallery import Gallery
     from familiar.photos.decoding import save_photo
 
     cats = [source.photos(cat) for cat in range(min(ALBUM_CATS, source.identities))]
-    (output / "album").mkdir()
+    album = output / "album"
+    album.mkdir()
     shuffled = [cat[index] for index in range(source.photos_per_identity - 1) for cat in cats]
-    paths = [
-        save_photo(photo.draw(), output / "album" / f"{number:02}.png") for number, photo in enumerate(shuffled, 1)
-    ]
+    for number, photo in enumerate(shuffled, 1):
+        save_photo(photo.draw(), album / f"{number:02}.png")
     new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
-    with GalleryDatabase.create(output / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
-        enroll(gallery, embedder, paths)
-        clusters = cluster(gallery)
-        assignments = load_assignments(gallery)
-        tom, face = int(assignments.identity[0]), int(assignments.faces.ids[0])
-        if tom == UNASSIGNED:
-            split(gallery, [face], "Tom")
+    with Gallery.create(output / "gallery", embedder) as gallery:
+        gallery.enroll(album)
+        clusters = gallery.cluster()
+        (first,) = gallery.search(album / "01.png", k=1)
+        if first.identity is None:
+            gallery.split([first.face], "Tom")
         else:
-            name_identity(gallery, tom, "Tom")
-        query = embedder.embed([crop_photo(new, embedder.metadata.preprocessing)])[0]
-        nearest = search_identities(gallery, query, 1)[0]
+            gallery.name(first.identity, "Tom")
+        (nearest,) = gallery.identify(new, k=1)
     shown = (nearest.name or f"#{nearest.identity}") if nearest.known else "no known cat"
     return {
-        "photos": len(paths),
+        "photos": len(shuffled),
         "cats": len(cats),
         "identities": clusters.identities,
         "unassigned": clusters.unassigned,

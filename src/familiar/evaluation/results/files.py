@@ -16,12 +16,13 @@ def write_results(file: Path, results: EvaluationResults) -> None:
     write_atomically(file, text.encode("utf-8", "backslashreplace"))
 
 
-def read_results(path: Path) -> EvaluationResults:
+def read_results(path: Path | str) -> EvaluationResults:
     """Read `eval_results.json`, of this format version or of version 2.
 
     Raises:
         BadResults: the file is missing, damaged or of a version that cannot be read.
     """
+    path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,0 +1,163 @@
+"""The commands of the pages run, those of a page in their order, on drawn cats.
+
+Trainings are cut to one epoch of small crops, and a server is stopped once it has answered.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from familiar.cli.main import familiar
+from familiar.embedding.bundle import load_bundle
+from support.drawn_cats import draw_cats
+from support.tiny_router import mosaic_bundle, save_colored
+
+ROOT = Path(__file__).parents[2]
+PAGES = {  # page: how many of its commands are run
+    "README.md": 9,
+    "docs/index.md": 1,
+    "docs/explanation/export.md": 5,
+    "docs/explanation/nano.md": 4,
+    "docs/how-to/choose-a-model.md": 7,
+    "docs/how-to/evaluate-honestly.md": 3,
+    "docs/how-to/find-a-lost-pet.md": 8,
+    "docs/how-to/serve.md": 3,
+    "docs/how-to/sort-an-album.md": 7,
+    "docs/how-to/train-on-my-photos.md": 7,
+    "docs/reference/recipes.md": 3,
+}
+# The settings on a page come later, and win.
+SMALL = ("model.initial_weights=none", "input.size_px=32", "input.resize_px=32", "sampler.batch_size=16")
+GROUPS = ("sampler.identities=6", "sampler.photos=2")
+
+
+def commands(page: str) -> list[str]:
+    """Return the `familiar` lines of a page's console blocks, continued lines joined."""
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    lines = (line for block in blocks for line in re.sub(r"\\\n *", "", block).splitlines())
+    elsewhere = ("familiar quickstart",)  # tests/cli/test_quickstart.py
+    return [line for line in lines if line.startswith("familiar ") and line not in elsewhere]
+
+
+def run(line: str) -> str:
+    """Run a command in the current folder and return what it printed."""
+    _, *arguments = shlex.split(line, comments=True)
+    if arguments[0] == "train":
+        small = [*SMALL, *(GROUPS if "facenet" in line or "semi_hard" in line else ())]
+        arguments[1:1] = [word for setting in small for word in ("--set", setting)]
+        arguments += ["--set", "budget.epochs=1"]
+    if "haar-cat" in arguments:  # the drawn cats are faces already
+        at = arguments.index("--detector")
+        del arguments[at : at + 2]
+    if arguments[0] == "serve":
+        return served_page(arguments)
+    result = CliRunner().invoke(familiar, arguments, input="same\nquit\n" if "--interactive" in arguments else None)
+    assert result.exit_code == 0, (line, result.output, result.exception)
+    return result.output
+
+
+def served_page(arguments: list[str]) -> str:
+    """Start a server on a free port and return its start page."""
+    command = [sys.executable, "-m", "familiar", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            printed = ""
+            for text in server.stderr:
+                printed += text
+                if found := re.search(r"http://127\.0\.0\.1:\d+/", text):
+                    return urllib.request.urlopen(found[0], timeout=60).read().decode()
+            raise AssertionError(printed)
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs that pages assume: `mine` by the default recipe, `nano` by pet-nano."""
+    folder = tmp_path_factory.mktemp("runs")
+    draw_cats(folder / "photos", cats=16, photos=6)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        run("familiar train photos --output runs/mine")
+        run("familiar train photos --output runs/nano --recipe pet-nano")
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
+    """The photos that pages assume, in the current folder."""
+    shutil.copytree(runs / "photos", tmp_path / "photos")
+    draw_cats(tmp_path / "new-photos", cats=12, photos=2)
+    draw_cats(tmp_path / "lost", cats=3, photos=4)
+    (tmp_path / "lost" / "cat-0").rename(tmp_path / "lost" / "Luna, Elm Street 4")
+    draw_cats(tmp_path / "found-photos", cats=1, photos=2)
+    shutil.move(tmp_path / "lost" / "Luna, Elm Street 4" / "3.png", tmp_path / "found.jpg")
+    for name in ("a.jpg", "b.jpg", "new.jpg", "luna.jpg"):
+        shutil.copy(tmp_path / "found.jpg", tmp_path / name)
+    facts = [f"cat-{cat},{'day' if cat % 2 else 'night'}" for cat in range(12)]
+    (tmp_path / "facts.csv").write_text("\n".join(["identity,light", *facts]))
+    (tmp_path / "Pictures").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_run(page: str, folder: Path, runs: Path):
+    lines = commands(page)
+    assert len(lines) == PAGES[page]
+    # A page that does not make them takes them as given.
+    for name in ("mine", "nano"):
+        if not any(line.startswith("familiar train") and f"runs/{name}" in line.split() for line in lines):
+            shutil.copytree(runs / "runs" / name, folder / "runs" / name)
+    if "old.onnx" in " ".join(lines):
+        shutil.copy(runs / "runs" / "mine" / "model.onnx", folder / "old.onnx")
+    if page.endswith("serve.md"):
+        run("familiar gallery enroll album photos --model pet-nano")
+    printed = {line: run(line) for line in lines}
+    for line, output in printed.items():
+        if line.startswith("familiar serve"):
+            assert "<html" in output
+        elif "--by identity" in line and page.endswith("find-a-lost-pet.md"):
+            assert "Luna, Elm Street 4" in output
+        else:
+            assert output, line
+
+
+@pytest.mark.exhaustive
+def test_commands_for_several_species_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path):
+    monkeypatch.chdir(tmp_path)
+    colors = {"cats": (200, 30, 30), "dogs": (30, 200, 30), "people": (30, 30, 200)}
+    for species, rgb in colors.items():
+        for identity in range(5):
+            folder = tmp_path / "photos" / species / str(identity)
+            folder.mkdir(parents=True)
+            for photo in range(2):
+                save_colored(folder / f"{photo}.png", rgb, photo)
+        mosaic_bundle(tmp_path / f"{species}.onnx", load_bundle(mean_color_bundle).metadata)
+    shutil.copytree(tmp_path / "photos" / "cats" / "0", tmp_path / "album")
+    for name in ("a.jpg", "b.jpg"):
+        shutil.copy(tmp_path / "album" / "0.png", tmp_path / name)
+    *_, verified = [run(line) for line in commands("docs/how-to/several-species.md")]
+    assert "same" in verified
+
+
+def test_every_page_with_commands_is_run():
+    elsewhere = {"docs/how-to/several-species.md"}
+    pages = {"README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))}
+    # Reproductions train for minutes to hours on photos that are not part of the repository: benchmarks/reproduce.py.
+    pages = {page for page in pages if not page.startswith("docs/reproductions/") and commands(page)}
+    assert pages == PAGES.keys() | elsewhere
