@@ -1,11 +1,14 @@
 """The public names: those in `__all__` of `familiar` and of its packages."""
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,37 @@ def test_stub_and_package_agree(package: str):
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = familiar.no_such_name  # pyright: ignore
+
+
+def public_functions() -> dict[str, tuple[Callable[..., object], str]]:
+    """Return the public functions, methods and constructors: the name, the function, and where it is documented."""
+    found: dict[str, tuple[Callable[..., object], str]] = {}
+    for package, public in NAMES:
+        value = getattr(importlib.import_module(package), public)
+        if not isinstance(value, type):
+            if inspect.isfunction(value):
+                found[f"{value.__module__}.{value.__qualname__}"] = value, inspect.getdoc(value) or ""
+            continue
+        for name, member in vars(value).items():
+            function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+            is_constructor = name == "__init__" and not dataclasses.is_dataclass(value)
+            if not inspect.isfunction(function) or (name.startswith("_") and not is_constructor):
+                continue
+            if function.__module__ == "typing":
+                continue  # a protocol's constructor
+            overridden = [documented for base in value.__mro__[1:] if (documented := vars(base).get(name))]
+            if is_constructor or not overridden:  # else the base class describes them
+                text = f"{inspect.getdoc(value)}\n{function.__doc__}" if is_constructor else inspect.getdoc(function)
+                found[f"{value.__module__}.{value.__qualname__}.{name}"] = function, text or ""
+    return found
+
+
+FUNCTIONS = public_functions()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_described(name: str):
+    function, documentation = FUNCTIONS[name]
+    parameters = inspect.signature(inspect.unwrap(function)).parameters.keys() - {"self", "cls"}
+    missing = {each for each in parameters if not re.search(rf"^\s*\**{each}: \w", documentation, re.MULTILINE)}
+    assert not missing, "describe them under `Args:`"

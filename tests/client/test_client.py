@@ -79,6 +79,7 @@ def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert client.name(RED, "Mia", confirm=True).identity == RED
     assert client.identity(RED) == IdentitySummary(RED, "Mia", 4, 4, client.identity(RED).best)
     assert client.names("m") == ("Mia",)
+    assert client.names("m", limit=1) == ("Mia",)
     assert [item.face.face for item in client.faces_of(BLUE)] in ([8, 9], [9, 8])
     client.confirm([5])
     assert client.face(5).by_user

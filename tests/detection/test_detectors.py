@@ -7,7 +7,7 @@ from cv2.data import haarcascades
 
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
-from familiar.detection.detectors import DETECTORS, Detector, build_detector
+from familiar.detection.detectors import DETECTORS, Detector, HaarFaces, build_detector
 from familiar.photos.decoding import load_photo
 
 pytestmark = pytest.mark.slow
@@ -215,3 +215,8 @@ def test_haar_cat_detects_at_least_a_third_of_cats(shared_data: Path) -> None:
         rgb_u8 = cv2.copyMakeBorder(load_photo(path).rgb_u8, 40, 40, 40, 40, cv2.BORDER_CONSTANT, value=(128,) * 3)
         hits += bool(detector.detect(Photo(rgb_u8, path, rgb_u8.shape[1::-1])))
     assert hits >= 10
+
+
+def test_rejects_missing_cascade() -> None:
+    with pytest.raises(BadDetector, match=r"nosuch\.xml: OpenCV cannot read"):
+        HaarFaces("nosuch.xml")

@@ -160,3 +160,10 @@ def test_rejects_another_model_and_migrates_to_it(
 def test_calibration_needs_confirmed_faces(album: Gallery):
     with pytest.raises(FamiliarError, match="pairs"):
         album.calibrate()
+
+
+def test_corrections_need_a_face(album: Gallery):
+    for correct in (album.confirm, album.split, album.reject, lambda faces: album.move(faces, 1)):
+        with pytest.raises(ValueError, match="at least one face"):
+            correct([])
+    assert not [change for change in album.changes() if change.kind != "cluster"]

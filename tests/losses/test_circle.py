@@ -324,3 +324,8 @@ def test_matches_pytorch_metric_learning(margin, gamma):
     assert value.item() == pytest.approx(peer_result.item(), rel=1e-9)
     flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows
     torch.testing.assert_close(flat, expected)
+
+
+def test_triplet_form_rejects_impossible_number_of_anchors():
+    with pytest.raises(ValueError, match="anchors is -1"):
+        CircleTriplets()(*batch(), anchors=-1)

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from familiar.core.errors import UnreadablePhoto
-from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo
+from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.types import Photo
+from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo, save_photo
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -577,3 +578,11 @@ def test_find_photos_rejects_paths_without_photos(tmp_path: Path) -> None:
         find_photos([tmp_path / "first", tmp_path / "second"])
     with pytest.raises(UnreadablePhoto, match=r"/third: no such file or folder$"):
         find_photos([tmp_path / "third"])
+
+
+@pytest.mark.parametrize("suffix", [".psd", ".xbm", ".txt"])
+def test_rejects_formats_that_cannot_be_written(suffix: str, tmp_path: Path):
+    photo = Photo(np.zeros((4, 4, 3), np.uint8), "drawn", (4, 4))
+    with pytest.raises(CannotWrite, match="cannot be written|can be written"):
+        save_photo(photo, tmp_path / f"a{suffix}")
+    assert not list(tmp_path.iterdir())

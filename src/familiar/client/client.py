@@ -43,8 +43,9 @@ class Client:
     """Client of a server. Use it in a `with`, or `close` it.
 
     A photo is given as the path of a local file, or as its bytes; numbers of photos, faces and identities are those of
-    the server's responses. Every method raises `ServerError` if the server refuses a request, and FamiliarError if it
-    does not answer.
+    the server's responses. Every method raises `ServerError` if the server refuses a request, with `status` 404 if
+    there is no such photo, face, identity or job. It raises UnreadablePhoto if a local file cannot be read, and
+    FamiliarError if the server does not answer.
 
     Args:
         url: such as "http://127.0.0.1:8000".
@@ -84,19 +85,38 @@ class Client:
         return self._iterate(GalleryPhoto, "photos")
 
     def photo(self, photo: int) -> GalleryPhoto:
-        """Return a photo and its faces."""
+        """Return a photo and its faces.
+
+        Args:
+            photo: the photo's number.
+        """
         return self._read(GalleryPhoto, f"photos/{photo}")
 
     def photo_image(self, photo: int, side_px: int = 1600) -> bytes:
-        """Return the photo as a JPEG, reduced so that its longer side has about `side_px` pixels."""
+        """Return the upright photo as a JPEG, reduced in size and without its metadata.
+
+        Args:
+            photo: the photo's number.
+            side_px: length of the longer side, in [16, 4096]. The server rounds it up to 64, 128, 256, 512, 1024 or
+                2048, the largest, and enlarges nothing.
+        """
         return self._image(f"photos/{photo}/image", side_px)
 
     def face(self, face: int) -> GalleryFace:
-        """Return a face."""
+        """Return a face.
+
+        Args:
+            face: the face's number.
+        """
         return self._read(GalleryFace, f"faces/{face}")
 
     def face_image(self, face: int, side_px: int = 160) -> bytes:
-        """Return a square JPEG of about `side_px` pixels at most."""
+        """Return a square JPEG of a face with some margin.
+
+        Args:
+            face: the face's number.
+            side_px: length of a side, rounded up as in `photo_image`.
+        """
         return self._image(f"faces/{face}/image", side_px)
 
     def unassigned_faces(self) -> Iterator[GalleryFace]:
@@ -104,15 +124,42 @@ class Client:
         return self._iterate(GalleryFace, "faces/unassigned")
 
     def add_face(self, photo: int, box_xyxy_px: Box) -> int:
-        """Add a face that the detector missed, and return its number."""
+        """Add a face that the detector missed. It joins the identity that it resembles, if any.
+
+        Args:
+            photo: number of the photo that shows the face.
+            box_xyxy_px: left, top, right, bottom in pixels of the upright photo.
+
+        Returns:
+            The number of the new face.
+
+        Raises:
+            ServerError: 409, the box overlaps the photo by less than 8 px in width or height, another face is in the
+                same place, the photo's file has changed, or the server has no model.
+        """
         return self._post(NewFace, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
 
     def set_face_box(self, face: int, box_xyxy_px: Box) -> None:
-        """Give a face another box, in pixels of the photo; it is embedded again."""
+        """Give a face another box. It is embedded again.
+
+        It keeps its identity if a user confirmed it, or if it is the identity's only face; otherwise it is assigned
+        again.
+
+        Args:
+            face: the face's number.
+            box_xyxy_px: left, top, right, bottom in pixels of the upright photo.
+
+        Raises:
+            ServerError: 409, as in `add_face`.
+        """
         self._server.request("PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
 
     def delete_face(self, face: int) -> None:
-        """Delete a detection that is not a face. `undo` restores it."""
+        """Delete a detection that is not a face. `undo` restores it.
+
+        Args:
+            face: the detection's number.
+        """
         self._server.request("DELETE", f"faces/{face}")
 
     # --- new photos -------------------------------------------------------------------------------------------------
@@ -129,7 +176,17 @@ class Client:
         return self._send(Progress, "photos", [("files", photo) for photo in photos], previous_job=number)
 
     def enroll_folder(self, folder: str) -> Progress:
-        """Enroll all photos of a folder on the server."""
+        """Enroll all photos of a folder on the server. They stay there; `watch` reports the progress.
+
+        Args:
+            folder: absolute path on the server, or relative to a folder that it may read.
+
+        Returns:
+            The job that has been started.
+
+        Raises:
+            ServerError: 403, the server may not read this folder; 404, it does not exist.
+        """
         return self._post(Progress, "photos/folder", folder=folder)
 
     def jobs(self) -> tuple[Progress, ...]:
@@ -137,11 +194,19 @@ class Client:
         return self._read(tuple[Progress, ...], "jobs")
 
     def job(self, number: str) -> Progress:
-        """Return a job's progress."""
+        """Return a job's progress.
+
+        Args:
+            number: as in `Progress.number`; of the jobs that ended, the server knows only the last ones.
+        """
         return self._read(Progress, f"jobs/{number}")
 
     def watch(self, job: Progress | str) -> Iterator[Progress]:
-        """Yield a job's progress at each change until it ends."""
+        """Yield a job's progress at each change until it ends.
+
+        Args:
+            job: what `enroll` or `enroll_folder` returned, or the job's number.
+        """
         number = job if isinstance(job, str) else job.number
         for event in self._server.events(f"jobs/{number}/events"):
             yield parse_response(Progress, event)
@@ -149,66 +214,178 @@ class Client:
     # --- identities -------------------------------------------------------------------------------------------------
 
     def identities(self, *, named: bool | None = None) -> Iterator[IdentitySummary]:
-        """List identities, those with most faces first; `named`: only those with a name, or only those without."""
+        """List identities, those with most faces first.
+
+        Args:
+            named: True: only those with a name; False: only those without one; None: all.
+        """
         return self._iterate(IdentitySummary, "identities", named=named)
 
     def identity(self, identity: int) -> IdentitySummary:
-        """Return an identity."""
+        """Return an identity.
+
+        Args:
+            identity: the identity's number.
+        """
         return self._read(IdentitySummary, f"identities/{identity}")
 
     def faces_of(self, identity: int) -> Iterator[FaceConfidence]:
-        """List an identity's faces, the most likely first."""
+        """List an identity's faces, the most likely first.
+
+        Args:
+            identity: the identity's number.
+        """
         return self._iterate(FaceConfidence, f"identities/{identity}/faces")
 
-    def names(self, prefix: str = "") -> tuple[str, ...]:
-        """List the names that begin with `prefix`."""
-        return self._read(tuple[str, ...], "names", prefix=prefix)
+    def names(self, prefix: str = "", limit: int = 10) -> tuple[str, ...]:
+        """List the names that begin with a text, in alphabetical order.
+
+        Args:
+            prefix: the text, at most 200 characters; upper and lower case are the same. Empty: every name.
+            limit: maximum number of names, 1 to 500.
+        """
+        return self._read(tuple[str, ...], "names", prefix=prefix, limit=limit)
 
     def name(self, identity: int, name: str, *, confirm: bool = False) -> CorrectionResult:
-        """Name an identity. `confirm`: also mark all its faces as confirmed."""
+        """Name an identity, which also keeps it from being clustered again.
+
+        Args:
+            identity: the identity's number.
+            name: one line of 1 to 200 printable characters that does not begin with #.
+            confirm: also mark all its faces as confirmed.
+
+        Returns:
+            The identity; no other face changes.
+
+        Raises:
+            ServerError: 409, another identity has that name, or the name is not valid.
+        """
         body = {"name": name, "confirm": confirm}
         return _parse(CorrectionResult, self._server.request("PATCH", f"identities/{identity}", body=body))
 
     def merge(self, into: int, identities: Sequence[int]) -> CorrectionResult:
-        """Merge `identities` into the identity `into`, which keeps its number."""
+        """Merge identities into one, which keeps its number and, if it has one, its name.
+
+        Args:
+            into: number of the identity that remains. If it has no name, it gets the first name of the others.
+            identities: numbers of the others, 1 to 1,000; they no longer exist afterwards.
+
+        Returns:
+            The identity that remains, and the number of further faces that changed: similar ones that joined it.
+
+        Raises:
+            ServerError: 409, one photo shows two of them.
+        """
         return self._post(CorrectionResult, f"identities/{into}/merge", identities=list(identities))
 
     def confirm(self, faces: Sequence[int]) -> None:
-        """Mark faces as assigned correctly."""
+        """Mark faces as assigned correctly, so that clustering never moves them. Unassigned faces stay unassigned.
+
+        Args:
+            faces: numbers of 1 to 10,000 faces.
+        """
         self._server.request("POST", "faces/confirm", body={"faces": list(faces)})
 
     def move(self, faces: Sequence[int], identity: int) -> CorrectionResult:
-        """Move faces to an identity."""
+        """Move faces to an identity. Unconfirmed faces that are more similar to them than to the rest move along.
+
+        Args:
+            faces: numbers of 1 to 10,000 faces, which are then confirmed.
+            identity: number of the identity that they show.
+
+        Returns:
+            The identity, and the number of further faces that changed.
+
+        Raises:
+            ServerError: 409, one photo would have two faces in that identity.
+        """
         return self._post(CorrectionResult, "faces/move", faces=list(faces), identity=identity)
 
     def split(self, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
-        """Move faces to a new identity."""
+        """Move faces to a new identity. Unconfirmed faces that are more similar to them than to the rest move along.
+
+        Args:
+            faces: numbers of 1 to 10,000 faces, which are then confirmed.
+            name: name of the new identity, as in `name`; None: it has none.
+
+        Returns:
+            The new identity, and the number of further faces that changed.
+
+        Raises:
+            ServerError: 409, two of the faces are in one photo, or the name is taken or not valid.
+        """
         return self._post(CorrectionResult, "faces/split", faces=list(faces), name=name)
 
     def reject(self, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
-        """Note that faces do not show an identity; by default the one that they are assigned to."""
+        """Note that faces do not show an identity. Those that are in it are taken out and clustered again.
+
+        Args:
+            faces: numbers of 1 to 10,000 faces.
+            identity: number of the identity that they do not show; None: the one that each is assigned to.
+
+        Returns:
+            The identity (of the first face, if none was given), and the number of faces that clustering then changed.
+
+        Raises:
+            ServerError: 409, no identity is given, and one of the faces is unassigned.
+        """
         return self._post(CorrectionResult, "faces/reject", faces=list(faces), identity=identity)
 
     def mark_different(self, first_face: int, second_face: int) -> None:
-        """Note that two faces show different individuals."""
+        """Note that two faces show different individuals, and so do their identities.
+
+        Of two faces of one identity, the one that no user confirmed is taken out (the second if neither is).
+
+        Args:
+            first_face: number of one face.
+            second_face: number of the other face.
+
+        Raises:
+            ServerError: 409, both faces were confirmed in one identity, or they are the same face.
+        """
         self._server.request(
             "POST", "faces/mark-different", body={"first_face": first_face, "second_face": second_face}
         )
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
-        """Cluster the faces: by default the new ones, at the gallery's threshold."""
+        """Cluster the faces into identities. What users have confirmed or corrected stays.
+
+        Args:
+            threshold: similarity in [-1, 1] from which two faces are clustered together; None: the gallery's.
+            rebuild: cluster all faces again that are neither named nor confirmed, not only the unassigned ones.
+
+        Returns:
+            The numbers of identities, of their faces, of unassigned faces and of faces that changed.
+        """
         return self._post(ClusterResult, "cluster", threshold=threshold, rebuild=rebuild)
 
     def questions(self, limit: int = 10) -> tuple[Question, ...]:
-        """List the questions whose answers would correct the most assignments."""
+        """List the questions whose answers would correct the most assignments, the most useful first.
+
+        Args:
+            limit: maximum number of questions, in [1, 100].
+        """
         return self._read(tuple[Question, ...], "questions", limit=limit)
 
     def answer(self, question: Question, same: bool) -> None:
-        """Answer a question: whether both faces show the same individual."""
+        """Answer a question. The assignments change accordingly, as one change that `undo` reverts.
+
+        Args:
+            question: one of those that `questions` returned.
+            same: whether both faces show the same individual.
+
+        Raises:
+            ServerError: 409, one of the faces has been assigned differently since the question was listed, or the
+                answer contradicts a correction.
+        """
         self._server.request("POST", "questions/answer", body={"question": asdict(question), "same": same})
 
     def decisions(self, limit: int = 20) -> tuple[Decision, ...]:
-        """List the last changes that can be undone, newest first."""
+        """List the last changes that can be undone, newest first.
+
+        Args:
+            limit: maximum number of changes, in [1, 500].
+        """
         return self._read(tuple[Decision, ...], "decisions", limit=limit)
 
     def undo(self) -> Decision:
@@ -218,11 +395,31 @@ class Client:
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
     def detect(self, photos: Iterable[Source]) -> DetectionResult[DetectedFace]:
-        """Find the faces in photos, without storing them."""
+        """Find the faces in photos, without storing them.
+
+        Args:
+            photos: paths or contents of photos.
+
+        Returns:
+            The faces of each photo in the order of `photos`, and the reasons for photos that could not be read.
+
+        Raises:
+            ServerError: 413, these are too many photos or bytes for one request.
+        """
         return self._send(DetectionResult[DetectedFace], "detect", [("files", photo) for photo in photos], reads=True)
 
     def embed(self, photos: Iterable[Source]) -> DetectionResult[EmbeddedFace]:
-        """Like `detect`, with each face's embedding."""
+        """Find and embed the faces in photos, without storing them.
+
+        Args:
+            photos: paths or contents of photos.
+
+        Returns:
+            As `detect`, with each face's embedding: a float32 unit vector, "d".
+
+        Raises:
+            ServerError: 409, the server has no model; 413, as in `detect`.
+        """
         return self._send(DetectionResult[EmbeddedFace], "embed", [("files", photo) for photo in photos], reads=True)
 
     def search(
@@ -243,7 +440,7 @@ class Client:
         Args:
             embedding: a unit vector of the gallery's space. Give either this or `face`.
             face: the number of a face of the gallery.
-            k: maximum number of photos, and of identities.
+            k: maximum number of faces, and of identities.
             by: only photos, or only identities.
             prefix: one of the model's valid prefix lengths: candidates are chosen by these first components.
             identities: only faces of these identities.
@@ -262,15 +459,50 @@ class Client:
         return _parse(SearchResult, self._server.request("POST", "search", body=body, reads=True))
 
     def search_photo(self, photo: Source, k: int = 10, *, by: ResultKind | None = None) -> SearchResult:
-        """Search for the best face of a photo."""
+        """Search for the best face of a photo.
+
+        Args:
+            photo: path or content of the photo; it is not stored.
+            k: maximum number of similar faces, and of identities, in [1, 1000].
+            by: what to return: "photo" (similar faces and their photos), "identity" (identities), or None (both).
+
+        Returns:
+            The recognized identity, if any, and the most similar identities and photos, most similar first.
+
+        Raises:
+            ServerError: 409, the server has no model; 413 or 415, the file is too large or no photo; 422, the photo
+                cannot be decoded or shows no face.
+        """
         return self._send(SearchResult, "search/photo", [("photo", photo)], reads=True, k=k, by=by)
 
     def verify(self, first: Source, second: Source) -> PhotoVerificationResult:
-        """Decide whether two photos show the same individual."""
+        """Decide whether two photos show the same individual, by the best face of each.
+
+        Args:
+            first: path or content of one photo; it is not stored.
+            second: path or content of the other photo; likewise.
+
+        Returns:
+            The similarity in [-1, 1], the probability, the decision at the threshold given with it, and both faces.
+
+        Raises:
+            ServerError: as in `search_photo`.
+        """
         return self._send(PhotoVerificationResult, "verify", [("first", first), ("second", second)], reads=True)
 
     def verify_identity(self, identity: int, photo: Source) -> VerificationResult:
-        """Decide whether a photo shows an identity."""
+        """Decide whether the best face of a photo shows an identity, by the mean of the identity's faces.
+
+        Args:
+            identity: the identity's number.
+            photo: path or content of the photo; it is not stored.
+
+        Returns:
+            The similarity in [-1, 1], the probability, and the decision at the threshold given with it.
+
+        Raises:
+            ServerError: as in `search_photo`; 400, the identity has no face.
+        """
         return self._send(VerificationResult, f"identities/{identity}/verify", [("photo", photo)], reads=True)
 
     # --- requests ---------------------------------------------------------------------------------------------------

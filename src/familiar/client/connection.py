@@ -19,7 +19,13 @@ _PROBLEM_PREFIX = "urn:familiar:problem:"
 
 
 class ServerError(FamiliarError):
-    """The server refused a request: the HTTP `status`, the `kind` of problem for programs, and the reason."""
+    """The server refused a request.
+
+    Attributes:
+        status: HTTP status code, such as 404.
+        kind: name of the problem for programs, such as "not-in-gallery"; "unknown" if the answer states none.
+        detail: the reason in words, which is also the exception's message.
+    """
 
     def __init__(self, status: int, kind: str, detail: str) -> None:
         super().__init__(detail)

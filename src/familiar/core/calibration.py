@@ -51,7 +51,10 @@ class Calibration:
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> "Calibration":
-        """Restore a calibration from the dict that `dataclasses.asdict` made of it.
+        """Restore a calibration from a dict.
+
+        Args:
+            stored: what `dataclasses.asdict` made of the calibration.
 
         Raises:
             KeyError, TypeError: a field is missing or unknown.

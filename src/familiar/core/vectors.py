@@ -16,6 +16,9 @@ RIDGE_PENALTY = 0.25  # optimal if targets are predicted with a cosine of 0.9: (
 def normalize(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Scale rows to unit length.
 
+    Args:
+        vectors: one per row, of any length above zero.
+
     Raises:
         ValueError: a row that is zero or not finite.
     """
@@ -37,7 +40,14 @@ def check_unit_rows(vectors: Float32[np.ndarray, "n d"]) -> None:
 def cosine_similarity(
     left: Float32[np.ndarray, "n d"], right: Float32[np.ndarray, "m d"]
 ) -> Float32[np.ndarray, "n m"]:
-    """Compute the similarities of unit rows, in [-1, 1].
+    """Compute the cosine similarity of every row on the left with every row on the right.
+
+    Args:
+        left: unit rows.
+        right: unit rows.
+
+    Returns:
+        In [-1, 1]; row i and column j is the similarity of `left[i]` and `right[j]`.
 
     >>> a = np.eye(2, dtype=np.float32)
     >>> cosine_similarity(a, a).tolist()

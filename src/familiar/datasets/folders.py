@@ -61,17 +61,38 @@ class IdentityTable:
         return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
     def select_identities(self, names: Iterable[str]) -> "IdentityTable":
-        """Select the photos of these identities; names that are not in the table are ignored."""
+        """Select the photos of some identities.
+
+        Args:
+            names: each as `ROOT/IDENTITY`; those that are not in the table are ignored.
+
+        Returns:
+            Their photos, in the order of this table.
+        """
         selected = set(names)
         keep = np.array([name in selected for name in self.names], bool)
         return self.select_rows(np.flatnonzero(keep[self.labels]))
 
     def with_min_photos(self, photos: int) -> "IdentityTable":
-        """Select the identities that have at least this many photos."""
+        """Select the identities that have enough photos.
+
+        Args:
+            photos: smallest number of photos per identity.
+
+        Returns:
+            All photos of these identities, in the order of this table.
+        """
         return self.select_rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
 
     def with_max_photos(self, photos: int) -> "IdentityTable":
-        """Limit each identity to this many photos, the same ones on every machine."""
+        """Limit the photos of each identity; the same ones are selected on every machine.
+
+        Args:
+            photos: largest number of photos per identity.
+
+        Returns:
+            The selected photos, one identity after the other.
+        """
         selected_rows: list[int] = []
         for label, name in enumerate(self.names):
             rows = np.flatnonzero(self.labels == label).tolist()
@@ -80,7 +101,14 @@ class IdentityTable:
         return self.select_rows(np.array(selected_rows, np.int64))
 
     def select_rows(self, rows: Int64[np.ndarray, " k"]) -> "IdentityTable":
-        """Select rows, in the order given; identities without a row are dropped from `names`."""
+        """Select photos by their index.
+
+        Args:
+            rows: indices of the photos, in the order of the new table.
+
+        Returns:
+            A table without the identities that have no photo in it; the labels of the others are renumbered.
+        """
         present, labels = np.unique(self.labels[rows], return_inverse=True)
         return IdentityTable(
             photos=tuple(self.photos[row] for row in rows),
@@ -115,6 +143,10 @@ class DataSpec:
             source contains are warned about.
         max_identities: limit of the number of identities; the selection is the same on every machine.
         max_photos: limit of the photos per identity; likewise.
+
+    >>> table = DataSpec(("synthetic:cats:5x4",), max_photos=3).read()
+    >>> len(table), table.names[0]
+    (15, 'synthetic:cats/000000')
     """
 
     sources: tuple[str, ...]
@@ -129,12 +161,22 @@ class DataSpec:
 
     @staticmethod
     def of(data: "DataSpec | Path | str") -> "DataSpec":
-        """Return the specification of one source; a specification is returned as it is."""
+        """Return a specification of the data.
+
+        Args:
+            data: a folder or another source, as in `sources`; a specification is returned as it is.
+        """
         return data if isinstance(data, DataSpec) else DataSpec((str(data),))
 
     @staticmethod
     def from_run(run: Path) -> "DataSpec":
         """Read which photos a training run was made from.
+
+        Args:
+            run: the run's folder.
+
+        Returns:
+            The specification as it was given to the training; relative folders stay relative.
 
         Raises:
             BadRun: the run's record is missing or damaged.
@@ -183,7 +225,14 @@ class DataSpec:
 
 
 def scan_folders(*roots: Path) -> IdentityTable:
-    """Read all identities of these folders, laid out as `ROOT/IDENTITY/PHOTO`."""
+    """Read all identities of folders that are laid out as `ROOT/IDENTITY/PHOTO`.
+
+    Args:
+        *roots: one folder or more, each with a subfolder of photos for every identity.
+
+    Raises:
+        BadDataset: no folder is given, one is missing or has no photos, or two have the same name.
+    """
     return DataSpec(tuple(map(str, roots))).read()
 
 

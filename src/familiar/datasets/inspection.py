@@ -87,7 +87,7 @@ class Inspection:
         lowest_value, mean_value, highest_value: of the pixels of each photo, over all channels, in [0, 255].
         stored_as: number of photos by format and mode.
         common_sizes: number of photos by size.
-        colorless: number of photos that are gray regardless of their mode.
+        grayscale: number of photos that are gray regardless of their mode.
         blank: rows of photos that are nearly one color.
         duplicates: groups of rows.
         sample: rows of a random sample.
@@ -125,11 +125,19 @@ class Inspection:
         return sorted(zip(self.table.names, counts, strict=True), key=lambda row: (-row[1], row[0]))
 
     def identity_names(self, rows: Sequence[int]) -> list[str]:
-        """List the distinct identities of these rows."""
+        """List the distinct identities of some photos, sorted by name.
+
+        Args:
+            rows: indices of the photos in `table`.
+        """
         return [self.table.names[label] for label in np.unique(self.table.labels[list(rows)])]
 
     def duplicates_of_kind(self, kind: DuplicateKind) -> list[DuplicateGroup]:
-        """Select the duplicates of a kind, sorted by descending similarity, then size."""
+        """Select the duplicates of one kind, sorted by descending similarity, then size.
+
+        Args:
+            kind: one of the keys of `DUPLICATE_KINDS`.
+        """
         groups = [group for group in self.duplicates if kind == (group.exact, len(self.identity_names(group.rows)) > 1)]
         return sorted(groups, key=lambda group: (-group.similarity, -len(group.rows), group.rows))
 

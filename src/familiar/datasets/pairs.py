@@ -34,6 +34,10 @@ def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:
     `NAME I J` is a pair of one identity's photos, `NAME I OTHER J` a pair of two identities; photo I of NAME is the
     file `NAME_000I` in that folder. The first line, the number of pairs, may be missing.
 
+    Args:
+        path: the file, such as `pairs.txt` or `pairsDevTrain.txt`.
+        table: the photos that the pairs refer to; identities are found by the names of their folders.
+
     Returns:
         Pairs of rows of `table`, in the order of the file.
 
@@ -49,6 +53,13 @@ def read_lfw_folds(path: Path, table: IdentityTable) -> FoldedPairs:
 
     The first line is required: the number of folds (if there are several), then the number of pairs of one identity
     per fold, which is also that of pairs of two.
+
+    Args:
+        path: the file, such as `pairs.txt`.
+        table: the photos that the pairs refer to; identities are found by the names of their folders.
+
+    Returns:
+        Pairs of rows of `table`, in the order of the file, and their folds.
 
     Raises:
         BadDataset: as in `read_lfw_pairs`; also if the first line is missing, or if a fold does not have its pairs
@@ -70,9 +81,15 @@ def read_lfw_folds(path: Path, table: IdentityTable) -> FoldedPairs:
 def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
     """Read the people of each fold of an LFW people file: ten folds in View 2, one in View 1.
 
+    Args:
+        path: the people file; each line has a name, a tab and the person's number of photos.
+
+    Returns:
+        One set of names per fold, in the order of the file.
+
     Raises:
-        BadDataset: a line is invalid, a fold has more or fewer people than its first line says, or a name occurs
-            twice.
+        BadDataset: the file cannot be read, a line is invalid, a fold has more or fewer people than its first line
+            says, or a name occurs twice.
     """
     expected_sizes: list[int] = []
     folds: list[list[str]] = []

@@ -36,7 +36,10 @@ class Split:
 
     @staticmethod
     def read(path: Path) -> "Split":
-        """Read a split from a run's file.
+        """Read a split from a file.
+
+        Args:
+            path: of a run's `split.json`.
 
         Raises:
             BadRun: the file is missing or damaged.

@@ -19,6 +19,14 @@ TEMPLATE_112_PX = np.array(
 def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing) -> Crop:
     """Crop the best face that the detector finds.
 
+    Args:
+        photo: the image to search and to crop from.
+        detector: finds the faces; the first one is cropped.
+        preprocessing: of the network, as for `align`.
+
+    Returns:
+        The face, `preprocessing.size_px` wide and high.
+
     Raises:
         NoFaceFound: there is none, or it cannot be aligned (see `align`).
     """
@@ -34,6 +42,14 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
     With landmarks, the photo is rotated and scaled so that they fit the template (`template_px`) as well as a
     similarity transform can; pixels from outside the photo are black. Without, the crop is the box with `margin` of
     its width and height added on each side, clipped to the photo and resized by the rule of `preprocessing.resize`.
+
+    Args:
+        photo: the image to crop from.
+        detection: one face, in pixels of the photo.
+        preprocessing: of the network; sets the size, the margin and how boxes are resized.
+
+    Returns:
+        The face, `preprocessing.size_px` wide and high.
 
     Raises:
         NoFaceFound: the box or the landmarks lie outside the photo, or all landmarks are one point.

@@ -26,7 +26,14 @@ class Detector(Protocol):
     """A face detector. May be used by several threads at once."""
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Find the faces of a photo, best first: by score, then by area. Empty if there is none."""
+        """Find the faces of a photo.
+
+        Args:
+            photo: the image to search; detections are in its pixels.
+
+        Returns:
+            The faces, best first: by score, then by area. Empty if there is none.
+        """
         ...
 
 
@@ -34,7 +41,14 @@ class WholePhoto:
     """Detector for photos that are crops already: the whole photo is the face, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Find the faces in a photo, best first."""
+        """Return the whole photo as its only face.
+
+        Args:
+            photo: a crop of one face.
+
+        Returns:
+            One detection, without landmarks.
+        """
         width, height = photo.size_px
         return [Detection((0.0, 0.0, float(width), float(height)), None, 1.0)]
 
@@ -43,7 +57,14 @@ class CenterSquare:
     """Detector for portraits without a suitable detector: the largest centered square, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Find the faces in a photo, best first."""
+        """Return the largest centered square as the photo's only face.
+
+        Args:
+            photo: a portrait with one face in the middle.
+
+        Returns:
+            One detection, without landmarks.
+        """
         width, height = photo.size_px
         side = min(width, height)
         x, y = (width - side) / 2, (height - side) / 2
@@ -55,14 +76,26 @@ class HaarFaces:
 
     The score is sigmoid(w / 4), where w is the level weight of the cascade's last stage: it orders the detections, but
     is not a probability.
+
+    Args:
+        cascade_file: name of a file in OpenCV's folder of cascades, such as "haarcascade_frontalface_default.xml".
     """
 
     def __init__(self, cascade_file: str) -> None:
         self._cascade = cv2.CascadeClassifier(haarcascades + cascade_file)
+        if self._cascade.empty():
+            raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
         self._lock = threading.Lock()  # OpenCV's detectors keep state during a call
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Find the faces in a photo, best first."""
+        """Find the faces in a photo.
+
+        Args:
+            photo: searched with a long side of at most 1280 px; faces below 1/32 of that side are not found.
+
+        Returns:
+            The faces without landmarks, best first; empty if there is none.
+        """
         rgb_u8, factors_xy = _resize_for_search(photo)
         smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
         with self._lock:
@@ -83,6 +116,10 @@ class YuNetFaces:
     """Detector for people's faces with five landmarks: YuNet (Wu et al. 2023, Machine Intelligence Research 20).
 
     A box may extend beyond the photo.
+
+    Args:
+        model_path: the ONNX file of the network.
+        score_threshold: lowest score of a face, in [0, 1].
 
     Raises:
         BadDetector: OpenCV cannot load the file. It loads YuNet's exports with fixed input size (which accept photos
@@ -105,7 +142,14 @@ class YuNetFaces:
         self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Find the faces in a photo, best first."""
+        """Find the faces in a photo.
+
+        Args:
+            photo: searched with a long side of at most 1280 px.
+
+        Returns:
+            The faces with landmarks, best first; empty if there is none.
+        """
         rgb_u8, factors_xy = _resize_for_search(photo)
         padding = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
         bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, padding[0], 0, padding[1], cv2.BORDER_CONSTANT)
@@ -141,6 +185,10 @@ DETECTORS: dict[str, DetectorSpec] = {
 
 def build_detector(name: str, model_path: Path | None = None) -> Detector:
     """Build a detector of `DETECTORS`.
+
+    Args:
+        name: one of its keys, such as "haar".
+        model_path: ONNX file of a detector that needs one ("yunet"); None for all others.
 
     Raises:
         BadDetector: an unknown name, or a model file that is missing, broken or not accepted.

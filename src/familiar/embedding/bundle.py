@@ -104,6 +104,9 @@ def resolve_model(model: Path | str) -> Path:
 def load_bundle(model: Path | str) -> Bundle:
     """Read a bundle and verify its checksums, which cover every byte.
 
+    Args:
+        model: a bundle file, a run folder or the name of a shipped bundle, as for `resolve_model`.
+
     Raises:
         BadBundle: the file is missing, not a bundle, corrupted, or of another format; names the file and the cause.
     """

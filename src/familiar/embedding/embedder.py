@@ -114,7 +114,18 @@ class Embedder:
         return np.empty((0, self.metadata.embedding_dim), np.float32)
 
     def run(self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
-        """Embed a standardized tensor, as `to_tensor` makes it; `flip` as in `embed`."""
+        """Embed a batch of standardized crops.
+
+        Args:
+            images: as `to_tensor` makes them of crops.
+            flip: average each crop's embedding with that of its mirror image, at twice the cost.
+
+        Returns:
+            One unit row per crop.
+
+        Raises:
+            BadBundle: the network does not return unit vectors.
+        """
         embeddings = self._run_once(images)
         if flip:
             embeddings = normalize(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
@@ -232,6 +243,11 @@ def embed_photos(
         flip: as in `Embedder.embed`.
         batch_size: photos per batch; None: the embedder's.
         on_batch: called after each batch with the number of sources done.
+
+    >>> from familiar import find_photos
+    >>> result = embed_photos(Embedder("pet-nano"), find_photos("photos"))
+    >>> result.embeddings.shape  # one unit row per photo
+    (4, 128)
     """
     preprocessing = embedder.metadata.preprocessing
 

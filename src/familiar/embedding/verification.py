@@ -37,6 +37,9 @@ def verify(
         BadBundle: there is no such model.
         UnreadablePhoto: a photo cannot be read.
         NoFaceFound: no face is found in a photo.
+
+    >>> verify("photos/mia-1.png", "photos/mia-2.png", "pet-nano").same
+    True
     """
     return verify_photos(as_embedder(model), Path(first), Path(second), as_detector(detector), flip=flip)
 
@@ -66,7 +69,12 @@ def verify_photos(
 def verify_embeddings(
     first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"], calibration: Calibration
 ) -> VerificationResult:
-    """Decide by the embeddings of two photos from one bundle and its calibration.
+    """Decide whether two embeddings of one bundle show the same individual.
+
+    Args:
+        first: unit vector of one photo.
+        second: unit vector of the other photo.
+        calibration: of the bundle.
 
     Returns:
         The probability is that both show one individual, if both answers are equally likely beforehand; None if the
@@ -82,7 +90,16 @@ def verify_embeddings(
 
 
 def probability_same(similarity: float, calibration: Calibration) -> float | None:
-    """Evaluate the bundle's probability curve at a similarity; None if it was never calibrated."""
+    """Compute the probability that two photos show the same individual, from their similarity.
+
+    Args:
+        similarity: cosine of their embeddings, in [-1, 1].
+        calibration: of the bundle that computed the embeddings.
+
+    Returns:
+        The probability in [0, 1], if both answers are equally likely beforehand; None if the bundle was never
+        calibrated.
+    """
     if calibration.slope is None or calibration.intercept is None:
         return None
     # A steep curve would overflow the exponential.

@@ -66,7 +66,8 @@ def evaluate(
             them as a `DataSpec`.
         output: folder to write to; created if missing.
         options: the suites and their options.
-        split: "test" or "all"; None is "test" if every identity is known to the run that the model is part of.
+        split: identities to evaluate on: "test" (held out by the run that the model is part of) or "all"; None is
+            "test" if that run knows every identity, else "all".
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
             preprocessing.
@@ -79,11 +80,13 @@ def evaluate(
         The results, as they are written to `eval_results.json`.
 
     Raises:
+        BadBundle: there is no such model.
         BadDataset: an option does not fit the data, or no photo could be embedded.
     """
     options, data, output = options or EvaluationOptions(), DataSpec.of(data), Path(output)
     check_suite_names(options.suites)
-    model = resolve_model(Path(model))  # a name means a shipped bundle, never a file of that name in the current folder
+    detector = as_detector(detector)  # report a wrong name before the work
+    model = resolve_model(model)
     embedder = _load_embedder(model, resize_px)
     chosen = select_identities(data.read(), model, split)
     if options.slices is not None:
@@ -104,7 +107,7 @@ def evaluate(
             embedder,
             chosen.table,
             options,
-            as_detector(detector),
+            detector,
             rows=rows,
             flip=flip,
             trained_on=chosen.trained_on,

@@ -33,14 +33,28 @@ class Gate:
     max_recall_drop: float = 0.02
 
     def passes(self, source: GateMetrics, exported: GateMetrics) -> bool:
-        """Return whether the exported network loses no more than allowed."""
+        """Return whether the exported network loses no more than allowed.
+
+        Args:
+            source: quality of the network before the export.
+            exported: quality after it, on the same crops.
+        """
         return (
             source.auc - exported.auc <= self.max_auc_drop + ROUNDING_TOLERANCE
             and source.recall_at_1 - exported.recall_at_1 <= self.max_recall_drop + ROUNDING_TOLERANCE
         )
 
     def require(self, source: GateMetrics, exported: GateMetrics, description: str) -> None:
-        """Raise GateRefused, with the loss and the bounds, unless the gate passes; `description` names the export."""
+        """Check that the exported network loses no more than allowed.
+
+        Args:
+            source: quality of the network before the export.
+            exported: quality after it, on the same crops.
+            description: names the export in the message.
+
+        Raises:
+            GateRefused: it loses more; the message says how much, and what is allowed.
+        """
         if not self.passes(source, exported):
             raise GateRefused(
                 f"{description} loses too much: ROC AUC {source.auc:.4f} -> {exported.auc:.4f} (may drop by "

@@ -46,6 +46,14 @@ class Gallery:
     Attributes:
         database: the open database, which the functions of this package take.
         embedder: the model for new photos and queries; None if the gallery was opened without one.
+
+    >>> with Gallery.create("album", "pet-nano") as gallery:
+    ...     enrolled = gallery.enroll("photos")
+    ...     clusters = gallery.cluster()
+    ...     change = gallery.split(["photos/mia-1.png", "photos/mia-2.png"], "Mia")
+    ...     (match,) = gallery.identify("photos/mia-2.png", k=1)
+    >>> enrolled.faces, match.name
+    (4, 'Mia')
     """
 
     def __init__(self, database: GalleryDatabase, embedder: Embedder | None = None) -> None:
@@ -268,13 +276,23 @@ class Gallery:
     def confirm(self, faces: Sequence[int | str]) -> None:
         """Mark faces as assigned correctly, so that clustering never moves them.
 
+        Args:
+            faces: numbers of faces, or paths of photos with one face. Nothing changes for faces without an identity.
+
         Raises:
-            NotInGallery: there is no such face, or it has no identity.
+            NotInGallery: there is no such face.
         """
         corrections.confirm(self.database, self._faces(faces))
 
     def merge(self, into: int | str, others: Sequence[int | str]) -> corrections.CorrectionResult:
-        """Merge identities into one, which keeps its number and, if it has one, its name.
+        """Merge identities into one.
+
+        Args:
+            into: the identity that stays, by number or name. If it has no name, it gets the first name of the others.
+            others: the identities that become part of it.
+
+        Returns:
+            The identity, and how many further, similar faces changed.
 
         Raises:
             NotInGallery: there is no such identity.
@@ -298,27 +316,55 @@ class Gallery:
     def move(self, faces: Sequence[int | str], to: int | str) -> corrections.CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
+        Args:
+            faces: numbers of faces, or paths of photos with one face.
+            to: the identity, by number or name.
+
+        Returns:
+            The identity, and how many further faces changed.
+
         Raises:
             NotInGallery: there is no such face or identity.
-            Contradiction: a photo shows the identity already.
+            Contradiction: one photo would show the identity twice.
         """
         return corrections.move(self.database, self._faces(faces), self._identity(to))
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
-        """Note that faces do not show an identity; by default the one that they are assigned to.
+        """Note that faces do not show an identity, and remove them from it.
+
+        Args:
+            faces: numbers of faces, or paths of photos with one face.
+            identity: by number or name; None: the one that each face is assigned to.
+
+        Returns:
+            The identity (of the first face), and how many further, similar faces changed.
 
         Raises:
             NotInGallery: there is no such face or identity.
+            Contradiction: `identity` is None, and a face is not assigned to one.
         """
         number = None if identity is None else self._identity(identity)
         return corrections.reject(self.database, self._faces(faces), number)
 
     def questions(self, count: int = 10) -> list[review_queue.Question]:
-        """Propose questions about two faces whose answers correct the most assignments, the most useful first."""
+        """Propose questions about two faces whose answers correct the most assignments, the most useful first.
+
+        Args:
+            count: maximum number of questions.
+        """
         return review_queue.propose_questions(self.database, count)
 
     def answer(self, question: review_queue.Question, same: bool) -> None:
-        """Apply the answer to a question: whether both faces show the same individual."""
+        """Apply the answer to a question. It is one change, which `undo` reverts.
+
+        Args:
+            question: one that `questions` proposed.
+            same: whether both faces show the same individual.
+
+        Raises:
+            NotInGallery: one of its faces or identities does not exist any more.
+            Contradiction: the answer contradicts a correction that was made since.
+        """
         review_queue.answer_question(self.database, question, same)
 
     def undo(self) -> undo_log.Decision:
@@ -330,7 +376,11 @@ class Gallery:
         return undo_log.undo(self.database)
 
     def changes(self, limit: int = 20) -> list[undo_log.Decision]:
-        """List the last changes that can be undone, newest first."""
+        """List the last changes that can be undone, newest first.
+
+        Args:
+            limit: maximum number of changes.
+        """
         return undo_log.decisions(self.database, limit)
 
     def forget(self, *, identity: int | str | None = None, photos: Photos = ()) -> ForgetResult:
@@ -376,8 +426,16 @@ class Gallery:
     def import_labels(self, source: Path | str) -> import_export.ImportResult:
         """Name faces after a CSV table, or after a folder with one subfolder of photos for each identity.
 
+        Args:
+            source: a table with the columns "path" and "name" at least, as `export` writes it, or the folder.
+
+        Returns:
+            The numbers of labeled faces, of their identities and of further faces that changed, and the rows or photos
+            that match no face of the gallery.
+
         Raises:
-            BadDataset: the table or the folder cannot be read; nothing is imported.
+            BadDataset: the table or the folder cannot be used; nothing is imported.
+            Contradiction: it contradicts what the gallery contains; nothing is imported.
         """
         path = Path(source)
         if path.is_dir():

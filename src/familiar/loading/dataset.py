@@ -38,7 +38,18 @@ class Batch(NamedTuple):
 
 
 class FaceDataset(Dataset[tuple[Pixels, int]]):
-    """Dataset with an item (crop, label) for each `PhotoKey`. It depends only on the key, so workers need no epoch."""
+    """Dataset with an item (crop, label) for each `PhotoKey`. It depends only on the key, so workers need no epoch.
+
+    Args:
+        table: photos with their identities.
+        crops: the crop of each row of the table.
+        augmentation: applied to each crop here if its `where` is "loader", by `PhotoBatches` if it is "device"; None
+            for no augmentation.
+        seed: of the augmentation; together with the key it determines how a crop is changed.
+
+    Raises:
+        ValueError: there are not as many crops as photos.
+    """
 
     def __init__(
         self, table: IdentityTable, crops: Crops, augmentation: Augmentation | None = None, seed: int = 0

@@ -20,10 +20,13 @@ RETRY_AFTER_S = 1.0
 
 
 def download_mnist(folder: Path) -> bool:
-    """Download the four idx files, gzipped, into `folder` with torchvision (11 MB), for `mnist:FOLDER`.
+    """Download the four idx files of MNIST, gzipped, with torchvision (11 MB), for `mnist:FOLDER`.
+
+    Args:
+        folder: created with its parents; it may exist if it is empty or contains MNIST already.
 
     Returns:
-        False if they are there already.
+        Whether the files were downloaded: False if they were there already.
 
     Raises:
         BadDataset: they cannot be downloaded; nothing is left behind.
@@ -35,7 +38,17 @@ def download_mnist(folder: Path) -> bool:
 def download_lfw(folder: Path) -> bool:
     """Download LFW, funneled, 250 x 250 px, as `NAME/NAME_0001.jpg`, with its pairs files, with scikit-learn (240 MB).
 
-    scikit-learn does not provide the people files. Returns and raises as `download_mnist` does.
+    scikit-learn does not provide the people files.
+
+    Args:
+        folder: created with its parents; it may exist if it is empty or contains LFW already.
+
+    Returns:
+        Whether the photos were downloaded: False if they were there already.
+
+    Raises:
+        BadDataset: they cannot be downloaded; nothing is left behind.
+        CannotWrite: the folder has other contents or cannot be written.
     """
     return _download("LFW", folder, _fetch_lfw, _check_lfw)
 

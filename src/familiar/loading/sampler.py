@@ -12,10 +12,18 @@ SAMPLER_STREAM = 2  # makes these draws independent of others with the same seed
 
 
 class ShuffledBatches(Sampler[list[PhotoKey]]):
-    """Batches of all photos, shuffled by (seed, epoch).
+    """Batches of all photos, in a new random order in each epoch.
 
     An incomplete last batch is dropped, since batch norm would use the statistics of a few photos, unless it is the
     only one.
+
+    Args:
+        photos: number of photos in the dataset, 1 or more.
+        batch_size: photos in a batch, 1 or more; above `photos`, there is one batch of all.
+        seed: of the order, together with the attribute `epoch`, which the caller sets before each epoch.
+
+    Raises:
+        ValueError: there are no photos, or the batch size is below 1.
     """
 
     def __init__(self, photos: int, batch_size: int, seed: int = 0) -> None:
@@ -37,10 +45,19 @@ class ShuffledBatches(Sampler[list[PhotoKey]]):
 
 
 class IdentityBatches(Sampler[list[PhotoKey]]):
-    """Batches of P identities with K photos each; every identity occurs once per epoch.
+    """Batches of P identities with K photos each; every identity occurs at most once per epoch.
 
     If an identity has fewer than K photos, some are repeated. Identities that do not fill a last batch are left out
     of the epoch; the order differs in each epoch.
+
+    Args:
+        labels: the identity of each photo of the dataset.
+        identities: P, from 1 to the number of identities among the labels.
+        photos: K, 1 or more.
+        seed: of the draws, together with the attribute `epoch`, which the caller sets before each epoch.
+
+    Raises:
+        ValueError: P or K is below 1, or there are fewer than P identities.
     """
 
     def __init__(self, labels: Int64[np.ndarray, " n"], identities: int, photos: int, seed: int = 0) -> None:

@@ -240,7 +240,15 @@ def to_float32(embeddings: Tensor) -> Tensor:
 
 
 def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, "n k"]:
-    """Return the first `length` components of each row, scaled to unit length."""
+    """Return the first components of each row, scaled to unit length.
+
+    Args:
+        embeddings: rows of any norm.
+        length: k, how many components; rows with fewer are taken whole.
+
+    Returns:
+        Unit rows, in float32 for half precision, else in the dtype of `embeddings`; a prefix of zeros stays zero.
+    """
     return normalize(to_float32(embeddings[:, :length]), dim=1)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, check_batch, to_float32
 from familiar.losses.mining import MINERS, Triplets
 from familiar.losses.validation import check_range
 
@@ -105,21 +105,40 @@ class CircleTriplets:
 
     def __post_init__(self) -> None:
         _check_circle(self.margin, self.gamma)
+        check_range("mining", self.mining, self.mining in MINERS, ", ".join(MINERS))
 
     def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-        """List the triplets that this loss selects."""
+        """List the triplets that this loss selects.
+
+        Args:
+            embeddings: unit rows.
+            labels: the identity of each row.
+
+        Returns:
+            Their row numbers, ordered by anchor, then positive, then negative.
+        """
         return MINERS[self.mining](embeddings, labels, self.mining_margin)
 
     def triplet_loss_from(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
     ) -> Float[Tensor, ""]:
-        """Compute the loss of listed triplets."""
+        """Compute the loss of listed triplets.
+
+        Args:
+            anchors: unit rows, one triplet per row.
+            positives: another photo of each anchor's identity.
+            negatives: a photo of another identity for each.
+
+        Returns:
+            A scalar; 0 for no triplets.
+        """
         return circle_loss(anchors, positives, negatives, self.margin, self.gamma, detach_weights=self.detach_weights)
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch of unit rows; `anchors` as in `PairLoss`."""
+        check_batch(embeddings, labels, anchors)
         triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:

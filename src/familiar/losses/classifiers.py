@@ -233,7 +233,13 @@ class SubCenterArcFace(nn.Module):
         embedding_dim: length of the rows.
         classes: number of classes.
         centers_per_class: k, 1 or more.
-        scale, margin_rad, label_smoothing, branch: as in `ArcFace`.
+        scale: factor of the cosines, above 0.
+        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
+        label_smoothing: in [0, 1).
+        branch: as in `ArcFace`.
+
+    Raises:
+        ValueError: a setting is out of range.
     """
 
     def __init__(

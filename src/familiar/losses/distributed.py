@@ -45,17 +45,28 @@ def gather_batch(
 
 
 def across_ranks(loss: Callable[..., Tensor]) -> "AcrossRanks":
-    """Compute `loss`, a function or a module, over the joined batch: `across_ranks(loss)(embeddings, labels)`.
+    """Compute a loss over the joined batch: `across_ranks(loss)(embeddings, labels)`.
 
     The result is the same number on every rank; see `gather_batch` for its gradient and who must call it. Random
-    choices inside `loss`, such as the classes that Partial FC samples, are the same on every rank, even with different
-    seeds. Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
+    choices inside the loss, such as the classes that Partial FC samples, are the same on every rank, even with
+    different seeds. Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
+
+    Args:
+        loss: a function or a module, called with the (embeddings, labels) of all ranks.
+
+    Returns:
+        A module, called with a rank's own (embeddings, labels).
     """
     return AcrossRanks(loss)
 
 
 class AcrossRanks(nn.Module):
-    """A loss over every rank's rows. Settings, parameters and state are those of the wrapped `loss`."""
+    """A loss over every rank's rows. Its attribute `loss` is the wrapped loss, with its settings and parameters.
+
+    Args:
+        loss: a function or a module, called with the (embeddings, labels) of all ranks, and with the further arguments
+            of a call.
+    """
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         super().__init__()

@@ -26,9 +26,9 @@ class HarmonicLoss(nn.Module):
         loss: any of this package's, called with (embeddings, labels).
         prefixes: their lengths, strictly increasing.
         weights: one for each prefix, 0 or more.
-        mined_on: "own": each prefix selects its triplets by its own distances; "full": all prefixes take the triplets
-            that the whole embedding selects, which needs a loss with `mine_triplets` and `triplet_loss_from`, like the
-            triplet losses.
+        mined_on: with "own", each prefix selects its triplets by its own distances; with "full", all prefixes take the
+            triplets that the longest one selects, which needs a loss with `mine_triplets` and `triplet_loss_from`, like
+            the triplet losses.
 
     Raises:
         ValueError: the prefixes do not increase, the weights do not fit them, or the loss has no triplets to share.

@@ -88,8 +88,17 @@ def arcface_logits(
 ) -> Float[Tensor, "n classes"]:
     """Compute the logits of `ArcFace`, for plots and tests: training does not call this.
 
-    Scaled cosines, with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`). Training
-    applies the margin within the loss, in `losses.cross_entropy`.
+    Training applies the margin within the loss, in `losses.cross_entropy`.
+
+    Args:
+        cosines: of the angles between each row and each class center, in [-1, 1].
+        labels: the class of each row, in [0, classes).
+        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
+        scale: factor of the cosines, above 0.
+        branch: as in `ArcFace`.
+
+    Returns:
+        Scaled cosines, with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
     """
     target_cosines = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
     return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])

@@ -6,7 +6,7 @@ for inspection, for losses that take triplets one by one, and for mining across 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -16,10 +16,12 @@ from familiar.losses.blockwise import (
     FINITE_INF,
     Block,
     anchors_per_block,
+    check_batch,
     distance_blocks,
     no_grad_no_autocast,
     to_float32,
 )
+from familiar.losses.validation import check_range
 
 Select = Literal["all", "hardest", "random"]
 
@@ -38,7 +40,14 @@ class Triplets:
     def select_rows(
         self, embeddings: Float[Tensor, "n d"]
     ) -> tuple[Float[Tensor, "t d"], Float[Tensor, "t d"], Float[Tensor, "t d"]]:
-        """Select the rows of the anchors, of the positives and of the negatives."""
+        """Select the rows of the anchors, of the positives and of the negatives.
+
+        Args:
+            embeddings: the batch that the triplets were selected in, or other vectors of the same photos in this order.
+
+        Returns:
+            (anchors, positives, negatives), each with one row per triplet.
+        """
         # The backward pass of index_select adds rows up several times faster than that of embeddings[rows].
         return (
             embeddings.index_select(0, self.anchors),
@@ -47,7 +56,11 @@ class Triplets:
         )
 
     def first_anchors(self, anchors: int | None) -> "Triplets":
-        """Select the triplets whose anchor is one of the first `anchors` rows; all for None."""
+        """Select the triplets whose anchor is one of the first rows of the batch.
+
+        Args:
+            anchors: how many rows are anchors; None for all.
+        """
         if anchors is None:
             return self
         end = int((self.anchors < anchors).sum())
@@ -59,14 +72,25 @@ class Triplets:
 
 
 def mine_batch_all(
-    embeddings: Float[Tensor, "n d"],  # noqa: ARG001 - all miners have the same signature
+    embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
 ) -> Triplets:
-    """List every valid triplet, whatever its distances: n (k - 1) (n - k) of them with k photos per identity.
+    """List every valid triplet, whatever its distances.
+
+    Args:
+        embeddings: one row per photo; their values are not used.
+        labels: the identity of each row.
+
+    Returns:
+        Row numbers of n (k - 1) (n - k) triplets, if each identity has k photos.
+
+    Raises:
+        ValueError: the number of labels is not the number of rows.
 
     >>> len(mine_batch_all(torch.zeros(40, 2), torch.arange(10).repeat(4)))
     4320
     """
+    check_batch(embeddings, labels)
     same = labels[:, None] == labels
     anchors, positives = (same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)).nonzero().T
     negative_anchors, negatives = (~same).nonzero().T
@@ -90,10 +114,17 @@ def mine_semi_hard(
         embeddings: one row per photo.
         labels: the identity of each row.
         margin: width of the band, in squared distance.
-        select: "all" negatives of the band, or for each anchor and positive only the nearest ("hardest") or one drawn
-            at "random". A pair with an empty band has no triplet.
+        select: take "all" negatives of the band, or for each anchor and positive only the nearest ("hardest") or one
+            drawn at "random".
         generator: of the random draws; by default torch's global one.
+
+    Returns:
+        Row numbers of the triplets; a pair of anchor and positive with an empty band has none.
+
+    Raises:
+        ValueError: the number of labels is not the number of rows, or `select` is none of these.
     """
+    check_range("select", select, select in get_args(Select), ", ".join(get_args(Select)))
 
     def choose(block: Block) -> tuple[Tensor, ...]:
         positives = block.positive_values(pad=0.0)
@@ -116,7 +147,19 @@ def mine_semi_hard(
 
 
 def mine_batch_hard(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-    """List for each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737, Eq. 5)."""
+    """List for each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737, Eq. 5).
+
+    Args:
+        embeddings: one row per photo.
+        labels: the identity of each row.
+
+    Returns:
+        Row numbers of one triplet for each row that has both a positive and a negative.
+
+    Raises:
+        ValueError: the number of labels is not the number of rows.
+    """
+    check_batch(embeddings, labels)
     positives, negatives, has_both = hardest_pairs(embeddings, labels)
     anchors = has_both.nonzero().squeeze(1)
     return Triplets(anchors, positives[anchors], negatives[anchors])
@@ -154,7 +197,18 @@ def hardest_pairs(
 
 
 def mine_hard_negative(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-    """List for each anchor and positive the nearest negative of the anchor."""
+    """List for each anchor and positive the nearest negative of the anchor.
+
+    Args:
+        embeddings: one row per photo.
+        labels: the identity of each row.
+
+    Returns:
+        Row numbers of one triplet for each pair of anchor and positive; empty if all rows have the same identity.
+
+    Raises:
+        ValueError: the number of labels is not the number of rows.
+    """
 
     def choose(block: Block) -> tuple[Tensor, ...]:
         nearest, columns = block.negative_values(fill=FINITE_INF).min(dim=1)

@@ -26,7 +26,13 @@ class PartialFC(nn.Module):
         classes: number of classes.
         rate: share of the classes that take part, in (0, 1]: `ceil(rate * classes)`, or as many as are in the batch if
             those are more.
-        scale, margin_rad, label_smoothing, branch: as in `ArcFace`.
+        scale: factor of the cosines, above 0.
+        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
+        label_smoothing: in [0, 1).
+        branch: as in `ArcFace`.
+
+    Raises:
+        ValueError: a setting is out of range.
     """
 
     sparse_parameters: ClassVar[tuple[str, ...]] = ("centers",)

@@ -88,12 +88,29 @@ class TripletLoss(ABC):
 
     @abstractmethod
     def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-        """List the triplets that this loss selects."""
+        """List the triplets that this loss selects.
+
+        Args:
+            embeddings: unit rows.
+            labels: the identity of each row.
+
+        Returns:
+            Their row numbers, ordered by anchor, then positive, then negative.
+        """
 
     def triplet_loss_from(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
     ) -> Float[Tensor, ""]:
-        """Compute the loss of listed triplets."""
+        """Compute the loss of listed triplets.
+
+        Args:
+            anchors: unit rows, one triplet per row.
+            positives: another photo of each anchor's identity.
+            negatives: a photo of another identity for each.
+
+        Returns:
+            A scalar, the mean according to `reduction`; 0 for no triplets.
+        """
         costs = relu(triplet_gaps(anchors, positives, negatives) + self.margin)
         terms = (costs > 0).sum() if self.reduction == "active" else len(costs)
         return costs.sum() / max(int(terms), 1)
@@ -249,9 +266,15 @@ def semi_hard_triplet_loss(
         labels: the identity of each row.
         margin: in squared distance, [0, 4].
         reduction: has no effect, since all selected triplets are active.
-        select: "all" negatives of the band, or for each anchor and positive the nearest ("hardest") or one drawn at
-            "random".
+        select: take "all" negatives of the band, or for each anchor and positive only the nearest ("hardest") or one
+            drawn at "random".
         generator: of the random draws; by default torch's global one.
+
+    Returns:
+        A scalar that can be differentiated once. A batch without such triplets gives a differentiable zero.
+
+    Raises:
+        ValueError: a setting is out of range, or the number of labels is not the number of rows.
     """
     return SemiHard(margin, reduction, select, generator)(embeddings, labels)
 
@@ -277,7 +300,16 @@ def hard_negative_triplet_loss(
 def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2) -> float:
     """Compute the share of all valid triplets with `d(a,p) + margin > d(a,n)`, which are not yet learned.
 
-    NaN if there are no triplets.
+    Args:
+        embeddings: unit rows.
+        labels: the identity of each row.
+        margin: in squared distance, [0, 4].
+
+    Returns:
+        A share in [0, 1]; NaN if there are no triplets.
+
+    Raises:
+        ValueError: the margin is below 0, or the number of labels is not the number of rows.
 
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0

@@ -131,7 +131,13 @@ def mean_replicates(
 
 
 def intervals(replicates: Replicates) -> dict[str, Interval]:
-    """Compute the central 95 % of each metric's replicates.
+    """Compute the central 95 % of each metric's replicates (percentile interval, Efron and Tibshirani 1993).
+
+    Args:
+        replicates: by metric, its value in each bootstrap replicate, "r".
+
+    Returns:
+        By metric, the 2.5th and the 97.5th percentile.
 
     Raises:
         NothingToMeasure: a metric has no replicates.

@@ -164,7 +164,20 @@ def fit_probability(scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"
 
 
 def calibration_error(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> float:
-    """Compute the expected calibration error in [0, 1]: `reliability(...).error`. Raises as `reliability` does."""
+    """Compute the expected calibration error (Naeini et al. 2015): the mean gap of predicted and observed probability.
+
+    Args:
+        probabilities: predicted for each pair, "p", in [0, 1].
+        same: whether the pair's photos show the same identity, "p"; same and different pairs have equal total weight.
+        bins: number of equally wide bins of [0, 1] in which predictions are compared with the share of same pairs.
+
+    Returns:
+        The error in [0, 1]; 0 if each bin's mean prediction equals its share of same pairs.
+
+    Raises:
+        NothingToMeasure: there are no same pairs or no different ones.
+        ValueError: a probability is outside [0, 1].
+    """
     return reliability(probabilities, same, bins).error
 
 

@@ -107,7 +107,20 @@ def contingency(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) ->
 
 
 def bcubed(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> PrecisionRecall:
-    """Compute B-cubed precision, recall and F: `Contingency.bcubed`.
+    """Compute B-cubed precision, recall and F (Bagga and Baldwin 1998).
+
+    A photo's precision is the share of its cluster that shows its identity, its recall the share of its identity that
+    is in its cluster, the photo itself included; both are averaged over photos.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
+
+    Returns:
+        The mean precision, the mean recall, and the harmonic mean of both, in (0, 1].
+
+    Raises:
+        NothingToMeasure: there are no photos.
 
     >>> bcubed(np.array([0, 0, 1, 1]), np.array([5, 5, 5, 5]))
     PrecisionRecall(precision=0.5, recall=1.0, f=0.6666666666666666)
@@ -116,7 +129,20 @@ def bcubed(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Prec
 
 
 def pairwise(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> PrecisionRecall:
-    """Compute pairwise precision, recall and F: `Contingency.pairwise`.
+    """Compute pairwise precision, recall and F.
+
+    Precision is the share of the pairs in one cluster that show one identity, recall the share of the pairs of one
+    identity that are in one cluster.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
+
+    Returns:
+        The rates, and the harmonic mean of both, in [0, 1]; precision None and F 0 if no two photos share a cluster.
+
+    Raises:
+        NothingToMeasure: there are no photos, or no identity has two.
 
     >>> pairwise(np.array([0, 0, 1, 1]), np.array([5, 5, 6, 7]))
     PrecisionRecall(precision=1.0, recall=0.5, f=0.6666666666666666)
@@ -125,7 +151,17 @@ def pairwise(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> Pr
 
 
 def purity(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
-    """Compute the share of photos of their group's most frequent identity, in (0, 1]. 1 for groups of one photo."""
+    """Compute the share of photos of their group's most frequent identity, in (0, 1]. 1 for groups of one photo.
+
+    Manning, Raghavan and Schütze 2008, section 16.3.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
+
+    Raises:
+        NothingToMeasure: there are no photos, or a single identity.
+    """
     table = _checked_contingency(labels, groups)
     largest = np.zeros(len(table.group_sizes))
     np.maximum.at(largest, table.group, table.photos)
@@ -134,6 +170,10 @@ def purity(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> floa
 
 def ari(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
     """Compute the adjusted Rand index (Hubert and Arabie 1985): 0 by chance, 1 for equal partitions; may be below 0.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
 
     Raises:
         NothingToMeasure: there are no photos, or a single identity.
@@ -152,6 +192,12 @@ def ari(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
 def nmi(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
     """Compute mutual information over the mean of both entropies, in [0, 1]. High by chance if groups are small.
 
+    The normalized mutual information that Vinh, Epps and Bailey (2010) call NMI_sum.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
+
     Raises:
         NothingToMeasure: there are no photos, or a single identity.
     """
@@ -163,6 +209,10 @@ def ami(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
     """Compute adjusted mutual information: 0 by chance, 1 for equal partitions; may be below 0.
 
     Vinh, Epps and Bailey 2010, normalized by the mean of both entropies.
+
+    Args:
+        labels: the identity of each photo, "n".
+        groups: the cluster of each photo, "n". A photo in no cluster must have a number of its own.
 
     Raises:
         NothingToMeasure: there are no photos, or a single identity.

@@ -152,7 +152,21 @@ def identification_metrics(
     probes: tuple[Float32[np.ndarray, "p d"], Int[np.ndarray, " p"]],
     ks: Sequence[int] = (1, 5, 10),
 ) -> Identification:
-    """Compute all metrics of probes against a gallery. Raises as `identify` does."""
+    """Compute all metrics of open-set identification (Phillips, Grother and Micheals 2005): probes against a gallery.
+
+    Args:
+        gallery: embeddings ("g d", unit rows) and labels ("g": the identity of each row) of the enrolled photos.
+        probes: embeddings ("p d", unit rows) and labels ("p") of the photos to search for; identities that are not
+            enrolled are unknown probes.
+        ks: numbers of nearest identities, each at least 1, for which `cmc` is computed.
+
+    Returns:
+        The detection and identification rate at a FAR of 1e-1, 1e-2 and 1e-3, the CMC, and the numbers of photos.
+
+    Raises:
+        NothingToMeasure: no probe's identity is enrolled.
+        ValueError: the rows are not unit vectors.
+    """
     identified = identify(gallery, probes)
     return Identification(
         dir_at_far={name: dir_at_far(identified, far) for name, far in FARS.items()},

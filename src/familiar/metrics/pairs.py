@@ -53,7 +53,18 @@ def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0
 
 
 def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> Float32[np.ndarray, " p"]:
-    """Compute the similarities of pairs of unit rows, exactly as `roc_counts_all_pairs` does."""
+    """Compute the similarities of pairs of unit rows, exactly as `roc_counts_all_pairs` does.
+
+    Args:
+        embeddings: unit rows, "n d".
+        pairs: row indices in [0, n) of each pair's photos, such as from `sample_pairs`.
+
+    Returns:
+        The similarity of each pair, "p", in [-1, 1].
+
+    Raises:
+        ValueError: the rows are not unit vectors.
+    """
     rows = unit_rows(embeddings)
     scores = np.empty(len(pairs.left), np.float32)
     for part in blocks(len(scores), rows.shape[1], None):

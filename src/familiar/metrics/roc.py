@@ -74,6 +74,15 @@ def roc_counts(
 ) -> RocCounts:
     """Count listed pairs; higher scores mean closer.
 
+    Args:
+        scores_same: similarity of each pair of the same identity, "p", or any other score.
+        scores_different: that of each pair of different identities, "q".
+        weights_same: number of pairs that each same pair represents, "p"; None: one each.
+        weights_different: number of pairs that each different pair represents, "q"; None: one each.
+
+    Returns:
+        The numbers of pairs at each distinct score.
+
     Raises:
         NothingToMeasure: there are no same pairs or no different ones.
         ValueError: a score is not finite.

@@ -116,8 +116,17 @@ def silhouettes(
     (b - a) / max(a, b), with a the mean distance to the other photos of its identity and b the mean distance to the
     photos of the nearest other identity. 0 for the only photo of an identity, and if a and b are both 0.
 
+    Args:
+        embeddings: finite rows, "n d", unit or not; distances are Euclidean.
+        labels: the identity of each row, "n".
+        block_rows: rows compared at a time; None: as many as fit into some 64 MB.
+
+    Returns:
+        The silhouette of each row, "n".
+
     Raises:
-        NothingToMeasure, ValueError: as `dunn` does.
+        NothingToMeasure: there is a single identity, none has two photos, or all vectors are one point.
+        ValueError: a row is not finite.
     """
     all_rows = _sort_rows(embeddings, labels)
     rows, identity = all_rows.rows, all_rows.identity
@@ -152,6 +161,12 @@ def similarity_distributions(counts: RocCounts) -> SimilarityDistributions:
     Exact for listed pairs. If all pairs were counted in blocks, different pairs between two scores are taken to be at
     the midpoint for mean and deviation, and evenly spread for percentiles: the error is below 1/1024, in practice far
     less.
+
+    Args:
+        counts: numbers of pairs by similarity, from `roc_counts` or `roc_counts_all_pairs`.
+
+    Returns:
+        Mean, standard deviation and the percentiles 5, 25, 50, 75 and 95 of both, and their distance d'.
     """
     same = _distribution(counts.scores, counts.same_at, np.zeros(len(counts.scores)))
     different = _distribution(counts.scores, counts.different_at, counts.different_between)

@@ -43,7 +43,14 @@ class Verification:
 
 
 def verification_metrics(counts: RocCounts) -> Verification:
-    """Compute all headline metrics of a set of pairs."""
+    """Compute all headline metrics of a set of pairs.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+
+    Returns:
+        The metrics of this module; TAR at a FAR of 1e-2, 1e-3 and 1e-4.
+    """
     eer, eer_threshold = equal_error_rate(counts)
     accuracy, accuracy_threshold = best_accuracy(counts)
     balanced, balanced_threshold = best_accuracy(counts, balanced=True)
@@ -65,13 +72,25 @@ def verification_metrics(counts: RocCounts) -> Verification:
 
 
 def roc_auc(counts: RocCounts) -> float:
-    """Compute the probability that a same pair scores above a different one, with ties counted half."""
+    """Compute the probability that a same pair scores above a different one, with ties counted half.
+
+    It is the area under the ROC curve (Hanley and McNeil 1982), in [0, 1].
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+    """
     below = counts.different - counts.accepted_different
     return float(counts.same_at @ (below + counts.different_at / 2) / (counts.same * counts.different))
 
 
 def average_precision(counts: RocCounts) -> float:
-    """Compute the sum of (recall step) x (precision there), without interpolation: scikit-learn's PR AUC."""
+    """Compute the sum of (recall step) x (precision there), without interpolation, in (0, 1].
+
+    Same pairs are the positives. The value is that of scikit-learn's `average_precision_score`.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+    """
     steps = counts.same_at > 0
     accepted = counts.accepted_same[steps]
     precision = accepted / (accepted + counts.accepted_different[steps])
@@ -81,7 +100,13 @@ def average_precision(counts: RocCounts) -> float:
 def spearman(counts: RocCounts) -> float:
     """Compute Spearman's rank correlation of score and same/different.
 
-    Pairs between two scores count as untied; 0 if all are tied.
+    Pairs between two scores count as untied.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+
+    Returns:
+        The correlation in [-1, 1]; 0 if all pairs are tied.
     """
     total = counts.same + counts.different
     tied = counts.same_at + counts.different_at
@@ -95,6 +120,12 @@ def equal_error_rate(counts: RocCounts) -> tuple[float, float]:
     """Return the (rate, threshold) at which false accepts and false rejects are equally frequent.
 
     The middle of an interval of equally good thresholds, else interpolated on the ROC.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+
+    Returns:
+        The rate in [0, 1], and the score from which on pairs are accepted.
     """
     different, same, threshold = _vertices(counts)
     # FAR - FRR, times both totals: in integers, so that comparisons are exact.
@@ -127,16 +158,28 @@ def best_accuracy(counts: RocCounts, balanced: bool = False) -> tuple[float, flo
 
 
 def accuracy_at(counts: RocCounts, threshold: float, balanced: bool = False) -> float:
-    """Compute the share of correct decisions if pairs from `threshold` on are accepted.
+    """Compute the share of correct decisions, in [0, 1], at a threshold.
 
-    `balanced`: give same and different pairs equal total weight.
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+        threshold: score from which on pairs are accepted.
+        balanced: give same and different pairs equal total weight.
     """
     point, weight = rates_at(counts, threshold), _same_weight(counts, balanced)
     return weight * point.tar + (1 - weight) * (1 - point.far)
 
 
 def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
-    """Compute FAR and TAR at a threshold; FAR is interpolated between two of `counts.scores`."""
+    """Compute FAR and TAR at a threshold.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+        threshold: score from which on pairs are accepted.
+
+    Returns:
+        The threshold with its rates in [0, 1]. If all pairs were counted in blocks, FAR is interpolated between two of
+        `counts.scores`; otherwise both are exact.
+    """
     above = int(np.searchsorted(counts.scores, threshold, "left"))
     if above == len(counts.scores):
         return OperatingPoint(threshold, 0.0, 0.0)
@@ -148,7 +191,15 @@ def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
 
 
 def tar_at_far(counts: RocCounts, far: float) -> OperatingPoint | None:
-    """Return the point of the largest FAR not above `far`; None with fewer than 10/FAR different pairs."""
+    """Return the point of the largest FAR not above `far`; None with fewer than 10/FAR different pairs.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+        far: share of the different pairs that may be accepted, in (0, 1].
+
+    Returns:
+        The threshold with its FAR and TAR.
+    """
     if counts.different * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
         return None
     return point_at_far(counts, far)
@@ -180,6 +231,13 @@ def roc_curve(counts: RocCounts, points: int = 2000) -> tuple[Float64[np.ndarray
 
     If there are more than `points`, those nearest to even steps along the curve and to even steps of log FAR are
     selected, so that the curve looks smooth on linear and on logarithmic axes.
+
+    Args:
+        counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
+        points: maximum number of vertices, at least 2.
+
+    Returns:
+        FAR and TAR of each vertex, "v" each, both rising.
     """
     different, same, _ = _vertices(counts)
     far, tar = different / counts.different, same / counts.same

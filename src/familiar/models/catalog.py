@@ -286,7 +286,14 @@ NETWORKS: dict[str, NetworkSpec] = {
 
 
 def network_spec(name: str) -> NetworkSpec:
-    """Look up a network by name; BadRecipe lists the names if there is none."""
+    """Look up a network of the catalog.
+
+    Args:
+        name: key in `NETWORKS`, such as "nano".
+
+    Raises:
+        BadRecipe: there is no such network; the message lists the names.
+    """
     if name not in NETWORKS:
         raise BadRecipe(f"unknown network {name!r}; choose one of {', '.join(NETWORKS)}")
     return NETWORKS[name]

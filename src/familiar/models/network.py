@@ -10,10 +10,14 @@ from torch.nn.functional import normalize
 
 
 class EmbeddingNetwork(nn.Module):
-    """Crop tensor to unit embedding: `trunk` computes a feature map, `head` an embedding of it.
+    """A network from crops to unit embeddings: a trunk followed by a head.
 
     They are separate because initial weights and the lower learning rate apply to the trunk only. A frozen trunk is
     not trained and stays in evaluation mode, including its batch norms.
+
+    Args:
+        trunk: computes feature maps, "n c k k", from standardized crops, "n 3 s s".
+        head: computes embeddings of any norm, "n d", from feature maps.
     """
 
     def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
@@ -35,7 +39,11 @@ class EmbeddingNetwork(nn.Module):
         return self
 
     def raw(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
-        """Compute the embedding before normalization, of any norm, on which plain softmax is trained."""
+        """Compute the embedding before normalization, of any norm, on which plain softmax is trained.
+
+        Args:
+            images: standardized crops (see `Preprocessing`).
+        """
         return self.head(self.trunk(images))
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:

@@ -84,7 +84,15 @@ def is_network_file(path: Path) -> bool:
 
 
 def load_network_file(network: EmbeddingNetwork, path: Path) -> None:
-    """Load trunk and head from a run's file; BadWeights names the first tensor that does not fit."""
+    """Load trunk and head from a file of a training run.
+
+    Args:
+        network: is changed in place.
+        path: a .safetensors, .npz, .pt or .pth file; tensors whose keys do not begin with "network." are ignored.
+
+    Raises:
+        BadWeights: the file cannot be read, or tensors do not fit; the message names the first of these.
+    """
     tensors = read_tensors(path).items()
     stored = {key.removeprefix(RUN_PREFIX): tensor for key, tensor in tensors if key.startswith(RUN_PREFIX)}
     expected = network.state_dict()

@@ -76,6 +76,9 @@ def cluster(
     Raises:
         ValueError: rows that are not unit vectors, a threshold outside its range, fewer than 1 neighbor, or
             constraints for another number of rows.
+
+    >>> cluster(np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32), threshold=0.7)
+    array([0, 0, 1])
     """
     return prepare_linkage(embeddings, neighbors, constraints).clusters_at([threshold])[0]
 

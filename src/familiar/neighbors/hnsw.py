@@ -56,6 +56,10 @@ class HnswIndex:
 
     Building runs in as many threads as there are cores, and their order decides the shape of the graph: two indexes
     of the same vectors may find different neighbors, among equally near ones and, rarely, others.
+
+    Args:
+        index: the graph, as usearch has it.
+        mapped: the file that the index reads from; None: the index is in memory.
     """
 
     def __init__(self, index: "Index", mapped: mmap.mmap | None = None) -> None:
@@ -167,6 +171,10 @@ class HnswIndex:
         """Open a saved index, memory-mapped and read-only.
 
         Reads and checks all bytes, since usearch does not.
+
+        Args:
+            folder: where `save` wrote the index.
+            expected: stamp of the vectors as they are now.
 
         Returns:
             The index, or None if there is none, its stamp is not the `expected` one, another version of this format

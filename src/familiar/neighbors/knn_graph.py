@@ -46,7 +46,15 @@ class KnnGraph:
     in_neighbors: Int32[np.ndarray, " q*k"]
 
     def adjacent(self, row: int) -> Int32[np.ndarray, " a"]:
-        """Return the neighbors of a row and the rows it is a neighbor of; a row that is both appears twice."""
+        """Return the neighbors of a row and the rows it is a neighbor of.
+
+        Args:
+            row: index of any of the m rows.
+
+        Returns:
+            Indices of rows. One that is both appears twice; `row` itself appears if it was searched for and has fewer
+            than k neighbors.
+        """
         in_neighbors = self.in_neighbors[self.in_starts[row] : self.in_starts[row + 1]]
         query = self.query_index[row]
         return in_neighbors if query < 0 else np.concatenate([self.nearest[query], in_neighbors])

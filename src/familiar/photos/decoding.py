@@ -172,16 +172,27 @@ def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
 
 
 def save_photo(photo: Photo, path: Path) -> Path:
-    """Write a photo in the format of the path's suffix and return the path.
+    """Write a photo in the format of the path's suffix.
+
+    Args:
+        photo: its pixels are written, without metadata.
+        path: in an existing folder; an existing file is replaced.
+
+    Returns:
+        The path.
 
     Raises:
         CannotWrite: the suffix is not an image format, or the system refuses.
     """
     Image.init()
-    if path.suffix.lower() not in Image.EXTENSION:
-        raise CannotWrite(f"{path}: the suffix is not an image format; use .png or .jpg")
+    image_format = Image.EXTENSION.get(path.suffix.lower())
+    if image_format not in Image.SAVE:
+        raise CannotWrite(f"{path}: the suffix is not an image format that can be written; use .png or .jpg")
     content = io.BytesIO()
-    Image.fromarray(photo.rgb_u8).save(content, Image.EXTENSION[path.suffix.lower()])
+    try:
+        Image.fromarray(photo.rgb_u8).save(content, image_format)
+    except OSError as error:  # formats without color, such as .xbm
+        raise CannotWrite(f"{path}: cannot be written in this format ({error}); use .png or .jpg") from error
     write_atomically(path, content.getvalue())
     return path
 

@@ -10,6 +10,9 @@ from PIL import ExifTags, Image
 def capture_time(path: Path) -> str | None:
     """Read when a photo was taken: EXIF DateTimeOriginal, else DateTime, which programs set when they save the file.
 
+    Args:
+        path: the photo's file.
+
     Returns:
         ISO 8601 to the second, in the camera's local time; None if the file has no valid time.
     """

@@ -55,7 +55,17 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return the recipe of that name. BadRecipe, listing all names, if there is none."""
+    """Return a recipe.
+
+    Args:
+        name: one of `RECIPES`; `familiar recipes` describes them.
+
+    Raises:
+        BadRecipe: there is none of that name; lists all names.
+
+    >>> recipe_named("pet-nano").with_settings(["budget.epochs=40"]).budget.epochs
+    40
+    """
     if name not in RECIPES:
         raise BadRecipe(f"no recipe is called {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]()

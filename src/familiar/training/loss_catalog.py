@@ -4,7 +4,7 @@ To add a loss, write its class in `familiar.losses` and its declaration here.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from familiar.training.loss_settings import ClassifierSettings, LossSettings, setting
 from familiar.training.schedule import Schedule
@@ -17,28 +17,28 @@ NO_SMOOTHING = Schedule(0.0)
 _RAMP = Schedule(0.0, 0.4, over=1 / 3)
 
 
-def _scale(default: float) -> Schedule:
+def _scale(default: float) -> Any:
     return setting(Schedule(default), "factor of the cosines: logits for each 1 of cosine", 0.1, 1000)
 
 
-def _angle(default: Schedule = _RAMP) -> Schedule:
+def _angle(default: Schedule = _RAMP) -> Any:
     return setting(default, "angle added between an embedding and its class center, in radians", 0, 2.33)
 
 
-def _smoothing(default: float = 0.0) -> Schedule:
+def _smoothing(default: float = 0.0) -> Any:
     meaning = "share of the target probability that is spread over all classes"
     return setting(Schedule(default), meaning, 0, 0.99)
 
 
-def _branch() -> Branch:
+def _branch() -> Any:
     return setting("penalty", "the formula where angle and margin add up to more than pi")
 
 
-def _squared_distance(default: float = 0.2) -> Schedule:
+def _squared_distance(default: float = 0.2) -> Any:
     return setting(Schedule(default), "squared distance", 0, 4)
 
 
-def _reduction() -> Reduction:
+def _reduction() -> Any:
     return setting("active", "the mean over the triplets or pairs whose loss is above zero, or over `all`")
 
 

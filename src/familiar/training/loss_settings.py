@@ -107,7 +107,14 @@ class LossSettings:
         return False
 
     def check_schedules(self, epochs: int) -> None:
-        """Raise ValueError if an open-ended step schedule leaves its range within `epochs`."""
+        """Check that no open-ended step schedule leaves its range during a run.
+
+        Args:
+            epochs: length of the run, 1 or more.
+
+        Raises:
+            ValueError: a schedule does so; the message names the setting.
+        """
         settings = self.settings()
         for name in self.scheduled():
             if (allowed := settings[name].range) is not None:

@@ -85,7 +85,16 @@ class Recipe:
 
     @staticmethod
     def from_json(text: str) -> "Recipe":
-        """Parse a recipe. BadRecipe for anything else; for an unknown key it suggests the most similar one."""
+        """Parse a recipe.
+
+        Args:
+            text: JSON as `to_json` returns it. Only the name is required: other missing settings take their defaults,
+                those of the loss the values published for that loss.
+
+        Raises:
+            BadRecipe: the text is not JSON, the name is missing, a key is unknown (the message suggests the most
+                similar one), or a value has another type or is out of range.
+        """
         try:
             stored = json.loads(text)
         except ValueError as error:
@@ -93,15 +102,18 @@ class Recipe:
         return from_primitive(Recipe, _with_current_names(stored))
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
-        """Return the recipe changed by `key=value` texts such as `optimizer.lr=1e-3`.
+        """Return the recipe with changed settings.
 
         `augmentation=NAME` sets all settings of a published augmentation, and another `loss.name` all of that loss;
         other texts may change single ones of these. All texts are applied together: their order does not matter, except
         that the last one for a key counts.
 
+        Args:
+            settings: texts of the form `key=value`, such as `optimizer.lr=1e-3`; for the keys see `recipe_keys`.
+
         Raises:
-            BadRecipe: a key is unknown (the message suggests the most similar one), or a value has another type or is
-                out of range.
+            BadRecipe: a text has another form, a key is unknown (the message suggests the most similar one), or a value
+                has another type or is out of range.
         """
         stored, types = self.to_primitive(), field_types(Recipe)
         texts: dict[str, str] = {}
@@ -121,7 +133,7 @@ class Recipe:
                 raise unknown_key_error(key, types)
             *parents, last = key.split(".")
             functools.reduce(dict.__getitem__, parents, stored)[last] = parse_value(text, types[key], key)
-        return from_primitive(Recipe, _with_current_names(stored))
+        return from_primitive(Recipe, stored)
 
 
 def _with_current_names(stored: Any) -> Any:

@@ -81,7 +81,11 @@ class Schedule:
     every: int = 0
 
     def value_at(self, epoch: int, epochs: int) -> float:
-        """Return the value in an epoch, counted from 0, of a run of `epochs`.
+        """Return the value in one epoch of a run.
+
+        Args:
+            epoch: counted from 0.
+            epochs: length of the run; only the linear form depends on it.
 
         >>> [Schedule.parse("0 to 0.4 over 0.5").value_at(epoch, 8) for epoch in (0, 2, 4, 7)]
         [0.0, 0.2, 0.4, 0.4]
@@ -108,7 +112,15 @@ class Schedule:
 
     @staticmethod
     def parse(text: str) -> "Schedule":
-        """Parse one of the three forms. ValueError, which shows them, for any other text."""
+        """Parse a schedule.
+
+        Args:
+            text: one of the three forms that `Schedule` lists, with finite numbers.
+
+        Raises:
+            ValueError: the text has another form, the share of the epochs is not in [0, 1], or the steps lead away from
+                the value after `to`; the message shows the forms.
+        """
         if match := _RAMP.fullmatch(text.strip()):
             start, end, over = (float(number) for number in match.groups())
             schedule = Schedule(start, end, over=over)

@@ -86,13 +86,10 @@ def _print_layers(name: str, spec: "NetworkSpec", as_json: bool) -> None:
 
 
 def _print_shipped(name: str | None, as_json: bool) -> None:
-    from familiar.core.errors import BadBundle
     from familiar.embedding import zoo
 
     files = zoo.shipped_bundles()
     if name is not None:
-        if name not in files:
-            raise BadBundle(f"no shipped bundle is named {name!r}; available: {', '.join(files) or 'none'}")
         card = zoo.model_card(name)
         if as_json:
             print_json(_bundle_row(files[name]) | {"card": card})

@@ -98,6 +98,9 @@ class SyntheticSource:
     def parse(text: str) -> "SyntheticSource":
         """Parse `synthetic:SPECIES:IDENTITIESxPHOTOS[:seed=N][:difficulty=D]`.
 
+        Args:
+            text: in this form; N is a whole number in [0, 2**32) (default 0) and D is in [0, 1] (default 0.5).
+
         Raises:
             BadDataset: the text has another form, or a value is out of its range.
 
@@ -125,10 +128,13 @@ class SyntheticSource:
         )
 
     def photos(self, identity: int) -> tuple[SyntheticPhoto, ...]:
-        """List the photos of one identity.
+        """List the photos of one identity, without drawing them.
+
+        Args:
+            identity: number of the pet, in [0, `identities`).
 
         Raises:
-            IndexError: `identity` is not in [0, `identities`).
+            IndexError: there is no such pet.
         """
         if not 0 <= identity < self.identities:
             raise IndexError(f"{self} has no identity {identity}")

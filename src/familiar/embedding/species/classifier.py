@@ -49,7 +49,7 @@ class SpeciesClassifier:
         bias: a number for each species.
         temperature: above 0.
         space_id: the space of the embeddings.
-        fitted_on: for each species the number of identities and photos it was fitted on.
+        training_counts: for each species the number of identities and photos it was fitted on.
         held_out: cross-validated accuracy.
         min_probability: below it a photo is unsure, in [0, 1].
 

@@ -89,9 +89,15 @@ class RoutedEmbedder:
         self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
 
     def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
-        """Embed crops, resized for each network; `flip` and `batch_size` as in `Embedder.embed`.
+        """Embed crops, resized for each network.
 
-        All crops must have been cropped with one margin.
+        Args:
+            crops: of any size, but all cropped with the same margin.
+            flip: average each crop's embedding with that of its mirror image, at twice the cost.
+            batch_size: crops per batch; None: the `feature_embedder`'s.
+
+        Returns:
+            The embeddings by species, and the errors of crops that have none.
         """
         return self._embed(len(crops), lambda row: self._resize_for_each(crops[row]), flip, batch_size)
 
@@ -107,7 +113,16 @@ class RoutedEmbedder:
     ) -> RoutedEmbeddings:
         """Embed the best face of every source, cropped by each network's own preprocessing.
 
-        Arguments as for `embedder.embed_photos`.
+        Args:
+            sources: what `open_photo` loads.
+            detector: finds the faces; None: the photos are crops already.
+            open_photo: loads a source.
+            flip: average each face's embedding with that of its mirror image, at twice the cost.
+            batch_size: photos per batch; None: the `feature_embedder`'s.
+            on_batch: called after each batch with the number of sources done.
+
+        Returns:
+            The embeddings by species, and the errors of photos that have none.
         """
 
         def crop(row: int) -> CropsByPreprocessing:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from familiar.core.errors import BadBundle
+
 FOLDER = Path(__file__).parent
 
 
@@ -11,5 +13,18 @@ def shipped_bundles() -> dict[str, Path]:
 
 
 def model_card(name: str) -> str:
-    """Read the model card of a shipped bundle: training data, results, and the groups it fails on."""
+    """Read the model card of a shipped bundle: training data, results, and the groups it fails on.
+
+    Args:
+        name: one of those that `shipped_bundles` lists.
+
+    Returns:
+        The card as Markdown.
+
+    Raises:
+        BadBundle: no such bundle is shipped.
+    """
+    shipped = shipped_bundles()
+    if name not in shipped:
+        raise BadBundle(f"no shipped bundle is named {name!r}; available: {', '.join(shipped) or 'none'}")
     return (FOLDER / f"{name}.md").read_text(encoding="utf-8")

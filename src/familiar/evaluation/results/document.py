@@ -147,11 +147,19 @@ class EvaluationResults:
     replicates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def has_suite(self, name: str) -> bool:
-        """Tell whether a suite was run, even if it could not be computed."""
+        """Tell whether a suite was run, even if it could not be computed.
+
+        Args:
+            name: the attribute of the suite, such as "verification".
+        """
         return getattr(self, name) is not None or name in self.reasons
 
     def to_json(self, *, with_replicates: bool = True) -> dict[str, Any]:
-        """Return the document of `eval_results.json`, made of dicts, lists and scalars."""
+        """Return the document of `eval_results.json`, made of dicts, lists and scalars.
+
+        Args:
+            with_replicates: include `replicates`.
+        """
         document: dict[str, Any] = {"format_version": FORMAT_VERSION, **to_json(self)}
         if not with_replicates:
             del document["replicates"]
@@ -162,6 +170,9 @@ class EvaluationResults:
         """Restore results from the document of `eval_results.json`.
 
         The keys of format version 2 are renamed to those of the current version.
+
+        Args:
+            document: content of the file, as `json.loads` returns it.
 
         Raises:
             BadResults: the document is no results, of a version that cannot be read, or keys are missing or unknown.

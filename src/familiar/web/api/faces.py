@@ -134,7 +134,7 @@ async def face_image(
     responses=problems(404, *WRITE_STATUSES),
 )
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
-    """Change a face's box; its identity stays."""
+    """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
     embedder = service.inference.embedder
 
     def change(gallery: GalleryDatabase) -> None:

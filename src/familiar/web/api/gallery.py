@@ -61,7 +61,7 @@ async def model(service: ServiceDep) -> dict[str, Any]:
     responses=problems(*WRITE_STATUSES),
 )
 async def cluster_faces(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
-    """Cluster the unassigned faces, respecting all corrections."""
+    """Cluster the unassigned faces, or with `rebuild` all, respecting all corrections."""
     return await service.executor.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 

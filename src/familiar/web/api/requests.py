@@ -24,7 +24,12 @@ Cursor = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of results.")]
-Side = Annotated[int, Query(ge=16, le=4096, description="Maximum length of the image's longer side, in pixels.")]
+Side = Annotated[
+    int,
+    Query(
+        ge=16, le=4096, description="Length of the image's longer side, in pixels; rounded up to 64, 128, ... or 2048."
+    ),
+]
 Photos = Annotated[
     list[UploadFile],
     File(min_length=1, description="Photo files; their format is detected from their content."),
