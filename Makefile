@@ -29,8 +29,9 @@ test-fast: $(VENV)/ready
 test-all: $(VENV)/ready $(PLAIN)/ready
 	$(MAKE) --jobs 3 lint test-plain pytest-all
 
+# "=" before the file, or pytest takes one that exists for a folder of tests.
 pytest-all: $(VENV)/ready
-	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file $(VENV)/test-durations.json \
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file=$(VENV)/test-durations.json \
 		--jaxtyping-packages familiar,support.typecheck.beartype
 
 # Every test, and docs/test-durations.md made anew.

@@ -35,7 +35,9 @@ def package_entries(package: str) -> list[str]:
     if package == "familiar":
         return _facade_entries(getattr(module, "__all__", []))
     if public := getattr(module, "__all__", None):
-        return _entries(f"{package}.{name}" for name in sorted(public, key=str.lower))
+        # Those of `familiar` itself first: they are what most readers look for.
+        ordered = sorted(public, key=lambda name: (name not in familiar.__all__, name.lower()))
+        return _entries(f"{package}.{name}" for name in ordered)
     return _entries(_public_modules(module))
 
 

@@ -1,4 +1,4 @@
-"""Measure how long collection, tests and fixtures take: `pytest --durations-file FILE`.
+"""Measure how long collection, tests and fixtures take: `pytest --durations-file=FILE`.
 
 A pytest plugin. The file is JSON, from which `python -m support.durations_page` writes docs/test-durations.md.
 """
