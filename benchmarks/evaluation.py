@@ -150,7 +150,8 @@ def main() -> None:
     parser.add_argument("--only", choices=MEASUREMENTS, help="measure this alone, in this process, and print JSON")
     arguments = parser.parse_args()
     if not arguments.only:
-        print("| rows | pairs | | parts | in all | processor | peak | figures |\n|---|---|---|---|---|---|---|---|")
+        print("| rows | pairs | | parts | total | CPU time | peak memory | figures |")
+        print("|---|---|---|---|---|---|---|---|")
     for rows in arguments.rows:
         if arguments.only:
             measurement = MEASUREMENTS[arguments.only](*draw_embeddings(rows))

@@ -86,10 +86,9 @@ def _provenance(name: str, bench: Bench) -> str:
     minutes = sum(read_history(bench.run(training)).seconds for training in set(bench.requested)) / 60
     return (
         f"{date.today().isoformat()}; `python benchmarks/reproduce.py PHOTOS RUNS --row {name}`; "
-        f"{len(set(bench.requested))} "
-        f"trainings of {minutes:.0f} minutes in total, {bench.jobs} in parallel on {available_cores()} cores, "
-        "started at "
-        f"{', '.join(bench.commits())}; measured at {bench.commit}; {versions}."
+        f"{len(set(bench.requested))} trainings, {minutes:.0f} minutes in total, {bench.jobs} in parallel on "
+        f"{available_cores()} cores, started at commits {', '.join(bench.commits())}; measured at commit "
+        f"{bench.commit}; {versions}."
     )
 
 

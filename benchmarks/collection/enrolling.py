@@ -38,7 +38,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--counts", default="100000,1000000", help="numbers of vectors")
     parser.add_argument("--folder", type=Path, help="working folder (default: the system's temporary folder)")
     arguments = parser.parse_args(options)
-    print("| vectors | enrolled a second | bare SQLite | x bare | file MB | open s | first search s | peak MB |")
+    print("| vectors | enrolled/s | bare SQLite/s | bare / ours | file MB | open s | first search s | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
     for count in [int(count) for count in arguments.counts.split(",")]:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as root, get_context("spawn").Pool(1) as pool:

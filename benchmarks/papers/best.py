@@ -109,14 +109,13 @@ def measure(bench: Bench) -> str:
     return "\n\n".join(
         [
             "MobileNetV3-Small from ImageNet's weights, one seed each; 95 % intervals over the test identities.",
-            "People, selected on a held-out tenth of DevTrain, all pairs of its photos; differences to the first, bold "
-            "if the interval excludes zero:",
+            "People, selected on all pairs of photos of a held-out tenth of DevTrain; differences from the first row, "
+            "bold if the interval excludes zero:",
             candidate_table(bench, tried["people"]),
-            "Pets, selected on pandas, which are in no training set:",
+            "Pets, selected on pandas, on which no candidate is trained:",
             candidate_table(bench, tried["pets"]),
-            "The settings with the largest AUC, with the `flatten` head if that is better at 112 px, are trained "
-            "once more "
-            "including the held-out identities (pets three times as long), and evaluated once.",
+            "The settings with the largest AUC, with the `flatten` head if that is better at 112 px, are trained once "
+            "more including the held-out identities (pets three times as long), and evaluated once.",
             *(final_table(bench, kind, training) for kind, training in final.items()),
         ]
     )
@@ -161,7 +160,9 @@ def candidate_table(bench: Bench, tried: Mapping[str, Training]) -> str:
         compared = [paired(first, [results], path) if rows else "" for path in (AUC, RECALL)]
         cost = [f"{history.photos:,}", f"{history.seconds / 60:.0f}"]
         rows.append([name, figure(results, AUC), figure(results, RECALL), *compared, *cost])
-    return table(["", "ROC AUC", "recall@1", "AUC, difference", "recall@1", "photos shown", "minutes"], rows)
+    return table(
+        ["", "ROC AUC", "recall@1", "AUC, difference", "recall@1, difference", "photos shown", "minutes"], rows
+    )
 
 
 def final_table(bench: Bench, kind: str, training: Training) -> str:

@@ -76,20 +76,19 @@ def measure(bench: Bench) -> str:
     photos = describe_photos(bench.run(BY_MINER["batch_hard"]))
     return "\n\n".join(
         [
-            f"Trained on {photos}, from random weights, by the circle-loss project's recipe, its learning rate "
-            "schedule compressed to "
-            "fewer epochs; tested on the 1,000 pairs of `pairsDevTest`. The epoch with the best recall@1 in validation "
-            "is kept. The best accuracy uses a threshold chosen on the test pairs, as in the project; the bundle's own "
-            "threshold was fitted in validation. The last column is the difference of ROC AUC to the row without one, "
-            "bold if its interval excludes zero; there is one seed each, so variation over seeds is not included. "
-            "Minutes are of training only, on a machine with other load.",
+            f"Trained on {photos}, from random weights, with the circle-loss project's recipe and its learning rate "
+            "schedule compressed to fewer epochs; tested on the 1,000 pairs of `pairsDevTest`. The epoch with the best "
+            "recall@1 in validation is kept. The best accuracy uses a threshold chosen on the test pairs, as in the "
+            "project; the bundle's own threshold was fitted in validation. The last column is the difference in ROC "
+            "AUC from the first row, bold if its interval excludes zero; there is one seed each, so variation over "
+            "seeds is not included. Minutes are training time only, on a machine shared with other work.",
             "Four miners on SimpleEmbeddingNetV2 (6 blocks):",
             results(bench, "miner", BY_MINER, "batch_hard"),
             "Three networks, `batch_hard`:",
             results(bench, "network", BY_NETWORK, "circle-simple-v2", [PUBLISHED]),
             "The circle-loss project trained on 211,958 photos of 8,000 people (CASIA-WebFace), its V2 for 7 hours. "
-            "Its row "
-            "is of its `simple`, on another list of 6,000 pairs of LFW, so it is not directly comparable.",
+            "Its row is for its network `simple` on a different list of 6,000 pairs of LFW, so it is not directly "
+            "comparable.",
             speed(bench),
         ]
     )
@@ -134,8 +133,8 @@ def speed(bench: Bench) -> str:
         return "Crops per second of a single training: not measured."
     return (
         f"With all cores, SimpleEmbeddingNetV2 (6 blocks) trains on {rate:.0f} crops per second, loading and "
-        f"augmentation included ({number(rate / PUBLISHED_SPEED, 2)} times the published "
-        f"{PUBLISHED_SPEED} at best, on another machine)."
+        f"augmentation included ({number(rate / PUBLISHED_SPEED, 2)} times the best published value, "
+        f"{PUBLISHED_SPEED}, on another machine)."
     )
 
 

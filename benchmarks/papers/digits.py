@@ -62,7 +62,10 @@ TRAININGS = {
     for loss, (recipe, settings) in LOSSES.items()
 }
 COMPARED_FIGURES = ("accuracy", "auc known", "auc unseen")
-NEARER = {"nearer than nearest": "than the nearest positive", "nearer than farthest": "than the farthest positive"}
+NEARER = {
+    "nearer than nearest": "nearer than the nearest positive",
+    "nearer than farthest": "nearer than the farthest positive",
+}
 MARGIN, COMPARED = "ArcFace, s = 16, m = .5", ("NormFace, s = 16", "softmax")
 # The output of the essay's networks: normalized for all losses but softmax.
 OUTPUT_SPACE = {loss: "raw" if loss == "softmax" else "unit" for loss in LOSSES}
@@ -114,11 +117,11 @@ def _verification(runs: Runs, pixels: Figures) -> str:
     rows = _rows(runs, COMPARED_FIGURES)
     rows.append(["cosines of the pixels, no training", "-", *(number(pixels[name]) for name in COMPARED_FIGURES[1:])])
     differences = [
-        [f"{MARGIN} less {other}", *(_paired(runs, other, name) for name in COMPARED_FIGURES)] for other in COMPARED
+        [f"{MARGIN} minus {other}", *(_paired(runs, other, name) for name in COMPARED_FIGURES)] for other in COMPARED
     ]
     return (
         f"ROC AUC of the cosine over all pairs.\n\n{table(head, rows)}\n\nEffect of the margin: differences paired by "
-        f"seed, bold if the interval excludes zero.\n\n{table(('', *head[1:]), differences)}"
+        f"seed; bold if the interval excludes zero.\n\n{table(('', *head[1:]), differences)}"
     )
 
 
@@ -153,8 +156,9 @@ def _dunn(runs: Runs) -> str:
         "class. *Raw*: the output of the head; *unit*: normalized.\n\n"
         f"{table(head, _rows(runs, names, lambda value: number(value, 2)))}\n\n"
         "The essay's comparison, on the output of its networks: raw for softmax, unit for the others. Its NormFace "
-        "has no scale, so s = 1. Last column: ratio to its two values, geometric mean.\n\n"
-        f"{table(('definition', *OUTPUT_SPACE, 'ratio'), comparison)}\n\n"
+        "has no scale, so s = 1. The last column is the factor by which ours differ from its two values (geometric "
+        "mean).\n\n"
+        f"{table(('definition', *OUTPUT_SPACE, 'factor'), comparison)}\n\n"
         f"The definition closest to the essay's values is *{min(errors, key=errors.__getitem__)}*."
     )
 
@@ -164,8 +168,7 @@ def _neighbors(runs: Runs) -> str:
     head = ["loss", *(f"{NEARER[which]}, {space}" for which in NEARER for space in SPACES)]
     return (
         "Correctly classified images of 0 to 4: the share with a negative (a correctly classified image of another "
-        "digit) "
-        "nearer than their nearest positive, and nearer than their farthest positive.\n\n"
+        "digit) nearer than their nearest positive, and nearer than their farthest positive.\n\n"
         + table(head, _rows(runs, names, lambda value: f"{100 * value:.1f} %"))
     )
 
@@ -186,10 +189,8 @@ def _outlier(plane: Plane, outlier_rows: tuple[int, int, int] | None) -> str:
     near, far = (describe_distance(plane, outlier_rows[0], other) for other in outlier_rows[1:])
     return (
         f"An example of the essay's case, found by search in softmax's plane of seed 0: {sample} is nearer to "
-        f"{negative}, {near}, "
-        f"than to {positive}, {far}. All three are classified correctly. Of all such images it has the largest "
-        "difference "
-        "between the cosines to its nearest negative and to its farthest positive."
+        f"{negative}, {near}, than to {positive}, {far}. All three are classified correctly. Of all such images it "
+        "has the largest difference between the cosines to its nearest negative and to its farthest positive."
     )
 
 

@@ -59,20 +59,18 @@ def measure(bench: Bench) -> str:
     photos = describe_photos(bench.run(TRAININGS[REFERENCE]))
     return "\n\n".join(
         [
-            f"`facenet-small` (NNS2, random weights, AdaGrad) at 96 px on {photos}; tested on the 1,000 pairs of "
-            "`pairsDevTest`. The numbers are photos in a batch; 1,800 go through the network in chunks of 120 by "
-            "gradient caching. The best accuracy uses a threshold chosen on the test pairs; the bundle's own was "
-            f"fitted in validation. Differences are those of ROC AUC to {REFERENCE}, bold if the interval excludes "
-            "zero; there is one seed, so variation over seeds is not included. Minutes are of training only.",
+            f"`facenet-small` (NNS2, random weights, AdaGrad) at 96 px, trained on {photos}; tested on the 1,000 pairs "
+            "of `pairsDevTest`. The numbers are batch sizes; batches of 1,800 photos go through the network in chunks "
+            "of 120 (gradient caching). The best accuracy uses a threshold chosen on the test pairs; the bundle's own "
+            f"threshold was fitted in validation. The last column is the difference in ROC AUC from {REFERENCE}, bold "
+            "if the interval excludes zero; there is one seed, so variation over seeds is not included. Minutes are "
+            "training time only.",
             results(bench, histories),
             "Distribution of the embeddings. Negative cosine is the mean cosine of pairs of different people in the "
-            "last "
-            "validation, and among DevTest's photos with the weights of the last epoch; 1 would be a collapse. "
-            "Active is "
-            "the share of a batch's triplets with a loss above zero, first epoch to last (offline, triplets come "
-            "mined). "
-            "The norm is that of embeddings before normalization. The effective dimension is "
-            "(sum of the covariance's eigenvalues)^2 / (sum of their squares), of 128.",
+            "last validation, and among DevTest's photos with the weights of the last epoch; 1 would be a collapse. "
+            "Active is the share of a batch's triplets with a loss above zero, first epoch to last (offline, batches "
+            "contain only mined triplets). The norm is that of embeddings before normalization. The effective "
+            "dimension, at most 128, is (sum of the covariance's eigenvalues)^2 / (sum of their squares).",
             spread_table(histories, spreads),
             worst_of_hard_negatives(histories),
             *(f"{name} ended early: {reason}" for name, reason in failures(bench).items()),
@@ -134,11 +132,11 @@ def first_to_last(history: History, figure: str) -> list[str]:
 def worst_of_hard_negatives(histories: Mapping[str, History]) -> str:
     known = histories["hard negative, 128"].known("stranger_similarity")
     if not known:
-        return "Hard negative ended before its first validation."
+        return "Hard negative mining ended before its first validation."
     shown, worst = max(known, key=lambda point: point[1])
     return (
-        f"Hard negative was closest to a collapse after {shown:,} photos: the mean cosine of negatives was "
-        f"{number(worst)} there (a run counts as collapsed from {COLLAPSED_SIMILARITY} on)."
+        f"Hard negative mining was closest to a collapse after {shown:,} photos, with a mean cosine of negatives of "
+        f"{number(worst)} (a run counts as collapsed from {COLLAPSED_SIMILARITY} on)."
     )
 
 

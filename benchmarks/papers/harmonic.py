@@ -67,7 +67,7 @@ def compatible(bench: Bench, seed: int) -> Training:
 
 
 PATHS = losses.PATHS
-CUT, NAIVE, AT_LENGTH = "cut, trained with prefixes", "cut, trained without", "trained at this length"
+CUT, NAIVE, AT_LENGTH = "truncated, trained with prefixes", "truncated, trained without", "trained at this length"
 GALLERIES = {"people": ("lfw_112", "peopleDevTest.txt"), "cats": ("cats23_gpriamo", None)}
 Cuts = dict[str, dict[int, dict[str, list[Results]]]]  # by kind, length and set: one of each seed
 Ways = dict[str, dict[str, list[Results]]]  # by set and way
@@ -160,18 +160,18 @@ def _on_prefixes(cuts: Cuts) -> list[str]:
     ]
     return [
         "### Prefixes",
-        f"Semi-hard triplets; components; means of {len(SEEDS)} seeds, 95 % intervals over the test identities.",
+        f"Semi-hard triplets. Rows by number of components; means of {len(SEEDS)} seeds, 95 % intervals over the test "
+        "identities.",
         table(["", *PATHS], rows),
-        "Difference to the network trained at this length, paired by bootstrap draw; bold if the interval excludes "
-        "zero. "
-        "The appendix reports a loss of .001 at 128 of 256, and no network of 64 for comparison.",
+        "Difference from the network trained at this length (paired bootstrap); bold if the interval excludes zero. "
+        "The appendix reports a loss of .001 at 128 of 256, and no 64-d network for comparison.",
         table(["", *PATHS], differences),
     ]
 
 
 def _on_ways(ways: Ways) -> list[str]:
     head = [
-        f"{name}: {figure}" for name in ways for figure in ("recall@1", "AUC", f"recall@1, difference to {OLD_OLD}")
+        f"{name}: {figure}" for name in ways for figure in ("recall@1", "AUC", f"recall@1, difference from {OLD_OLD}")
     ]
     rows = []
     for way in next(iter(ways.values())):
@@ -182,12 +182,11 @@ def _on_ways(ways: Ways) -> list[str]:
         rows.append(cells)
     return [
         "### Across models",
-        "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle was trained on at most 4 "
-        "photos of each "
-        "identity, the new ones on 12. People: those outside DevTrain who have two photos or more; cats23. Maps "
-        "between the spaces "
-        "are fitted on the new run's training photos, embedded by both. "
-        f"Means of {len(SEEDS)} new networks and one old, 95 % intervals over the test identities.",
+        "ArcFace. Rows are query / gallery, without the query's own photo. *Alone*: trained without the old bundle. "
+        "*Rotated*, *ridge*: mapped to the other space by a rotation or a ridge regression, fitted on the new run's "
+        "training photos, embedded by both. The old bundle was trained on at most 4 photos of each identity, the new "
+        "ones on 12. People: those outside DevTrain with two photos or more; cats: cats23. Means of "
+        f"{len(SEEDS)} new networks and one old, 95 % intervals over the test identities.",
         table(["", *head], rows),
     ]
 

@@ -56,7 +56,7 @@ def describe_photos(run: RunFolder) -> str:
     train, validation = data["train"]["lfw_112"], data["validation"]["lfw_112"]
     return (
         f"{train['photos']:,} photos of {train['identities']:,} people of LFW's `peopleDevTrain` (validated on "
-        f"{validation['photos']:,} of {validation['identities']:,} other people)"
+        f"{validation['photos']:,} photos of {validation['identities']:,} other people)"
     )
 
 

@@ -59,13 +59,13 @@ def measure(bench: Bench) -> str:
     _draw(bench, results_by_loss)
     return "\n\n".join(
         [
-            f"Means of {len(SEEDS)} seeds, each with a split of its own; in brackets 95 % intervals over the "
-            "test identities.",
+            f"Means of {len(SEEDS)} seeds, each with its own split; in brackets 95 % intervals over the test "
+            "identities.",
             _means(results_by_loss),
-            "Minimum and maximum over the seeds; the threshold of equal error; photos shown in a run:",
+            "Minimum and maximum over the seeds; the threshold of the equal error rate (EER); photos shown per run:",
             _spreads(bench, results_by_loss, ended),
             *(
-                f"Difference to {reference}, paired by bootstrap draw; bold if the interval excludes zero:\n\n"
+                f"Difference from {reference} (paired bootstrap); bold if the interval excludes zero:\n\n"
                 f"{_differences(results_by_loss, reference)}"
                 for reference in (REFERENCE, "softmax")
                 if reference in results_by_loss
@@ -93,7 +93,7 @@ def _spreads(bench: Bench, results_by_loss: ResultsByLoss, ended: dict[str, list
         spreads = [spread(results[label], path) for label, path in PATHS.values()]
         thresholds = [_mean_threshold(results[label]) for label in ("devtest", "cats")]
         rows.append([loss, *spreads, *thresholds, f"{shown:,.0f}"])
-    return table(["", *PATHS, "EER at, people", "cats", "photos"], rows)
+    return table(["", *PATHS, "people: EER threshold", "cats: EER threshold", "photos shown"], rows)
 
 
 def _mean_threshold(results: list[Results]) -> str:
@@ -128,12 +128,12 @@ def _sentence(results_by_loss: ResultsByLoss) -> str:
         certain += [f"{loss} ({', '.join(differ)})"] if differ else []
     count = len(others) * len(PATHS)
     return (
-        f"Of {count} differences to {REFERENCE}, {count * 0.05:.1f} would exclude zero by chance alone. Those that "
-        f"do, with all seeds on one side of all of {REFERENCE}'s: {'; '.join(certain) or 'none'}. Every loss had "
-        f"the same learning rates, which are {REFERENCE}'s in end_to_end.sh, and its published hyper-parameters (but "
-        "scale "
-        "32 for every classifier that has one); none was tuned. So this compares losses untuned, on one small "
-        "network and some 5,700 photos, not the best that each can reach."
+        f"Of {count} differences from {REFERENCE}, {count * 0.05:.1f} are expected to exclude zero by chance. Those "
+        f"that do, and in which all seeds are better or all are worse than every seed of {REFERENCE}: "
+        f"{'; '.join(certain) or 'none'}. Every loss had the same learning rates, those of {REFERENCE} in "
+        "`end_to_end.sh`, and its published hyperparameters (but a scale of 32 for every classifier that has one); "
+        "none was tuned. So this compares untuned losses on one small network and some 5,700 photos, not the best "
+        "that each can reach."
     )
 
 
@@ -165,7 +165,7 @@ def _draw(bench: Bench, results_by_loss: ResultsByLoss) -> None:
             name: {loss: mean_of(runs[label], path) for loss, runs in results_by_loss.items()}
             for name, (label, path) in shown.items()
         },
-        of={
+        single_runs={
             f"{name}/{loss}": [float(metric_at(run, path)) for run in runs[label]]
             for name, (label, path) in shown.items()
             for loss, runs in results_by_loss.items()

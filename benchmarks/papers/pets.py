@@ -149,8 +149,7 @@ def measure(bench: Bench) -> str:
     return "\n\n".join(
         [
             "One seed each; 95 % intervals over the test identities: the cats of cats23 and drawn pets, none of "
-            "which was "
-            "trained on.",
+            "which was trained on.",
             backbone_table(bench, BACKBONES, PRETRAINED_BACKBONE),
             head_table(bench, HEADS),
             augmentation_table(bench, AUGMENTATIONS),

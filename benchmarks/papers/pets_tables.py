@@ -70,8 +70,8 @@ def backbone_table(bench: Bench, backbones: Mapping[str, Training], pretrained: 
     return "\n\n".join(
         [
             "### Backbones",
-            "At 64 px under the GDConv head, from random weights, by NormFace and with one learning rate; the last row "
-            "is the first network initialized with ImageNet's weights, with learning rates for those.",
+            "At 64 px with the GDConv head, trained from random weights with NormFace at the same learning rate; the "
+            "last row is the first network initialized with ImageNet's weights, with learning rates for fine-tuning.",
             table(["", "parameters", "multiply-adds", "one file, float32", *PATHS], rows),
         ]
     )
@@ -93,9 +93,9 @@ def head_table(bench: Bench, heads: Mapping[str, Training]) -> str:
     return "\n\n".join(
         [
             "### Heads",
-            "MobileNetV3-Small from random weights at 112 px, where the map has 4 x 4 places.",
+            "MobileNetV3-Small from random weights at 112 px, where the feature map has 4 x 4 positions.",
             table(["", "parameters", *PATHS], rows),
-            f"Less `{reference}`, on the same draws of identities; bold where the interval leaves out zero:",
+            f"Difference from `{reference}` (paired bootstrap); bold if the interval excludes zero:",
             table(["", *PATHS], differences),
         ]
     )
@@ -125,14 +125,15 @@ def augmentation_table(bench: Bench, augmentations: Mapping[str, Training]) -> s
     return "\n\n".join(
         [
             "### Augmentation",
-            "MobileNetV3-Small from ImageNet's weights at 64 px, judged on cats23; by how much similarity drops:",
+            "MobileNetV3-Small from ImageNet's weights at 64 px, tested on cats23: accuracy, and the similarity drop "
+            "by corruption:",
             table(["", *paths, *drops], whole),
-            "Less all eleven, on the same draws of identities, bold where the interval leaves out zero; and the drop "
-            "of similarity by the degradation that the operation prepares for, trained with it and without it:",
+            "Difference from all eleven (paired bootstrap; bold if the interval excludes zero), and the similarity "
+            "drop by the corruption that the operation prepares for, trained with and without it:",
             table(["", *paths, "corruption", "drop with it", "drop without"], rows),
-            f"Of these {differences} differences {0.05 * differences:.1f} would leave out zero by chance alone, and "
-            "with one seed each what the training's own draws do is in them too. The drops are means over all photos "
-            "and much more certain.",
+            f"Of these {differences} differences, {0.05 * differences:.1f} are expected to exclude zero by chance, and "
+            "with one seed each they include the variation over trainings. The similarity drops are means over all "
+            "photos and much more certain.",
         ]
     )
 
@@ -147,7 +148,8 @@ def tta_table(bench: Bench, augmentations: Mapping[str, Training]) -> str:
     return "\n\n".join(
         [
             "### Test-time augmentation",
-            "Gain by averaging on cats23. Published gain by flip: .0036 and .0005 (cats), .0038 and .0014 (dogs).",
+            "Gain from averaging embeddings, on cats23. Published gain from flip in recall@1 and AUC: .0036 and .0005 "
+            "(cats), .0038 and .0014 (dogs).",
             table(head, rows),
         ]
     )
@@ -174,8 +176,11 @@ def joint_table(bench: Bench, species: Mapping[str, Training]) -> str:
     return "\n\n".join(
         [
             "### One model, or one per species",
-            "MobileNetV3-Small from random weights at 64 px on drawn pets, as many photos shown to each network.",
-            table(["judged on", "trained on", "AUC", "less joint", "recall@1", "less joint"], rows),
+            "MobileNetV3-Small from random weights at 64 px on drawn pets, with the same number of photos shown to "
+            "each network.",
+            table(
+                ["tested on", "trained on", "AUC", "difference from joint", "recall@1", "difference from joint"], rows
+            ),
         ]
     )
 
@@ -194,16 +199,19 @@ def full_table(bench: Bench, full: Training) -> str:
         rows.append(cells)
     size = f"{results_by_species[0].model.size_bytes / 1000:,.0f} KB"
     rows.append(["one file that runs", "308 KB: without its weights", size, "308 KB: without its weights", size])
-    identities = " and ".join(f"{results.data.identities:,}" for results in results_by_species)
+    identities = " and ".join(
+        f"{results.data.identities:,} drawn {species}"
+        for results, species in zip(results_by_species, ("cats", "dogs"), strict=True)
+    )
     return "\n\n".join(
         [
             "### Comparison with the published evaluation",
-            f"Ours on {identities} drawn identities, the published ones on photos of a tenth of 19,957 and "
-            "22,826: the columns are not directly comparable. The published accuracy is of validation pairs.",
+            f"Our values are on {identities}, the published ones on photos of a tenth of 19,957 cats and 22,826 dogs, "
+            "so the columns are not directly comparable. The published accuracy is on validation pairs.",
             table(["", "cats: published", "cats: ours", "dogs: published", "dogs: ours"], rows),
-            "NMI by chance for small clusters: photos assigned at random into as many groups as there are "
-            f"individuals, each of its true size. 1,996 individuals of two photos: {_by_chance(1996, 2)}; of four: "
-            f"{_by_chance(1996, 4)}; 5,000 of two: {_by_chance(5000, 2)}.",
+            "NMI by chance for small clusters: photos assigned at random to as many clusters as there are "
+            f"individuals, each of its true size. 1,996 individuals with two photos: {_by_chance(1996, 2)}; with four: "
+            f"{_by_chance(1996, 4)}; 5,000 with two: {_by_chance(5000, 2)}.",
         ]
     )
 
@@ -244,7 +252,7 @@ def draw_backbones(bench: Bench, backbones: Mapping[str, Training], pretrained: 
 def draw_augmentations(bench: Bench, augmentations: Mapping[str, Training]) -> None:
     results_by_name = {name: bench.results(run, "cats") for name, run in augmentations.items()}
     columns: dict[str, dict[str, Estimate]] = {
-        f"{name}, less all eleven": {
+        f"{name}, minus all eleven": {
             operation: difference_of([results_by_name[ALL]], [results], path)
             for operation, results in results_by_name.items()
             if operation != ALL
@@ -260,8 +268,8 @@ def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None
     figure_, (axes,) = panels(1, 3.9)
     ours = {name: bench.results(augmentations[name], "cats").robustness.corruptions for name in (NONE, ALL)}
     series = {
-        "published cats, less augmented": [PUBLISHED_DROPS[degradation][0] for degradation in PUBLISHED_DROPS],
-        "published cats, more": [PUBLISHED_DROPS[degradation][1] for degradation in PUBLISHED_DROPS],
+        "published cats, before blur and holes": [PUBLISHED_DROPS[degradation][0] for degradation in PUBLISHED_DROPS],
+        "published cats, after": [PUBLISHED_DROPS[degradation][1] for degradation in PUBLISHED_DROPS],
         "ours, no augmentation": [ours[NONE][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
         "ours, all eleven": [ours[ALL][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
     }

@@ -54,7 +54,7 @@ def main(options: list[str]) -> None:
             _post(server, forms, arguments.clients)
             http_seconds.append(time.perf_counter() - started)
     in_process, over_http = (len(photos) / statistics.median(times) for times in (in_process_seconds, http_seconds))
-    print("| photos a request | clients | in process /s | HTTP /s | ratio |")
+    print("| photos per request | clients | in process /s | HTTP /s | ratio |")
     print("|---|---|---|---|---|")
     speeds = f"{in_process:.0f} | {over_http:.0f} | {over_http / in_process:.2f}"
     print(f"| {arguments.batch} | {arguments.clients} | {speeds} |")

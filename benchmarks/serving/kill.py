@@ -53,7 +53,7 @@ def main(options: list[str]) -> None:
                 begun += _upload_until_killed(server, Path(root), kill, rng, drawn, acknowledged)
         with serving(folder, "--model", arguments.model) as server:
             lost |= acknowledged - _wait_for_jobs(server, folder)
-    print("| kills | uploads begun | photos acknowledged | lost |")
+    print("| kills | uploads started | photos acknowledged | lost |")
     print("|---|---|---|---|")
     print(f"| {arguments.kills} | {begun} | {len(acknowledged)} | {len(lost)} |")
     sys.exit(1 if lost else None)
