@@ -281,6 +281,7 @@ class Gallery:
 
         Raises:
             NotInGallery: there is no such face.
+            ValueError: no face is given.
         """
         corrections.confirm(self.database, self._faces(faces))
 
@@ -310,6 +311,7 @@ class Gallery:
         Raises:
             NotInGallery: there is no such face.
             Contradiction: the faces are in one photo, or the name is taken.
+            ValueError: no face is given.
         """
         return corrections.split(self.database, self._faces(faces), name)
 
@@ -326,6 +328,7 @@ class Gallery:
         Raises:
             NotInGallery: there is no such face or identity.
             Contradiction: one photo would show the identity twice.
+            ValueError: no face is given.
         """
         return corrections.move(self.database, self._faces(faces), self._identity(to))
 
@@ -342,6 +345,7 @@ class Gallery:
         Raises:
             NotInGallery: there is no such face or identity.
             Contradiction: `identity` is None, and a face is not assigned to one.
+            ValueError: no face is given.
         """
         number = None if identity is None else self._identity(identity)
         return corrections.reject(self.database, self._faces(faces), number)
@@ -467,6 +471,8 @@ class Gallery:
         return resolve_identity(self.database, f"#{reference}" if isinstance(reference, int) else reference)
 
     def _faces(self, references: Sequence[int | str]) -> list[int]:
+        if not references:
+            raise ValueError("give at least one face")
         return [resolve_face(self.database, str(reference)) for reference in references]
 
     def _required_embedder(self) -> Embedder:

@@ -131,9 +131,7 @@ def check_identities(gallery: GalleryDatabase, numbers: Sequence[int]) -> None:
 
 
 def check_faces(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
-    """Raise NotInGallery unless every one of these faces exists, and ValueError if none is given."""
-    if not faces:
-        raise ValueError("give at least one face")
+    """Raise NotInGallery unless every one of these faces exists."""
     with gallery.reading() as repository:
         for face in faces:
             if not repository.faces.exists(face):
