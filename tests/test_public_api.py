@@ -120,3 +120,23 @@ def test_every_parameter_is_described(name: str):
     parameters = inspect.signature(inspect.unwrap(function)).parameters.keys() - {"self", "cls"}
     missing = {each for each in parameters if not re.search(rf"^\s*\**{each}: \w", documentation, re.MULTILINE)}
     assert not missing, "describe them under `Args:`"
+
+
+def public_dataclasses() -> dict[str, type]:
+    values = (getattr(importlib.import_module(package), name) for package, name in NAMES)
+    return {f"{each.__module__}.{each.__qualname__}": each for each in values if dataclasses.is_dataclass(each)}
+
+
+DATACLASSES = public_dataclasses()
+
+
+@pytest.mark.parametrize("name", DATACLASSES)
+def test_every_field_is_described(name: str):
+    documentation = "\n".join(inspect.getdoc(base) or "" for base in DATACLASSES[name].__mro__[:-1])
+    fields = {
+        field.name
+        for field in dataclasses.fields(DATACLASSES[name])
+        if not field.name.startswith("_") and "documented" not in field.metadata  # settings of losses have a table
+    }
+    missing = {each for each in fields if not re.search(rf"^\s*{each}: \S", documentation, re.MULTILINE)}
+    assert not missing, "describe them under `Attributes:`"

@@ -26,11 +26,11 @@ PAGES = {  # page: how many of its commands are run
     "docs/index.md": 1,
     "docs/explanation/export.md": 5,
     "docs/explanation/nano.md": 4,
-    "docs/how-to/choose-a-model.md": 7,
+    "docs/how-to/choose-a-model.md": 10,
     "docs/how-to/evaluate-honestly.md": 3,
     "docs/how-to/find-a-lost-pet.md": 8,
     "docs/how-to/serve.md": 3,
-    "docs/how-to/sort-an-album.md": 7,
+    "docs/how-to/sort-an-album.md": 8,
     "docs/how-to/train-on-my-photos.md": 7,
     "docs/reference/recipes.md": 3,
 }

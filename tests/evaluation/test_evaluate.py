@@ -70,6 +70,11 @@ def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Pat
     other_folder = color_folder(tmp_path / "others", identities=3)
     unknown = evaluate(run, spec(other_folder), tmp_path / "out", ONE_SUITE).data
     assert (unknown.split, unknown.identities_seen_in_training) == ("all", 0)
+    same = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", ONE_SUITE, split_of=run).data
+    assert (same.split, same.fingerprint) == ("test", default.fingerprint)
+    assert (same.identities_seen_in_training, same.identities_seen_in_validation) == (None, None)
+    with pytest.raises(BadDataset, match="is no training run"):
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", ONE_SUITE, split_of=colors)
     with pytest.raises(BadDataset, match="none of its test identities"):
         evaluate(run, spec(other_folder), tmp_path / "out", split="test")
     with pytest.raises(BadDataset, match="test identities are unknown"):

@@ -146,7 +146,10 @@ def _parameter_row(parameter: click.Parameter) -> str | None:
     default = parameter.default
     unset = default is None or callable(default) or "UNSET" in repr(default)
     shown = "" if unset or parameter.is_flag else str(default)
-    return f"| {', '.join(f'`{each}`' for each in parameter.opts)} | {_cell(parameter.help or '')} | {_cell(shown)} |"
+    text = _cell(parameter.help or "")
+    if isinstance(parameter.type, click.Choice):
+        text = f"{text} One of {_code(list(parameter.type.choices))}."
+    return f"| {', '.join(f'`{each}`' for each in parameter.opts)} | {text} | {_cell(shown)} |"
 
 
 def _cell(text: str) -> str:

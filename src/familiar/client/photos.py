@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.terminal_text import printable
 
-Source = Path | bytes
+Source = Path | str | bytes
 Part = tuple[str, Any]  # as httpx2 takes them
 
 
@@ -15,7 +15,8 @@ def part(field: str, source: Source) -> Part:
     """Return a photo as a part of a multipart form. UnreadablePhoto if the file does not exist."""
     if isinstance(source, bytes):
         return field, ("photo", source)
-    return field, (printable(source.name), LazyFile(source))
+    path = Path(source)
+    return field, (printable(path.name), LazyFile(path))
 
 
 class LazyFile:

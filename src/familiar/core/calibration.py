@@ -7,7 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Threshold:
-    """A decision threshold, with its false and true accept rates on validation identities (None: not measured)."""
+    """A decision threshold, with its false and true accept rates on validation identities.
+
+    Attributes:
+        similarity: the threshold, a cosine in [-1, 1]; a pair of this similarity or more is accepted as the same.
+        far: false accept rate, the share of negative pairs that are accepted, in [0, 1]; None: not measured.
+        tar: true accept rate, the share of positive pairs that are accepted, in [0, 1]; None: not measured.
+    """
 
     similarity: float
     far: float | None

@@ -149,6 +149,8 @@ class IdentitySummary:
     """An individual.
 
     Attributes:
+        identity: The identity's number.
+        name: None: none.
         faces: Number of its faces.
         confirmed: Number of its faces that a user confirmed.
         best: At most four representative faces, of different photos.
@@ -202,6 +204,7 @@ class ClusterResult:
         faces: Number of faces with an identity.
         unassigned: Number of faces without one.
         changed: Number of faces whose identity changed.
+        threshold: Cosine similarity, in [-1, 1], from which two faces were taken for the same individual.
     """
 
     identities: int
@@ -216,6 +219,8 @@ class Decision:
     """A user's change, which can be undone.
 
     Attributes:
+        number: The change's number; later changes have higher numbers.
+        kind: The command that made the change.
         decided_at: ISO 8601, UTC.
         changes: Number of changed database rows.
     """
@@ -230,13 +235,16 @@ class Decision:
 class Question:
     """Do two faces show the same individual?
 
-    "merge": they represent two clusters, `first` and `second` (None: an unassigned face), which a yes would merge.
-    "outlier": both are in `first`, and the first face may not belong there.
-
     Attributes:
-        first: The first face's identity.
-        second: The second face's identity.
-        probability: Probability that the answer is yes.
+        kind: "merge": the faces represent two clusters, which a yes would merge. "outlier": both are of one identity,
+            and the first face may not belong there.
+        first_face: The first face's number.
+        second_face: The second face's number.
+        first: The first face's identity; None: unassigned.
+        second: The second face's identity; None: unassigned.
+        similarity: Cosine similarity, in [-1, 1], of the two clusters' means ("merge"), or of the first face and the
+            mean of the identity's other faces ("outlier").
+        probability: Probability that the answer is yes, in [0, 1].
         expected_gain: Expected number of corrected faces and pairs; used for ranking.
     """
 

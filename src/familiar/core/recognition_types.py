@@ -68,7 +68,17 @@ class DetectionResult(Generic[FaceType]):
 
 @dataclass(frozen=True)
 class Hit:
-    """A face similar to the query."""
+    """A face similar to the query.
+
+    Attributes:
+        face: The face's number.
+        path: Path of its photo.
+        box_xyxy_px: Left, top, right, bottom in pixels of the upright photo.
+        identity: The face's identity; None: unassigned.
+        name: None: none.
+        similarity: Cosine similarity, in [-1, 1].
+        probability: In [0, 1]; None: the model was never calibrated.
+    """
 
     face: Number
     path: Text
@@ -84,9 +94,12 @@ class Match:
     """An identity similar to the query.
 
     Attributes:
+        identity: The identity's number.
+        name: None: none.
         face: Its most similar face.
         best: Similarity of its most similar face.
         mean: Similarity of the mean of its faces.
+        probability: In [0, 1]; None: the model was never calibrated.
         known: Whether it is more likely than not that the query shows it.
     """
 
@@ -114,7 +127,14 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """Whether two faces show the same individual: if their similarity is at least `threshold`."""
+    """Whether two faces show the same individual.
+
+    Attributes:
+        similarity: Cosine similarity, in [-1, 1].
+        probability: In [0, 1]; None: the model was never calibrated.
+        same: Whether the similarity is at least `threshold`.
+        threshold: Cosine similarity, in [-1, 1].
+    """
 
     similarity: Similarity
     probability: Probability

@@ -65,7 +65,12 @@ class Detection:
 
 @dataclass(frozen=True, eq=False)
 class Crop:
-    """A square aligned face, ready for a network; `source` as in `Photo`."""
+    """A square aligned face, ready for a network.
+
+    Attributes:
+        rgb_u8: the pixels.
+        source: of the photo, as in `Photo`.
+    """
 
     rgb_u8: UInt8[np.ndarray, "s s 3"]
     source: Path | str

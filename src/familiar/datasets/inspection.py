@@ -83,8 +83,11 @@ class Inspection:
 
     Attributes:
         table: the photos.
-        width_px, height_px: of the photos.
-        lowest_value, mean_value, highest_value: of the pixels of each photo, over all channels, in [0, 255].
+        width_px: smallest, median and largest width of the photos.
+        height_px: smallest, median and largest height.
+        lowest_value: smallest, median and largest of the photos' lowest pixel values, over all channels, in [0, 255].
+        mean_value: the same of their mean pixel values.
+        highest_value: the same of their highest pixel values.
         stored_as: number of photos by format and mode.
         common_sizes: number of photos by size.
         grayscale: number of photos that are gray regardless of their mode.

@@ -16,7 +16,14 @@ SIDES = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """Identity names (`ROOT/IDENTITY`) of the three sides, each sorted, and the seed of the split."""
+    """Identity names (`ROOT/IDENTITY`) of the three sides, each sorted.
+
+    Attributes:
+        seed: of the shuffle; without effect if the identities of a side were listed by name.
+        train: identities to train on.
+        validation: identities to choose the best epoch and to fit thresholds on.
+        test: identities held out for the evaluation; may be empty.
+    """
 
     seed: int
     train: tuple[str, ...]

@@ -20,7 +20,13 @@ SAME_FACE_OVERLAP = 0.5  # share of the smaller box; two boxes that overlap by t
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """A detected face, its crop, and its `quality` in [0, 1]: how far its embedding can be trusted."""
+    """A detected face, its crop and its quality.
+
+    Attributes:
+        detection: box, landmarks and score, in pixels of the photo.
+        crop: the aligned face, as the network takes it.
+        quality: how far its embedding can be trusted, in [0, 1].
+    """
 
     detection: Detection
     crop: Crop

@@ -70,7 +70,14 @@ class BundleMetadata:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle with verified checksums. `onnx` is the content of the whole file, as ONNX Runtime takes it."""
+    """A bundle with verified checksums.
+
+    Attributes:
+        path: the file that it was read from.
+        onnx: content of the whole file, as ONNX Runtime takes it.
+        file_id: SHA-256 of the network, without the metadata, in hexadecimal.
+        metadata: what is needed to use the network.
+    """
 
     path: Path
     onnx: bytes = field(repr=False)

@@ -20,7 +20,12 @@ LOWER_IS_BETTER = ("verification.eer", "triplets.violation_rate")
 class Difference:
     """The difference of two models in one metric.
 
-    `figure`: the metric's path, "suite.metric". `difference`: `second - first`, with its 95 % interval.
+    Attributes:
+        figure: the metric's path, "suite.metric".
+        first: the first model's value.
+        second: the second model's value.
+        difference: `second - first`.
+        interval: (low, high), the 95 % confidence interval of the difference.
     """
 
     figure: str

@@ -32,9 +32,14 @@ MetricsT_co = TypeVar("MetricsT_co", covariant=True)
 class EvaluationOptions:
     """Options of an evaluation.
 
-    `suites`: their names; empty means all that apply. `pairs`: "all" pairs, or `pair_count` sampled ones, half of them
-    of the same identity ("balanced") or with the natural ratio ("natural"). `pairs_file`: a file in LFW's format whose
-    pairs replace them. `slices`: a CSV of attributes; `by`: the columns of it to use.
+    Attributes:
+        suites: names of the suites to run; empty: all that apply.
+        pairs: "all" pairs, or `pair_count` sampled ones, half of them of the same identity ("balanced") or with the
+            natural ratio ("natural").
+        pair_count: size of the sample.
+        pairs_file: a file in LFW's format whose pairs are used instead; None: those that `pairs` selects.
+        slices: a CSV of attributes of identities or photos, whose values are evaluated separately; None: no slices.
+        by: the columns of this CSV to use; empty: all.
     """
 
     suites: tuple[str, ...] = ()

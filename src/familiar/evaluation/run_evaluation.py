@@ -36,13 +36,14 @@ _REPLICATE_DIGITS = 7  # the metrics are no more exact
 class EvaluationData:
     """The photos to evaluate on, and those of the same data that the model was trained on.
 
-    `seen_identities`: every identity that the model was trained on, or that its epoch and thresholds were chosen by.
+    `seen_identities`: every identity that the model was trained on, or that its epoch and thresholds were chosen by;
+    None if unknown.
     """
 
     table: IdentityTable
     split: Literal["test", "all"]
     trained_on: IdentityTable | None = None
-    seen_identities: frozenset[str] = frozenset()
+    seen_identities: frozenset[str] | None = None
 
 
 def evaluate(
@@ -51,7 +52,8 @@ def evaluate(
     output: Path | str,
     options: EvaluationOptions | None = None,
     *,
-    split: str | None = None,
+    split: Literal["test", "all"] | None = None,
+    split_of: Path | str | None = None,
     leaks: LeakCheck = "check",
     resize_px: int | None = None,
     detector: Detector | str | None = None,
@@ -68,6 +70,8 @@ def evaluate(
         options: the suites and their options.
         split: identities to evaluate on: "test" (held out by the run that the model is part of) or "all"; None is
             "test" if that run knows every identity, else "all".
+        split_of: the run whose split it is; None: the one that the model is part of. With the run of another model,
+            both are evaluated on the same identities.
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
             preprocessing.
@@ -88,7 +92,7 @@ def evaluate(
     detector = as_detector(detector)  # report a wrong name before the work
     model = resolve_model(model)
     embedder = _load_embedder(model, resize_px)
-    chosen = select_identities(data.read(), model, split)
+    chosen = select_identities(data.read(), model, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
     output.mkdir(parents=True, exist_ok=True)  # fail here rather than after the work
@@ -111,7 +115,7 @@ def evaluate(
             rows=rows,
             flip=flip,
             trained_on=chosen.trained_on,
-            seen_identities=chosen.seen_identities,
+            seen_identities=chosen.seen_identities or frozenset(),
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
@@ -139,18 +143,23 @@ def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
         return None
 
 
-def select_identities(table: IdentityTable, model: Path, split: str | None) -> EvaluationData:
+def select_identities(
+    table: IdentityTable, model: Path, split: str | None, split_of: Path | None = None
+) -> EvaluationData:
     """Select the identities to evaluate on.
 
     Args:
         table: the data given.
         model: a bundle or run folder; the run's split is looked for in the same folder.
         split: "test" or "all"; None is "test" if every identity of `table` is known to the run.
+        split_of: another run whose split it is. What the model was trained on is then unknown.
 
     Raises:
         BadDataset: "test" is requested and the test identities are unknown, or none of them is in the data.
     """
-    path = run_folder(model) / run_files.SPLIT
+    path = run_folder(split_of or model) / run_files.SPLIT
+    if not path.exists() and split_of is not None:
+        raise BadDataset(f"{path.parent}: is no training run: it has no split.json")
     if not path.exists():
         if split == "test":
             raise BadDataset(f"{path.parent}: has no split.json, so its test identities are unknown; use --split all")
@@ -159,8 +168,10 @@ def select_identities(table: IdentityTable, model: Path, split: str | None) -> E
     names = set(table.names)
     if split is None:
         split = "test" if names <= {*run_split.train, *run_split.validation, *run_split.test} else "all"
-    trained_on = table.select_identities(run_split.train)
-    seen = frozenset({*run_split.train, *run_split.validation})
+    trained_on, seen = None, None
+    if split_of is None:
+        trained_on = table.select_identities(run_split.train)
+        seen = frozenset({*run_split.train, *run_split.validation})
     if split == "all":
         return EvaluationData(table, "all", trained_on, seen)
     test_table = table.select_identities(run_split.test)
@@ -219,14 +230,17 @@ def _model_info(context: EvaluationContext, resize_px: int | None) -> ModelInfo:
 def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:
     table = context.table
     names = set(table.names)
-    trained = names & set(() if chosen.trained_on is None else chosen.trained_on.names)
+    trained, selected = None, None
+    if chosen.trained_on is not None and chosen.seen_identities is not None:
+        trained = len(names & set(chosen.trained_on.names))
+        selected = len(names & chosen.seen_identities) - trained
     return DataInfo(
         sources=tuple(data.sources),
         split=chosen.split,
         identities=len(table.names),
         photos=len(table),
-        identities_seen_in_training=len(trained),
-        identities_seen_in_validation=len((names & chosen.seen_identities) - trained),
+        identities_seen_in_training=trained,
+        identities_seen_in_validation=selected,
         skipped=tuple(str(error) for error in context.skipped),
         fingerprint=table.fingerprint,
     )

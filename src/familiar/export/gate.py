@@ -27,7 +27,12 @@ class GateMetrics:
 
 @dataclass(frozen=True)
 class Gate:
-    """The largest drops of ROC AUC and recall@1, on validation crops, with which a bundle is still written."""
+    """The largest drops of recognition quality, on validation crops, with which a bundle is still written.
+
+    Attributes:
+        max_auc_drop: largest drop of the ROC AUC, as a difference of two values in [0, 1].
+        max_recall_drop: largest drop of recall@1, as a difference of two values in [0, 1].
+    """
 
     max_auc_drop: float = 0.01
     max_recall_drop: float = 0.02

@@ -46,7 +46,12 @@ _ABANDONED_SECONDS = 3600  # an unfinished pack without a write for so long was 
 
 @dataclass(frozen=True)
 class CropCache:
-    """A folder of packs with at most `max_bytes` in all; the least recently used are evicted. 0 disables the cache."""
+    """A folder of packs of limited size; the least recently used packs are evicted.
+
+    Attributes:
+        folder: holds one folder per pack; created if missing.
+        max_bytes: largest total size of the packs; 0 disables the cache.
+    """
 
     folder: Path
     max_bytes: int = DEFAULT_MAX_BYTES

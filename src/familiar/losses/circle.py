@@ -92,9 +92,11 @@ class CircleTriplets:
     """`circle_loss` over the triplets that a miner selects.
 
     Attributes:
-        margin, gamma, detach_weights: as in `circle_loss`.
+        margin: in [0, 1], of similarities in [0, 1].
+        gamma: scale, above 0.
         mining: name of the miner.
         mining_margin: margin of semi-hard mining, in squared distance.
+        detach_weights: treat the weights alpha as constants in the backward pass, see `circle_loss`.
     """
 
     margin: float = 0.25
@@ -154,7 +156,13 @@ class CircleTriplets:
 
 @dataclass
 class CirclePairs(PairLoss):
-    """`circle_pair_loss` as a `PairLoss`: the mean over the anchors that have positive and negative pairs."""
+    """`circle_pair_loss` as a `PairLoss`: the mean over the anchors that have positive and negative pairs.
+
+    Attributes:
+        margin: in [0, 1], of cosines in [-1, 1].
+        gamma: scale, above 0.
+        detach_weights: treat the weights alpha as constants in the backward pass, see `circle_loss`.
+    """
 
     margin: float = 0.25
     gamma: float = 256.0

@@ -26,7 +26,12 @@ class _NegativePairs(PairLoss):
 
 @dataclass
 class Contrastive:
-    """`contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`."""
+    """`contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`.
+
+    Attributes:
+        margin: smallest squared distance at which a negative pair costs nothing, 0 or more.
+        reduction: the mean over the negative pairs that cost something ("active"), or over "all" of them.
+    """
 
     margin: float = 1.0
     reduction: Reduction = "active"

@@ -28,7 +28,13 @@ Select = Literal["all", "hardest", "random"]
 
 @dataclass(frozen=True, eq=False)
 class Triplets:
-    """Row numbers of t triplets, ordered by anchor, then positive, then negative; iterates over triples of integers."""
+    """Row numbers of t triplets, ordered by anchor, then positive, then negative; iterates over triples of integers.
+
+    Attributes:
+        anchors: row of each triplet's anchor, "t".
+        positives: row of another photo of the anchor's identity, "t".
+        negatives: row of a photo of another identity, "t".
+    """
 
     anchors: Int64[Tensor, " t"]
     positives: Int64[Tensor, " t"]

@@ -20,9 +20,14 @@ _LLOYD_STEPS = 100
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """Precision, recall and their harmonic mean, in [0, 1].
+    """Agreement of clusters with identities, by photo (B-cubed) or by pair.
 
-    If no two photos share a cluster, pairwise `precision` is None, `recall` and `f` are 0.
+    Attributes:
+        precision: mean share of a photo's cluster that shows its identity, or share of the pairs in one cluster that
+            show one identity, in [0, 1]; None if no two photos share a cluster (pairs only).
+        recall: mean share of a photo's identity that is in its cluster, or share of the pairs of one identity that are
+            in one cluster, in [0, 1].
+        f: harmonic mean of both, in [0, 1]; 0 if `precision` is None.
     """
 
     precision: float | None

@@ -59,8 +59,14 @@ class IdentificationPoint:
 class Identification:
     """The metrics of probes against a gallery.
 
-    `dir_at_far`: None with fewer than 10/FAR unknown probes. `cmc[k]`: share of known probes whose own identity is
-    among the k nearest, without any threshold (closed set); `cmc[1]` is the rank-1 rate.
+    Attributes:
+        dir_at_far: rates by FAR ("1e-1", "1e-2", "1e-3"); None with fewer than 10/FAR unknown probes.
+        cmc: by k, the share of known probes whose own identity is among the k nearest, in [0, 1], without any threshold
+            (closed set); `cmc[1]` is the rank-1 rate.
+        known_probes: number of probes whose identity is enrolled.
+        unknown_probes: number of probes whose identity is not enrolled.
+        enrolled_identities: number of identities in the gallery.
+        enrolled_photos: number of photos in the gallery.
     """
 
     dir_at_far: dict[str, IdentificationPoint | None]

@@ -11,7 +11,13 @@ from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_cou
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of rows `left[i]` and `right[i]`; `same[i]`: whether both show the same identity."""
+    """Pairs of photos, by row number.
+
+    Attributes:
+        left: row of each pair's first photo, "p".
+        right: row of each pair's second photo, "p".
+        same: whether both show the same identity, "p".
+    """
 
     left: Int64[np.ndarray, " p"]
     right: Int64[np.ndarray, " p"]

@@ -49,7 +49,16 @@ class RankedQueries:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Means over `queries`. `recall_at_k[k]`: share with any positive among the k nearest."""
+    """Means over the queries that have a positive: another photo of their identity to find.
+
+    Attributes:
+        recall_at_k: by k, the share of queries with any positive among the k nearest, in [0, 1].
+        mrr: mean of 1 / rank of the nearest positive, in (0, 1].
+        ndcg_at_10: NDCG of the ten nearest, in [0, 1], see `summarize`.
+        map_at_r: mAP@R, in [0, 1], see `summarize`.
+        queries: number of queries with a positive.
+        queries_without_match: number of queries left out because they have no positive.
+    """
 
     recall_at_k: dict[int, float]
     mrr: float

@@ -26,9 +26,12 @@ _SAME_BLOCK_ROWS = 256  # few, since most of such a block off the diagonal is no
 class RocCounts:
     """Numbers (or weights) of pairs by score.
 
-    `scores`: distinct and ascending, including every score of a same pair; all pairs are between the first and the
-    last. `same_at`, `different_at`: pairs of exactly this score. `different_between[i]`: different pairs strictly
-    between scores i and i + 1 (none above the last).
+    Attributes:
+        scores: distinct and ascending, "k", including every score of a same pair; all pairs are between the first and
+            the last.
+        same_at: same pairs of exactly each score, "k".
+        different_at: different pairs of exactly each score, "k".
+        different_between: different pairs strictly between each score and the next, "k"; 0 for the last.
 
     Raises:
         NothingToMeasure: there are no same pairs or no different ones.

@@ -26,9 +26,13 @@ _FLOATS_PER_DISTANCE = 4  # two arrays of float64, while `blocks` assumes one of
 class DunnIndices:
     """Three variants of "smallest distance between identities / largest within one"; higher is better.
 
-    `members`: nearest photos of two identities / largest diameter (Dunn 1973). `centroids`: nearest centroids / largest
-    diameter. `centroids_to_mean`: nearest centroids / mean distance of two photos of one identity. All are None if
-    every identity is a single point, since they would be infinite. `dropped`: number of photos left out as outliers.
+    All three are None if every identity is a single point, since they would be infinite.
+
+    Attributes:
+        members: distance of the nearest photos of two identities / largest diameter of an identity (Dunn 1973).
+        centroids: distance of the nearest centroids / largest diameter of an identity.
+        centroids_to_mean: distance of the nearest centroids / mean distance of two photos of one identity.
+        dropped: number of photos left out as outliers.
     """
 
     members: float | None

@@ -22,10 +22,22 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Verification:
-    """The headline metrics.
+    """The headline metrics. Both best accuracies choose their threshold on the pairs that they are computed from.
 
-    `best_accuracy` counts every pair once, `best_balanced_accuracy` gives same and different pairs equal total weight;
-    both choose their threshold on the same pairs. `tar_at_far` is None with fewer than 10/FAR different pairs.
+    Attributes:
+        same_pairs: number of pairs of one identity.
+        different_pairs: number of pairs of two identities.
+        auc: area under the ROC curve, in [0, 1].
+        average_precision: area under the precision-recall curve, without interpolation, in (0, 1].
+        spearman: rank correlation of score and same/different, in [-1, 1].
+        eer: equal error rate, in [0, 1].
+        eer_threshold: score from which on pairs are accepted at the equal error rate.
+        best_accuracy: largest share of correct decisions, in [0, 1]; every pair counts once.
+        best_accuracy_threshold: score from which on pairs are accepted for it.
+        best_balanced_accuracy: likewise, with equal total weight of same and of different pairs.
+        best_balanced_accuracy_threshold: score from which on pairs are accepted for it.
+        tar_at_far: by FAR ("1e-2", "1e-3", "1e-4"), the share of same pairs that are accepted, in [0, 1]; None with
+            fewer than 10/FAR different pairs.
     """
 
     same_pairs: int

@@ -31,7 +31,24 @@ _RENAMED_KEYS = {"normalisation": "normalization", "centres_per_class": "centers
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines a training run except the photos."""
+    """Everything that determines a training run except the photos.
+
+    Attributes:
+        name: recorded in the bundle.
+        seed: of all random choices, in [0, 2^63 - 1].
+        model: the network.
+        input: how photos are turned into its input.
+        augmentation: random changes of the training photos.
+        split: how identities are divided into training, validation and test.
+        sampler: how photos are put into batches.
+        loss: its name and settings.
+        mining: where losses that mine triplets look for them.
+        distill: bundles to learn from in addition to the labels.
+        quantize: whether to train for 8-bit weights and activations.
+        optimizer: the algorithm and its learning rates.
+        budget: when to stop.
+        validation: how often and by which figure the network is validated.
+    """
 
     name: str
     seed: int = 0

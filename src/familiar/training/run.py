@@ -19,7 +19,11 @@ from familiar.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run's files. Creating the object reads and writes nothing."""
+    """The paths of a run's files. Creating the object reads and writes nothing.
+
+    Attributes:
+        path: of the folder, which need not exist yet.
+    """
 
     path: Path
 

@@ -72,6 +72,13 @@ class Schedule:
     - `0.4`: constant;
     - `0 to 0.4 over 0.33`: linear over that share of the epochs, then constant;
     - `0.2 + 0.02 every 5 to 1`: a step after every five epochs, up to 1 (without `to`: for ever).
+
+    Attributes:
+        start: value in the first epoch.
+        end: last value; None: a constant, or steps without a limit.
+        over: for the linear form, the share of the epochs after which `end` is reached, in [0, 1].
+        step: for the form with steps, what is added each time; may be negative.
+        every: for the form with steps, the epochs between two of them; 0: no steps.
     """
 
     start: float

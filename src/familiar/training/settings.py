@@ -28,7 +28,9 @@ class ModelSettings:
             weights for the trunk, or a run for trunk and head.
         head: kind of head.
         frozen_trunk: whether only the head is trained.
-        blocks, pooling, batch_norm: for networks that have these options.
+        blocks: number of convolution blocks, for networks with this option.
+        pooling: kind of pooling, for networks with this option.
+        batch_norm: whether there is batch norm, for networks with this option.
     """
 
     name: str = "mobilenetv3_small_100"
@@ -101,7 +103,8 @@ class SplitSettings:
     """How identities are divided into training, validation and test.
 
     Attributes:
-        validation, test: shares of the identities that are held out.
+        validation: share of the identities that is held out for validation, in [0.001, 0.5].
+        test: share of the identities that is held out for the test, in [0, 0.5].
         min_photos: identities with fewer photos are not trained on.
         train: folder names of the identities to train on; all others are for validation.
         validate: folder names of the identities to validate on; all others are for training.
@@ -130,8 +133,9 @@ class SamplerSettings:
     Attributes:
         name: "shuffled": batches of `batch_size`; "identities": `identities` with `photos` each; "auto": by identities
             if the loss compares a batch's photos with each other, else shuffled.
-        batch_size: for "shuffled".
-        identities, photos: for "identities".
+        batch_size: number of photos in a batch, for "shuffled".
+        identities: number of identities in a batch, for "identities".
+        photos: number of photos of each of them, for "identities".
         chunk_size: how many photos go through the network at once, for batches that do not fit into memory (gradient
             caching); 0 for all.
     """
@@ -214,9 +218,10 @@ class OptimizerSettings:
         embedding_l2: factor of the squared weights of the layer that makes the embedding; its gradient is added.
         accumulator: initial value of AdaGrad's sums of squared gradients.
         warmup_epochs: in which the rates increase from 0.
-        schedule: "cosine": half a cosine to `final_lr`; "exponential": constant until the share `decay_from` of the
-            epochs, then exponentially down to `final_lr` at the share `decay_to`.
-        decay_from, decay_to: shares of the epochs, for "exponential".
+        schedule: "cosine": half a cosine to `final_lr`; "exponential": constant until `decay_from`, then exponentially
+            down to `final_lr` at `decay_to`.
+        decay_from: share of the epochs after which the decay begins, for "exponential"; in [0, `decay_to`].
+        decay_to: share of the epochs after which the decay ends, for "exponential"; in [0, 1].
         final_lr: rate at the end.
         gradient_norm: longer gradients are clipped to this norm.
     """

@@ -1,7 +1,7 @@
 """`familiar evaluate`: measure a model on labeled photos, and compare two results."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -25,12 +25,19 @@ SAMPLED = ("balanced", "natural")
     "--suite",
     "suites",
     multiple=True,
-    help="A suite of docs/explanation/evaluation.md; may be repeated (default: all that apply).",
+    help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, separation, "
+    "identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
 )
 @click.option(
     "--split",
     type=click.Choice(["test", "all"]),
     help="Identities to evaluate (default: test where DATA matches the run's split.json, else all).",
+)
+@click.option(
+    "--split-of",
+    type=FILE,
+    metavar="RUN",
+    help="Evaluate on the test identities of this run, to compare MODEL with it on the same photos.",
 )
 @click.option(
     "--pairs",
@@ -74,7 +81,8 @@ def evaluate(
     data: tuple[str, ...],
     output: Path | None,
     suites: tuple[str, ...],
-    split: str | None,
+    split: Literal["test", "all"] | None,
+    split_of: Path | None,
     pairs: str,
     leaks: "LeakCheck",
     slices: Path | None,
@@ -117,6 +125,7 @@ def evaluate(
         output,
         _options(suites, pairs, slices, by),
         split=split,
+        split_of=split_of,
         leaks=leaks,
         resize_px=resize_px,
         detector=build_detector(detector, detector_model),
@@ -216,6 +225,8 @@ def _warn(results: "EvaluationResults") -> None:
         note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")
     if leaks and (across := len(leaks.across_identities)):
         note(f"warning: {across} photos are labeled as two identities; the report lists them")
+    if data.identities_seen_in_training is None:
+        note("note: whether the model was trained on photos of these identities is not known")
     if not results.model.thresholds_fitted:
         note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
     for name, reason in results.reasons.items():

@@ -26,6 +26,11 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.training.recipe import Recipe
     from familiar.training.trainer import StepProgress
 
+STOPPED = {
+    "patience": "stopped after {epochs} epochs: validation has not improved for budget.patience epochs",
+    "time": "stopped after {epochs} epochs: budget.seconds is over",
+}
+
 
 @click.command()
 @data_argument
@@ -170,6 +175,8 @@ def train_and_export(
         note(line)
 
     result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
+    if result.stopped != "finished":
+        note(STOPPED[result.stopped].format(epochs=result.epochs))
     best_by = recipe.validation.best_by.replace("_at_", "@")
     note(f"exporting the network of epoch {result.best_epoch} ({best_by} {result.best_score:.3f})")
     return result, export_bundle(output, RunFolder(output).bundle, license=license)

@@ -78,7 +78,18 @@ class SyntheticPhoto:
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """A set of drawn photos: `identities` pets of one species, `photos_per_identity` photos of each."""
+    """A set of drawn photos of pets of one species.
+
+    Attributes:
+        species: "cats" or "dogs".
+        identities: number of pets, at least 1.
+        photos_per_identity: number of photos of each pet, at least 1.
+        seed: of all random numbers, in [0, 2**32).
+        difficulty: in [0, 1], from easy to hard to tell apart, as in `SyntheticPhoto`.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
 
     species: Species
     identities: int

@@ -60,14 +60,14 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class DataInfo:
-    """The evaluated photos. `skipped`: why photos could not be evaluated."""
+    """The evaluated photos. `skipped`: why photos could not be evaluated. The numbers seen are None if unknown."""
 
     sources: tuple[str, ...]
     split: Literal["test", "all"]
     identities: int
     photos: int
-    identities_seen_in_training: int
-    identities_seen_in_validation: int
+    identities_seen_in_training: int | None
+    identities_seen_in_validation: int | None
     skipped: tuple[str, ...]
     fingerprint: str
 
@@ -117,11 +117,24 @@ class EvaluationResults:
     A suite is None if it was not run, or cannot be computed, which `reasons` explains.
 
     Attributes:
-        model, data: what was evaluated, and on which photos.
+        model: the evaluated model.
+        data: the photos that it was evaluated on.
         interval: how the intervals of all metrics were computed.
-        leaks: None if leaks were not looked for.
+        leaks: photos in several splits or of several identities; None if leaks were not looked for.
         reasons: why a suite is None, by its name.
         missing: why a single metric is None, by its path.
+        retrieval: how often a search among the photos finds one of the same identity.
+        clustering: agreement of clusters with the true identities.
+        verification: decisions whether two photos show the same identity.
+        triplets: comparisons of a photo's similarity to one of the same identity and to one of another.
+        overfitting: recall@1 of identities that the model was trained on, compared with others.
+        robustness: losses by blur, noise and other corruptions of the photos.
+        tta: gains by test-time augmentation, the mean of the embeddings of several views of a photo.
+        separation: distance between identities, relative to the spread within each.
+        identification: decisions which known identity a photo shows, or none (open set).
+        harmonic: metrics of each prefix of the embedding.
+        slices: metrics of the photos with each value of an attribute.
+        lfw: Labeled Faces in the Wild by its own protocol.
         replicates: each headline metric on bootstrap samples, by its path, such as "verification.tar_at_far.1e-2".
             A comparison of two models reads them.
     """

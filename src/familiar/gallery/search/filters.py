@@ -18,8 +18,9 @@ class Filter:
     Attributes:
         identities: only faces of these identities.
         species: only faces of this species.
-        since, until: only photos taken in this time, as ISO dates or times, such as 2024-06 or 2024-06-01T12:00:00.
-            A day or a month given as `until` is included. Photos without a capture time are left out.
+        since: only photos taken at this time or later; an ISO date or time, such as 2024-06 or 2024-06-01T12:00:00.
+            Photos without a capture time are left out.
+        until: only photos taken at this time or earlier, likewise; a given day, month or year is included.
 
     Raises:
         ValueError: `since` or `until` has another format.

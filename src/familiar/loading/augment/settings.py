@@ -44,15 +44,53 @@ RANGES = {  # of the settings that are not probabilities
 class Augmentation:
     """Probabilities and ranges of the operations, applied in this order; a probability of 0 disables one.
 
-    The defaults are those of the mobile pet embedder, with sizes in pixels for a crop of 224 px. Units:
+    The defaults are those of the mobile pet embedder, with sizes in pixels for a crop of 224 px.
 
-    - shares are of the crop's side; those of `crop_scale` and `erase_area` are of its area;
-    - ratios are width / height;
-    - `scale`, `brightness`, `contrast` and `saturation` are half-widths around 1, `translate` and `hue` around 0,
-      hue in turns;
-    - `blur_kernel` is odd, in pixels; if `blur_sigma_max` is 0, sigma is derived from the kernel;
-    - `noise_std` is a share of full scale, `downscale` of the resolution, `shadow` of the light removed;
-    - `where` is "loader" (each photo while loading) or "device" (batches on the training device).
+    Attributes:
+        crop_p: probability of cutting out a random box, which is enlarged to the whole crop.
+        crop_scale_min: smallest share of the crop's area in the box, in [0.01, 1]; the largest is 1.
+        crop_ratio_min: smallest width / height of the box, in [0.1, 10].
+        crop_ratio_max: largest width / height of the box, in [0.1, 10].
+        rotate_p: probability of a rotation.
+        rotate_deg: largest angle in either direction, in degrees, in [0, 180].
+        flip_p: probability of swapping left and right.
+        affine_p: probability of a shift and a scaling, applied together.
+        translate: largest shift in each direction, as a share of the crop's side, in [0, 0.99].
+        scale: the scaling is by a factor in [1 - `scale`, 1 + `scale`]; in [0, 0.99].
+        jitter_p: probability of a change of brightness, contrast, saturation and hue, in random order.
+        brightness: its factor is in [1 - `brightness`, 1 + `brightness`]; in [0, 0.99].
+        contrast: its factor is in [1 - `contrast`, 1 + `contrast`]; in [0, 0.99].
+        saturation: its factor is in [1 - `saturation`, 1 + `saturation`]; in [0, 0.99].
+        hue: largest rotation of the hue in either direction, in turns, in [0, 0.5].
+        gray_p: probability of a conversion to gray.
+        blur_p: probability of a Gaussian blur.
+        blur_kernel_min: smallest width of its kernel, in px, odd, in [1, 31].
+        blur_kernel_max: largest width of its kernel, in px, odd, in [1, 31].
+        blur_sigma_min: smallest standard deviation of the blur, in px, in [0, 20].
+        blur_sigma_max: largest standard deviation of the blur, in px, in [0, 20]; 0 derives it from the kernel's width.
+        noise_p: probability of Gaussian noise.
+        noise_std_min: smallest standard deviation of the noise, as a share of the full range of values, in [0, 1].
+        noise_std_max: largest standard deviation of the noise, as a share of the full range of values, in [0, 1].
+        jpeg_p: probability of JPEG compression.
+        jpeg_quality_min: lowest JPEG quality, in [1, 100].
+        jpeg_quality_max: highest JPEG quality, in [1, 100].
+        downscale_p: probability of a loss of resolution: the crop is reduced and enlarged again.
+        downscale_min: smallest share of the side that it is reduced to, in [0.01, 1].
+        downscale_max: largest share of the side that it is reduced to, in [0.01, 1].
+        shadow_p: probability of a cast shadow.
+        shadow_min: smallest share of the light that the shadow removes, in [0, 1].
+        shadow_max: largest share of the light that the shadow removes, in [0, 1].
+        dropout_p: probability of black rectangular holes.
+        dropout_holes_min: smallest number of holes, in [1, 8].
+        dropout_holes_max: largest number of holes, in [1, 8].
+        dropout_side_min: smallest width and height of a hole, as a share of the crop's side, in [0, 1].
+        dropout_side_max: largest width and height of a hole, as a share of the crop's side, in [0, 1].
+        erase_p: probability of erasing one box, which is filled with black.
+        erase_area_min: smallest share of the crop's area that is erased, in [0, 1].
+        erase_area_max: largest share of the crop's area that is erased, in [0, 1].
+        erase_ratio_min: smallest width / height of the erased box, in [0.1, 10].
+        erase_ratio_max: largest width / height of the erased box, in [0.1, 10].
+        where: "loader" changes each photo while it is loaded, "device" whole batches on the training device.
 
     Raises:
         ValueError: a setting is out of range; the message names it.
