@@ -90,12 +90,12 @@ def test_unknown_name_is_an_attribute_error():
 
 def public_functions() -> dict[str, tuple[Callable[..., object], str]]:
     """Return the public functions, methods and constructors: the name, the function, and where it is documented."""
-    found: dict[str, tuple[Callable[..., object], str]] = {}
+    functions: dict[str, tuple[Callable[..., object], str]] = {}
     for package, public in NAMES:
         value = getattr(importlib.import_module(package), public)
         if not isinstance(value, type):
             if inspect.isfunction(value):
-                found[f"{value.__module__}.{value.__qualname__}"] = value, inspect.getdoc(value) or ""
+                functions[f"{value.__module__}.{value.__qualname__}"] = value, inspect.getdoc(value) or ""
             continue
         for name, member in vars(value).items():
             function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
@@ -107,8 +107,8 @@ def public_functions() -> dict[str, tuple[Callable[..., object], str]]:
             overridden = [documented for base in value.__mro__[1:] if (documented := vars(base).get(name))]
             if is_constructor or not overridden:  # else the base class describes them
                 text = f"{inspect.getdoc(value)}\n{function.__doc__}" if is_constructor else inspect.getdoc(function)
-                found[f"{value.__module__}.{value.__qualname__}.{name}"] = function, text or ""
-    return found
+                functions[f"{value.__module__}.{value.__qualname__}.{name}"] = function, text or ""
+    return functions
 
 
 FUNCTIONS = public_functions()

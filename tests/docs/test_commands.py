@@ -58,8 +58,8 @@ def run(line: str) -> str:
     if arguments[0] == "export":  # a network of one epoch loses more than is allowed
         arguments += ["--max-auc-drop", "1", "--max-recall-drop", "1"]
     if "haar-cat" in arguments:  # the drawn cats are faces already
-        at = arguments.index("--detector")
-        del arguments[at : at + 2]
+        index = arguments.index("--detector")
+        del arguments[index : index + 2]
     if arguments[0] == "serve":
         return served_page(arguments)
     result = CliRunner().invoke(familiar, arguments, input="same\nquit\n" if "--interactive" in arguments else None)
@@ -76,8 +76,8 @@ def served_page(arguments: list[str]) -> str:
             printed = ""
             for text in server.stderr:
                 printed += text
-                if found := re.search(r"http://127\.0\.0\.1:\d+/", text):
-                    return urllib.request.urlopen(found[0], timeout=60).read().decode()
+                if url := re.search(r"http://127\.0\.0\.1:\d+/", text):
+                    return urllib.request.urlopen(url[0], timeout=60).read().decode()
             raise AssertionError(printed)
         finally:
             server.terminate()

@@ -160,7 +160,7 @@ class DataSpec:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     @staticmethod
-    def of(data: "DataSpec | Path | str") -> "DataSpec":
+    def from_source(data: "DataSpec | Path | str") -> "DataSpec":
         """Return a specification of the data.
 
         Args:

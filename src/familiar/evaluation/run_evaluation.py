@@ -87,7 +87,7 @@ def evaluate(
         BadBundle: there is no such model.
         BadDataset: an option does not fit the data, or no photo could be embedded.
     """
-    options, data, output = options or EvaluationOptions(), DataSpec.of(data), Path(output)
+    options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
     detector = as_detector(detector)  # report a wrong name before the work
     model = resolve_model(model)

@@ -115,7 +115,7 @@ def export_bundle(
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
     """
     output = Path(output)
-    source = _load_source(RunFolder(Path(run_dir)), None if data is None else DataSpec.of(data))
+    source = _load_source(RunFolder(Path(run_dir)), None if data is None else DataSpec.from_source(data))
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:

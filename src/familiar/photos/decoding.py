@@ -157,9 +157,9 @@ def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
     Raises:
         UnreadablePhoto: a path does not exist, or no photo is found at all.
     """
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    sources = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     photos: list[Path] = []
-    for path in given:
+    for path in sources:
         if path.is_dir():
             photos += sorted(_walk_photos(path))
         elif path.exists():
@@ -167,7 +167,7 @@ def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
         else:
             raise UnreadablePhoto(f"{path}: no such file or folder")
     if not photos:
-        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, given))}")
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, sources))}")
     return photos
 
 

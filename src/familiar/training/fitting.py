@@ -110,7 +110,7 @@ def fit(
         BadDataset: there are too few photos.
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
     """
-    data, run = DataSpec.of(data), RunFolder(Path(run_dir))
+    data, run = DataSpec.from_source(data), RunFolder(Path(run_dir))
     if tensorboard:
         require_tensorboard()
     if compiled:
