@@ -16,6 +16,7 @@ from statistics import median
 
 import cv2
 import numpy as np
+import onnx
 import onnxruntime as ort
 import torch
 
@@ -25,6 +26,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export.onnx import onnx_bytes
+from familiar.conversion.pixel_input import take_pixels
 from familiar.models.catalog import network_spec
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing
@@ -72,17 +74,19 @@ def make_bundle(side: int, path: Path) -> Path:
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(serialize_bundle(onnx_bytes(network, side), metadata))
+    model = onnx.load_from_string(onnx_bytes(network, side))
+    take_pixels(model, metadata.preprocessing)
+    path.write_bytes(serialize_bundle(model.SerializeToString(), metadata))
     return path
 
 
 def compare(embedder: Embedder, crops: list[Path], side: int, rounds: int) -> None:
-    images = np.random.default_rng(0).standard_normal((BATCH_SIZE, 3, side, side)).astype(np.float32)
+    pixels = np.random.default_rng(0).integers(0, 256, (BATCH_SIZE, side, side, 3), dtype=np.uint8)
     session = ort.InferenceSession(embedder.bundle.onnx, providers=["CPUExecutionProvider"])
 
     def onnx_runtime() -> None:
         for _ in range(len(crops) // BATCH_SIZE):
-            session.run(None, {"images": images})
+            session.run(None, {session.get_inputs()[0].name: pixels})
 
     def familiar() -> None:
         embedded = embed_photos(embedder, crops)

@@ -13,7 +13,7 @@ from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.embedding.embedder import crop_photo
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from papers.bench import Bench, Training
@@ -95,6 +95,6 @@ def devtest_photos(
         for start in range(0, len(photos), _BATCH):
             batch = photos.photos[start : start + _BATCH]
             crops = [crop_photo(photo, preprocessing, open_photo=open_photo) for photo in batch]
-            yield to_tensor(crops, preprocessing)
+            yield standardize(stack_crops(crops, preprocessing.size_px), preprocessing)
 
     return photos.labels, batches()

@@ -1,6 +1,6 @@
 /** The bundle file, as src/familiar/embedding/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
 
-const FORMAT_VERSION = 1;
+const FORMAT_VERSION = 2;
 const METADATA_KEY = "familiar";
 const METADATA_PROPS_FIELD = 14; // onnx.proto: ModelProto.metadata_props
 const LENGTH_DELIMITED = 2; // protobuf wire type

@@ -16,19 +16,19 @@ export async function ready() {
 }
 
 /**
- * A function from a standardized crop, Float32Array of 3 * size * size, to its embedding.
+ * A function from a crop, RGB as Uint8Array of size * size * 3, to its embedding.
  * @param {Uint8Array} content the whole bundle, which is an ONNX file
  */
 export async function openNetwork(content, size) {
   const session = await ort.InferenceSession.create(content, { executionProviders: ["wasm"] });
-  const run = async (tensor) => {
-    const input = new ort.Tensor("float32", tensor, [1, 3, size, size]);
+  const run = async (rgb) => {
+    const input = new ort.Tensor("uint8", rgb, [1, size, size, 3]);
     const outputs = await session.run({ [session.inputNames[0]]: input });
     return outputs[session.outputNames[0]].data;
   };
-  await run(new Float32Array(3 * size * size)); // the first is slower than all others, and counts for none
-  return async (tensor) => {
-    const embedding = await run(tensor);
+  await run(new Uint8Array(3 * size * size)); // the first is slower than all others, and counts for none
+  return async (rgb) => {
+    const embedding = await run(rgb);
     if (!(Math.abs(Math.hypot(...embedding) - 1) <= UNIT_NORM_TOLERANCE)) {
       throw new Error("the network gives no unit vectors");
     }

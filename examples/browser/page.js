@@ -4,7 +4,7 @@ import { readMetadata } from "./bundle.js";
 import { group, probabilitySame, similarity } from "./compare.js";
 import { ready as jpegReady } from "./jpeg.js";
 import { loadPhoto } from "./photo.js";
-import { resizeCrop, standardize } from "./tensor.js";
+import { resizeCrop } from "./resize.js";
 
 const DEFAULT_BUNDLE = "model.onnx"; // taken where it lies beside the page
 
@@ -67,9 +67,9 @@ async function embedPhotos(remark = "") {
     try {
       const started = performance.now();
       const pixels = await loadPhoto(photo.file, Math.max(size_px, resize_px));
-      const tensor = standardize(resizeCrop(pixels, metadata.preprocessing), metadata.preprocessing);
+      const crop = resizeCrop(pixels, metadata.preprocessing);
       const read = performance.now();
-      photo.embedding = await embed(tensor);
+      photo.embedding = await embed(crop.rgb);
       Object.assign(photo, { readMs: read - started, networkMs: performance.now() - read });
     } catch (error) {
       photo.problem = error.message;
@@ -148,7 +148,7 @@ function showBundle() {
     Embedding: `${metadata.embedding_dim} components`,
     Space: metadata.space_id.slice(0, 12),
     Measured: results.auc ? `ROC AUC ${results.auc.toFixed(3)} on ${results.on}` : "nothing",
-    License: metadata.licence,
+    License: metadata.license,
   };
   const rows = Object.entries(facts).map(([term, fact]) => [
     element("dt", {}, term),

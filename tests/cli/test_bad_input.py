@@ -209,7 +209,7 @@ def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, famili
     if damage == "half":
         del content[len(content) // 2 :]
     else:
-        offset = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"licence"') + 12}
+        offset = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"license"') + 12}
         content[offset[damage]] ^= 1
     model, data = tmp_path / "damaged.onnx", trained / "colors"
     model.write_bytes(content)

@@ -91,7 +91,7 @@ def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (2, r"newer version of familiar \(format 2; this one reads 1\): update familiar"),
+        (3, r"newer version of familiar \(format 3; this one reads 2\): update familiar"),
         (99, "format 99.*update familiar"),
         (0, "format 0, which this version.*export it again"),
         ("next", "format next, which this version.*export it again"),
@@ -122,7 +122,7 @@ def test_bundle_runs_in_empty_folder_without_other_files(mean_color_bundle: Path
     path.write_bytes(mean_color_bundle.read_bytes())
     script = (
         "import numpy as np, onnxruntime as o; s = o.InferenceSession('m.onnx', providers=['CPUExecutionProvider']);"
-        f"print(s.run(None, {{'images': np.ones(({count}, 3, 32, 32), np.float32)}})[0].shape)"
+        f"print(s.run(None, {{'crops': np.ones(({count}, 32, 32, 3), np.uint8)}})[0].shape)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=path.parent, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"({count}, 3)"

@@ -14,7 +14,7 @@ from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
 from familiar.photos.decoding import load_photo, save_photo
-from familiar.photos.preprocessing import to_tensor
+from familiar.photos.preprocessing import stack_crops
 
 
 def color(*rgb: int, size: int = 32) -> np.ndarray:
@@ -45,15 +45,15 @@ def test_empty_input_returns_empty_embeddings(embedder: Embedder):
 
 def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
     # A mean does not change by mirroring, so the network is replaced by the mean of the left half.
-    def left_half(images: np.ndarray) -> np.ndarray:
-        means = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
+    def left_half(crops_u8: np.ndarray) -> np.ndarray:
+        means = crops_u8[:, :, : crops_u8.shape[2] // 2].mean(axis=(1, 2), dtype=np.float32)
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
     monkeypatch.setattr(embedder, "_run_once", left_half)
     half = np.concatenate([color(90, 0, 0)[:, :16], color(0, 90, 0)[:, :16]], axis=1)
-    images = to_tensor([Crop(half, "half")], embedder.metadata.preprocessing)
-    np.testing.assert_allclose(embedder.run(images), [[1, 0, 0]], atol=1e-6)
-    np.testing.assert_allclose(embedder.run(images, flip=True), [[0.5**0.5, 0.5**0.5, 0]], atol=1e-6)
+    crops = stack_crops([Crop(half, "half")], embedder.metadata.preprocessing.size_px)
+    np.testing.assert_allclose(embedder.run(crops), [[1, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(embedder.run(crops, flip=True), [[0.5**0.5, 0.5**0.5, 0]], atol=1e-6)
 
 
 def test_rejects_network_without_unit_output(embedder: Embedder):
@@ -131,8 +131,8 @@ def test_rejects_provider_that_does_not_start(mean_color_bundle: Path, monkeypat
 
 
 def test_custom_network_replaces_bundle_network(mean_color_bundle: Path):
-    def least_color(images: np.ndarray) -> np.ndarray:
-        return np.eye(3, dtype=np.float32)[images.mean(axis=(2, 3)).argmin(axis=1)]
+    def least_color(crops_u8: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[crops_u8.mean(axis=(1, 2)).argmin(axis=1)]
 
     embedder = Embedder(mean_color_bundle, network=least_color)
     assert embedder.embed([Crop(color(9, 5, 2), "a"), Crop(color(0, 4, 4), "b")]).tolist() == [
@@ -140,7 +140,7 @@ def test_custom_network_replaces_bundle_network(mean_color_bundle: Path):
         [1, 0, 0],
     ]
     assert embedder.metadata.space_id == "mean-color"
-    long = Embedder(mean_color_bundle, network=lambda images: 2 * least_color(images))
+    long = Embedder(mean_color_bundle, network=lambda crops_u8: 2 * least_color(crops_u8))
     with pytest.raises(BadBundle, match="does not return unit vectors"):
         long.embed([Crop(color(9, 5, 2), "a")])
     with pytest.raises(ValueError, match="ONNX Runtime's"):
@@ -196,3 +196,12 @@ def test_reads_reduced_photo_only_without_detector(embedder: Embedder, tmp_path:
     whole = crop_photo(path, preprocessing, CenterSquare(), open_photo=spy)
     assert seen == [32, None]
     assert small.size_px == whole.size_px == 32
+
+
+def test_bundle_of_format_1_gives_the_same_embeddings(mean_color_bundle: Path):
+    """The file was written by the code before format 2, with the same network."""
+    older = Embedder(Path(__file__).parent / "data" / "format_1.onnx")
+    assert older.metadata.format_version == 1
+    assert older.metadata.license == "Apache-2.0"
+    crops = [Crop(color(90, 30, 200), "violet"), Crop(color(3, 4, 250), "blue")]
+    np.testing.assert_allclose(older.embed(crops), Embedder(mean_color_bundle).embed(crops), atol=1e-6)

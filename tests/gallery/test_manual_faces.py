@@ -19,7 +19,7 @@ from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
-from familiar.photos.preprocessing import to_tensor
+from familiar.photos.preprocessing import stack_crops
 from support.small_gallery import (
     draw_individuals,
     enroll_vectors,
@@ -43,7 +43,7 @@ def expected(embedder: Embedder, path: Path, detection: Detection) -> tuple[np.n
     """Compute the embedding and quality of a face step by step."""
     photo = load_photo(path)
     crop = align(photo, detection, embedder.metadata.preprocessing)
-    (embedding,) = embedder.run(to_tensor([crop], embedder.metadata.preprocessing))
+    (embedding,) = embedder.run(stack_crops([crop], embedder.metadata.preprocessing.size_px))
     return embedding, face_quality(detection, photo.size_px, crop.rgb_u8)
 
 

@@ -9,8 +9,8 @@ from familiar.photos.preprocessing import (
     IMAGENET_STD_RGB,
     Preprocessing,
     resize_crop,
+    stack_crops,
     standardize,
-    to_tensor,
 )
 
 PLAIN = Preprocessing(size_px=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -96,12 +96,12 @@ def test_any_shape_becomes_the_square(height: int, width: int, size_px: int, ext
     np.testing.assert_array_equal(resize_crop(one_color, rule), np.full((size_px, size_px, 3), (10, 20, 30)))
 
 
-# to_tensor
+# stack_crops and standardize
 
 
-def test_to_tensor_equals_closed_form() -> None:
+def test_standardize_equals_closed_form() -> None:
     pixels = np.full((16, 16, 3), (0, 51, 255), np.uint8)
-    tensor = to_tensor([Crop(pixels, "drawn")], Preprocessing(size_px=16))
+    tensor = standardize(pixels[None], Preprocessing(size_px=16))
     mean, std = np.array(IMAGENET_MEAN_RGB), np.array(IMAGENET_STD_RGB)
     expected = (np.array([0, 0.2, 1]) - mean) / std
     np.testing.assert_allclose(tensor[0, :, 5, 7], expected, rtol=1e-6)
@@ -122,23 +122,24 @@ def test_standardize_matches_scalar_formula() -> None:
 def test_bgr_swaps_colors_but_not_mean_and_std() -> None:
     pixels = np.full((16, 16, 3), (255, 51, 0), np.uint8)
     preprocessing = Preprocessing(size_px=16, color_order="BGR", mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))
-    tensor = to_tensor([Crop(pixels, "drawn")], preprocessing)
+    tensor = standardize(pixels[None], preprocessing)
     np.testing.assert_allclose(tensor[0, :, 0, 0], [(0 - 0.1) / 1, (0.2 - 0.2) / 2, (1 - 0.3) / 4], atol=1e-6)
 
 
-def test_to_tensor_keeps_crop_and_pixel_order() -> None:
+def test_crops_and_their_pixels_keep_their_order() -> None:
     pixels = noise(4, 16, 16, 3)
-    tensor = to_tensor([Crop(crop_pixels, "drawn") for crop_pixels in pixels], PLAIN)
-    np.testing.assert_allclose(tensor * 255, pixels.transpose(0, 3, 1, 2), atol=1e-4)
+    stacked = stack_crops([Crop(crop_pixels, "drawn") for crop_pixels in pixels], 16)
+    np.testing.assert_array_equal(stacked, pixels)
+    np.testing.assert_allclose(standardize(stacked, PLAIN) * 255, pixels.transpose(0, 3, 1, 2), atol=1e-4)
 
 
 def test_no_crops_return_empty_batch() -> None:
-    tensor = to_tensor([], PLAIN)
-    assert tensor.shape == (0, 3, 16, 16)
-    assert tensor.dtype == np.float32
+    stacked = stack_crops([], 16)
+    assert stacked.shape == (0, 16, 16, 3)
+    assert stacked.dtype == np.uint8
 
 
 def test_rejects_crop_with_wrong_size_by_name() -> None:
     crops = [Crop(noise(16, 16, 3), "right"), Crop(noise(17, 17, 3), "wrong")]
     with pytest.raises(ValueError, match="wrong: the network takes crops of 16 px, got 17"):
-        to_tensor(crops, PLAIN)
+        stack_crops(crops, 16)

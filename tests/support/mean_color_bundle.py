@@ -35,7 +35,7 @@ def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
 
 
 def _mean_color_onnx() -> bytes:
-    """Encode GlobalAveragePool, Flatten and LpNormalization by the field numbers of onnx.proto."""
+    """Encode Transpose, Cast, GlobalAveragePool, Flatten and LpNormalization by the field numbers of onnx.proto."""
 
     def field(number: int, body: bytes | int) -> bytes:
         if isinstance(body, int):
@@ -46,21 +46,29 @@ def _mean_color_onnx() -> bytes:
     def long_field(number: int, body: bytes) -> bytes:
         return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
 
-    def node(operator: str, input_name: str, output_name: str) -> bytes:
-        return field(1, input_name.encode()) + field(2, output_name.encode()) + field(4, operator.encode())
+    def node(operator: str, input_name: str, output_name: str, attribute: bytes = b"") -> bytes:
+        names = field(1, input_name.encode()) + field(2, output_name.encode())
+        return names + field(4, operator.encode()) + (field(5, attribute) if attribute else b"")
 
-    def value(name: str, *dimensions: str | int) -> bytes:
+    def attribute(name: str, kind: int, values: bytes) -> bytes:
+        return field(1, name.encode()) + values + bytes([0xA0, 0x01, kind])
+
+    def value(name: str, element_type: int, *dimensions: str | int) -> bytes:
         shape = b"".join(
             field(1, field(1, size) if isinstance(size, int) else field(2, size.encode())) for size in dimensions
         )
-        return field(1, name.encode()) + field(2, field(1, field(1, 1) + field(2, shape)))
+        return field(1, name.encode()) + field(2, field(1, field(1, element_type) + field(2, shape)))
 
     graph = (
-        field(1, node("GlobalAveragePool", "images", "pooled"))
+        field(
+            1, node("Transpose", "crops", "planes", attribute("perm", 7, b"".join(field(8, x) for x in (0, 3, 1, 2))))
+        )
+        + field(1, node("Cast", "planes", "images", attribute("to", 2, field(3, 1))))
+        + field(1, node("GlobalAveragePool", "images", "pooled"))
         + field(1, node("Flatten", "pooled", "flat"))
         + field(1, node("LpNormalization", "flat", "embeddings"))
         + field(2, b"g")
-        + field(11, value("images", "n", 3, 32, 32))
-        + field(12, value("embeddings", "n", 3))
+        + field(11, value("crops", 2, "n", 32, 32, 3))
+        + field(12, value("embeddings", 1, "n", 3))
     )
     return field(1, 8) + long_field(7, graph) + field(8, field(2, 18))

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from familiar.conversion.pixel_input import take_pixels
 from familiar.core.calibration import Calibration, Threshold
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import crop_photo
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
 
 EMBEDDING_DIM = 16
 
@@ -21,7 +23,8 @@ def random_bundle(
     path: Path, photos: Sequence[Path], preprocessing: Preprocessing, seed: int = 0, **changed: Any
 ) -> Path:
     """Write a bundle whose balanced threshold half of the photos' pairs reach; `changed` overrides metadata fields."""
-    images = to_tensor([crop_photo(photo, preprocessing) for photo in photos], preprocessing)
+    crops = [crop_photo(photo, preprocessing) for photo in photos]
+    images = standardize(stack_crops(crops, preprocessing.size_px), preprocessing)
     features = run_network(random_network(preprocessing.size_px, seed), images)
     network = random_network(preprocessing.size_px, seed, -features.mean(axis=0))
     embeddings = run_network(network, images)
@@ -41,7 +44,9 @@ def random_bundle(
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(serialize_bundle(network, replace(metadata, **changed)))
+    model = onnx.load_from_string(network)
+    take_pixels(model, preprocessing)
+    path.write_bytes(serialize_bundle(model.SerializeToString(), replace(metadata, **changed)))
     return path
 
 

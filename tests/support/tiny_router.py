@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
+from familiar.conversion.pixel_input import take_pixels
 from familiar.core.types import Photo
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder
@@ -35,6 +36,7 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_ord
     metadata = replace(
         like, space_id=f"mosaic-{path.stem}", embedding_dim=dim, prefixes=(dim,), preprocessing=preprocessing
     )
+    take_pixels(model, preprocessing)
     path.write_bytes(serialize_bundle(model.SerializeToString(), metadata))
     return path
 

@@ -25,6 +25,10 @@ class BadBundle(FamiliarError):
     """A file that is not a familiar bundle, or is corrupted."""
 
 
+class BadNetwork(FamiliarError):
+    """An ONNX network cannot be imported."""
+
+
 class SpaceMismatch(FamiliarError):
     """Embeddings of one space used with something that belongs to another."""
 

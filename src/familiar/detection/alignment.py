@@ -54,7 +54,7 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
     Raises:
         NoFaceFound: the box or the landmarks lie outside the photo, or all landmarks are one point.
     """
-    if detection.landmarks_px is None:
+    if detection.landmarks_px is None or preprocessing.template == "box":
         pixels = resize_crop(_crop_box(photo, detection, preprocessing.margin), preprocessing)
         return Crop(pixels, photo.source)
     template = template_px(preprocessing.size_px, preprocessing.margin)

@@ -20,20 +20,15 @@ from familiar.core.errors import BadBundle
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 LENGTH_DELIMITED = 2  # protobuf wire type
 
-# In files of format 1 `license` is stored as `licence`, `color_order` as `colour_order`, `center_crop` as
-# `centre_crop`.
-_STORED_RESIZE = {"center_crop": "centre_crop"}
-_RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items()}
-
 
 @dataclass(frozen=True)
 class BundleMetadata:
-    """Metadata of a bundle. In the file there are two checksums besides (`serialize_bundle`), and British spellings.
+    """Metadata of a bundle. In the file there are two checksums besides (`serialize_bundle`).
 
     Attributes:
         space_id: identifies the embedding space; only embeddings of the same space can be compared.
@@ -49,7 +44,10 @@ class BundleMetadata:
         parity: how far its output differs from that of the trained network, and the network's own metrics (`source`).
         license: license of the weights.
         taught_by: the spaces of the bundles it was distilled from.
-        format_version: version of the bundle format.
+        detector: name of the detector whose faces the network takes; "none": it takes whole photos or crops.
+        source: of an imported network: the `file` it was made of, its `sha256`, and who `published` it.
+        format_version: version of the bundle format. The network of version 2 takes crops as uint8 "n s s 3" in RGB,
+            that of version 1 takes them standardized, as float32 "n 3 s s".
     """
 
     space_id: str
@@ -65,6 +63,8 @@ class BundleMetadata:
     parity: dict[str, Any]
     license: str
     taught_by: tuple[str, ...] = ()
+    detector: str = "none"
+    source: dict[str, str] | None = None
     format_version: int = FORMAT_VERSION
 
 
@@ -136,10 +136,6 @@ def load_bundle(model: Path | str) -> Bundle:
 def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)
-    stored["licence"] = stored.pop("license")
-    preprocessing = stored["preprocessing"]
-    preprocessing["colour_order"] = preprocessing.pop("color_order")
-    preprocessing["resize"] = _STORED_RESIZE.get(preprocessing["resize"], preprocessing["resize"])
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
     entry = _field(1, METADATA_KEY.encode()) + _field(2, _canonical(stored))
@@ -170,7 +166,7 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
 
 
 def _check_format(version: object, path: Path) -> None:
-    if version == FORMAT_VERSION:
+    if version in (1, FORMAT_VERSION):
         return
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise BadBundle(
@@ -178,23 +174,23 @@ def _check_format(version: object, path: Path) -> None:
             "update familiar (pip install --upgrade familiar-faces)"
         )
     raise BadBundle(
-        f"{path}: is of format {version}, which this version of familiar does not read (only {FORMAT_VERSION}): "
+        f"{path}: is of format {version}, which this version of familiar does not read (only 1 and {FORMAT_VERSION}): "
         "export it again"
     )
 
 
 def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
     fields = dict(stored)
-    license_terms = fields.pop("licence")
     preprocessing = dict(fields["preprocessing"])
+    if stored["format_version"] == 1:  # it has British spellings
+        fields["license"] = fields.pop("licence")
+        preprocessing["color_order"] = preprocessing.pop("colour_order")
+        preprocessing["resize"] = preprocessing["resize"].replace("centre", "center")
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
-    preprocessing["color_order"] = preprocessing.pop("colour_order")
-    preprocessing["resize"] = _RESIZE_FROM_STORED.get(preprocessing["resize"], preprocessing["resize"])
     return BundleMetadata(
         **{
             **fields,
-            "license": license_terms,
             "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),

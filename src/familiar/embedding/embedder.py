@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import onnxruntime as ort
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, UInt8
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
@@ -18,14 +18,14 @@ from familiar.detection.alignment import detect_and_align
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
 
 BATCH_PIXELS = 16 * 112**2  # with larger batches a core waits for memory, with smaller ones for Python
 CPU = "CPUExecutionProvider"
 
 Source = TypeVar("Source", contravariant=True)
-# Maps standardized crops (see `to_tensor`) to unit rows; may be called by several threads at once.
-Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
+# Maps crops in RGB to unit rows; may be called by several threads at once.
+Network = Callable[[UInt8[np.ndarray, "n s s 3"]], Float32[np.ndarray, "n d"]]
 
 
 @runtime_checkable
@@ -101,7 +101,7 @@ class Embedder:
         """
 
         def embed_batch(batch: Sequence[Crop]) -> np.ndarray:
-            return self.run(to_tensor(batch, self.metadata.preprocessing), flip=flip)
+            return self.run(stack_crops(batch, self.metadata.preprocessing.size_px), flip=flip)
 
         batch_size = batch_size or self.batch_size
         batches = [crops[start : start + batch_size] for start in range(0, len(crops), batch_size)]
@@ -113,11 +113,11 @@ class Embedder:
         """Return embeddings of no crops."""
         return np.empty((0, self.metadata.embedding_dim), np.float32)
 
-    def run(self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
-        """Embed a batch of standardized crops.
+    def run(self, crops_u8: UInt8[np.ndarray, "n s s 3"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
+        """Embed a batch of crops.
 
         Args:
-            images: as `to_tensor` makes them of crops.
+            crops_u8: pixels in RGB, of the size that the preprocessing says.
             flip: average each crop's embedding with that of its mirror image, at twice the cost.
 
         Returns:
@@ -126,13 +126,13 @@ class Embedder:
         Raises:
             BadBundle: the network does not return unit vectors.
         """
-        embeddings = self._run_once(images)
+        embeddings = self._run_once(crops_u8)
         if flip:
-            embeddings = normalize(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
+            embeddings = normalize(embeddings + self._run_once(np.ascontiguousarray(crops_u8[:, :, ::-1])))
         return embeddings
 
-    def _run_once(self, images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
-        embeddings = self._network(images)
+    def _run_once(self, crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        embeddings = self._network(crops_u8)
         try:
             check_unit_rows(embeddings)
         except ValueError as error:
@@ -168,7 +168,10 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
         )
     input_name = session.get_inputs()[0].name
 
-    def compute(images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
+    def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        images = crops_u8
+        if bundle.metadata.format_version == 1:  # its network takes standardized pixels
+            images = standardize(crops_u8, bundle.metadata.preprocessing)
         (embeddings,) = session.run(None, {input_name: images})
         assert isinstance(embeddings, np.ndarray)
         return embeddings
@@ -259,8 +262,8 @@ def embed_photos(
                 crops[row] = crop_photo(sources[row], preprocessing, detector, open_photo=open_photo)
             except FamiliarError as error:
                 skipped.append(error)
-        images = to_tensor(list(crops.values()), preprocessing)
-        embeddings = embedder.run(images, flip=flip) if crops else embedder.empty_embeddings()
+        pixels = stack_crops(list(crops.values()), preprocessing.size_px)
+        embeddings = embedder.run(pixels, flip=flip) if crops else embedder.empty_embeddings()
         return batch, EmbedResult(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
     # A few photos are spread over the threads too.

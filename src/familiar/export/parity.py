@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from familiar.core.errors import ParityFailed
 from familiar.core.vectors import UNIT_NORM_TOLERANCE
-from familiar.export.onnx import INPUT_NAME
 from familiar.export.precision import Precision
 
 # Largest difference of a component, and smallest cosine. In float16 a weight has a relative error of 2^-12 on average,
@@ -40,10 +39,11 @@ def embed_with_source(network: nn.Module, batches: Iterable[Tensor]) -> Float32[
     return np.concatenate([network(images).numpy() for images in batches])
 
 
-def embed_with_export(model: bytes, batches: Iterable[Tensor]) -> Float32[np.ndarray, "n d"]:
-    """Embed standardized crops with the ONNX `model`."""
+def embed_with_export(model: bytes, batches: Iterable[Tensor | np.ndarray]) -> Float32[np.ndarray, "n d"]:
+    """Embed batches of the ONNX `model`'s only input: standardized images, or pixels (`take_pixels`)."""
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
-    outputs = [session.run(None, {INPUT_NAME: images.numpy()})[0] for images in batches]
+    (taken,) = session.get_inputs()
+    outputs = [session.run(None, {taken.name: np.asarray(batch)})[0] for batch in batches]
     return np.concatenate([np.asarray(embeddings) for embeddings in outputs])
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, UInt8
 from torch import Tensor
 
+from familiar.conversion.pixel_input import take_pixels
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
@@ -33,6 +35,7 @@ from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
 UNKNOWN_LICENSE = "not stated; the terms of the photos it was trained on may bind it"
+BATCH_SIZE = 64
 CALIBRATION_PHOTOS = 256  # with more, the ranges of the layers' values hardly grow
 MEASURED_PRECISIONS: tuple[Precision, ...] = ("int8", "mixed", "int8-weights")  # parity alone does not bound their loss
 
@@ -174,10 +177,13 @@ def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
 
 def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
     """Build the whole bundle in one precision; ParityFailed or GateRefused if it does not pass the checks."""
-    model = source.model_in_precision(precision)
-    embeddings = embed_with_export(model, _images(source.photos))
+    recipe = source.recipe
+    network = onnx.load_from_string(source.model_in_precision(precision))
+    take_pixels(network, recipe.input.preprocessing())
+    model = network.SerializeToString(deterministic=True)
+    embeddings = embed_with_export(model, _pixels(source.photos))
     check = _check_export(source, embeddings, precision, gate)
-    run, recipe = source.run, source.recipe
+    run = source.run
     data_record = run.data()
     compatible = data_record.get("compatible")
     prefixes = {
@@ -259,6 +265,13 @@ def _load_photos(table: IdentityTable, preprocessing: Preprocessing) -> FaceData
     return FaceDataset(read.table, read.crops)
 
 
+def _pixels(photos: FaceDataset) -> Iterator[UInt8[np.ndarray, "b s s 3"]]:
+    for start in range(0, len(photos), BATCH_SIZE):
+        yield np.stack([photos.crops[row] for row in range(start, min(start + BATCH_SIZE, len(photos)))])
+
+
 def _images(photos: FaceDataset) -> Iterator[Tensor]:
-    batches: Iterable[Any] = PhotoBatches(photos, sequential_batches(range(len(photos)), 64), torch.device("cpu"))
+    batches: Iterable[Any] = PhotoBatches(
+        photos, sequential_batches(range(len(photos)), BATCH_SIZE), torch.device("cpu")
+    )
     return (batch.images for batch in batches)

@@ -24,6 +24,8 @@ class Preprocessing:
             side to `resize_px` and crops the center.
         resize_px: see `resize`.
         margin: share of the face box's width and height added on each side before cropping.
+        template: how a face with landmarks is cropped: "arcface" puts them where ArcFace's crops have them, "box" crops
+            the box as if there were none.
         color_order: order of the channels.
         mean: subtracted from values in [0, 1], in the order of `color_order`.
         std: divides the difference.
@@ -33,6 +35,7 @@ class Preprocessing:
     resize: Literal["stretch", "center_crop"] = "stretch"
     resize_px: int = 224
     margin: float = 0.0
+    template: Literal["arcface", "box"] = "arcface"
     color_order: Literal["RGB", "BGR"] = "RGB"
     mean: tuple[float, float, float] = IMAGENET_MEAN_RGB
     std: tuple[float, float, float] = IMAGENET_STD_RGB
@@ -46,6 +49,8 @@ class Preprocessing:
             raise ValueError(f"resize is 'stretch' or 'center_crop', not {self.resize!r}")
         if self.color_order not in ("RGB", "BGR"):
             raise ValueError(f"color_order is 'RGB' or 'BGR', not {self.color_order!r}")
+        if self.template not in ("arcface", "box"):
+            raise ValueError(f"template is 'arcface' or 'box', not {self.template!r}")
         if not 0.0 <= self.margin <= 2.0:
             raise ValueError(f"margin lies in [0, 2], not {self.margin}")
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
@@ -64,19 +69,18 @@ def resize_crop(rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing
     return resized[y : y + size_px, x : x + size_px]
 
 
-def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
-    """Convert crops to the network's input.
+def stack_crops(crops: Sequence[Crop], size_px: int) -> UInt8[np.ndarray, "n s s 3"]:
+    """Stack crops as the input of a bundle's network.
 
     Raises:
-        ValueError: a crop is not `preprocessing.size_px` wide.
+        ValueError: a crop is not `size_px` wide.
     """
-    size_px = preprocessing.size_px
     for crop in crops:
         if crop.size_px != size_px:
             raise ValueError(f"{crop.source}: the network takes crops of {size_px} px, got {crop.size_px}")
     if not crops:
-        return np.empty((0, 3, size_px, size_px), np.float32)
-    return standardize(np.stack([crop.rgb_u8 for crop in crops]), preprocessing)
+        return np.empty((0, size_px, size_px, 3), np.uint8)
+    return np.stack([crop.rgb_u8 for crop in crops])
 
 
 def standardize(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt8
 
 from familiar.core.errors import BadRun, SpaceMismatch
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
+from familiar.photos.preprocessing import standardize
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -45,7 +46,8 @@ def torch_embedder(run_dir: Path | str, device: torch.device | None = None, thre
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = network.eval().to(device=device).to(memory_format=torch.channels_last)
 
-    def compute(images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
+    def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        images = standardize(crops_u8, bundle.metadata.preprocessing)
         with torch.inference_mode():
             return network(torch.from_numpy(images).to(device)).cpu().numpy()
 

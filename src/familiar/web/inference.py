@@ -24,7 +24,7 @@ from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.enrollment.enroll import MIN_SCORE
 from familiar.photos.decoding import decode_photo, read_photo_bytes
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops
 from familiar.web.errors import HttpProblem, unavailable
 from familiar.web.settings import Limits
 from familiar.web.uploads import BadUpload, Upload
@@ -252,7 +252,7 @@ class BatchingInference:
         for start in range(0, len(crops), self._batch_size):  # a photo may show many faces
             part = crops[start : start + self._batch_size]
             try:
-                embeddings = self.embedder.run(to_tensor([crop for _, crop in part], self._preprocessing))
+                embeddings = self.embedder.run(stack_crops([crop for _, crop in part], self._preprocessing.size_px))
             except Exception as error:  # raised in the callers
                 for index, _ in part:
                     results[index] = error

@@ -66,14 +66,14 @@ def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Pat
     assert stored["classifier"]["training_counts"]["cat"] == {"identities": 2, "photos": 4}
 
 
-def version_1_file(mean_color_bundle: Path, folder: Path) -> Path:
+def version_1_file(folder: Path) -> Path:
     """Copy a router that familiar wrote before format 2, and its bundle, to a folder."""
-    shutil.copy(mean_color_bundle, folder / "mean-color.onnx")
+    shutil.copy(Path(__file__).parents[1] / "data" / "format_1.onnx", folder / "mean-color.onnx")
     return Path(shutil.copy(VERSION_1, folder / "router.json"))
 
 
-def test_reads_version_1_file(mean_color_bundle: Path, tmp_path: Path):
-    path = version_1_file(mean_color_bundle, tmp_path)
+def test_reads_version_1_file(tmp_path: Path):
+    path = version_1_file(tmp_path)
     router = load_router(path)
     classifier = router.classifier
     assert classifier.names == ("cat", "dog", "person")
@@ -88,8 +88,8 @@ def test_reads_version_1_file(mean_color_bundle: Path, tmp_path: Path):
     assert [type(error) for error in routed.skipped] == [NoBundleForSpecies]
 
 
-def test_version_1_file_is_written_as_version_2_with_the_same_content(mean_color_bundle: Path, tmp_path: Path):
-    path = version_1_file(mean_color_bundle, tmp_path)
+def test_version_1_file_is_written_as_version_2_with_the_same_content(tmp_path: Path):
+    path = version_1_file(tmp_path)
     before = json.loads(path.read_bytes())
     write_router(path, load_router(path))
     after = json.loads(path.read_bytes())
@@ -103,8 +103,8 @@ def test_version_1_file_is_written_as_version_2_with_the_same_content(mean_color
     assert path.read_bytes() == content
 
 
-def test_rejects_incomplete_version_1_file(mean_color_bundle: Path, tmp_path: Path):
-    path = version_1_file(mean_color_bundle, tmp_path)
+def test_rejects_incomplete_version_1_file(tmp_path: Path):
+    path = version_1_file(tmp_path)
     original = path.read_bytes()
     for changed in ({"head": {}}, {"head": []}, {"head": None}, {"features": None}, {"bundles": []}):
         path.write_bytes(original)

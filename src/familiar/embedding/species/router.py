@@ -17,7 +17,7 @@ from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_phot
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.verification import verify_embeddings
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import Preprocessing, resize_crop, to_tensor
+from familiar.photos.preprocessing import Preprocessing, resize_crop, stack_crops
 
 CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, cropped for each of the networks
 
@@ -258,7 +258,7 @@ def _embed_crops(embedder: Embedder, faces: Sequence[CropsByPreprocessing], flip
     if not faces:
         return embedder.empty_embeddings()
     preprocessing = embedder.metadata.preprocessing
-    return embedder.run(to_tensor([face[preprocessing] for face in faces], preprocessing), flip=flip)
+    return embedder.run(stack_crops([face[preprocessing] for face in faces], preprocessing.size_px), flip=flip)
 
 
 def _concatenate(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:

@@ -10,7 +10,7 @@ from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
 from familiar.evaluation.results.variant_metrics import CleanMetrics, CorruptionMetrics, RobustnessMetrics, SweepPoint
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
-from familiar.photos.preprocessing import to_tensor
+from familiar.photos.preprocessing import stack_crops
 
 MAX_PHOTOS = 500  # each of them goes through the network 36 times
 
@@ -92,7 +92,7 @@ def _embed_corrupted(
         for name, severity in variants:
             apply = CORRUPTIONS[name].apply
             corrupted = [Crop(apply(crop.rgb_u8, severity), crop.source) for crop in crops]
-            embeddings.append(embedder.run(to_tensor(corrupted, preprocessing), flip=context.flip))
+            embeddings.append(embedder.run(stack_crops(corrupted, preprocessing.size_px), flip=context.flip))
         return embeddings
 
     batches = map_photos(context, rows, embed_batch)

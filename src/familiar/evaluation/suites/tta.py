@@ -24,7 +24,7 @@ from familiar.evaluation.perturbation import (
 )
 from familiar.evaluation.results.variant_metrics import AugmentationMetrics, PlainMetrics, SourceGains, TtaMetrics
 from familiar.metrics.bootstrap import intervals
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops
 
 MAX_PHOTOS = 2000
 ENLARGEMENT = 132 / 112  # of the photo before five crops are cut from it
@@ -139,7 +139,7 @@ def _embed_batch(context: EvaluationContext, batch: Int64[np.ndarray, " b"]) -> 
         ]
 
     def embed(crops: Sequence[Crop]) -> Float32[np.ndarray, "b d"]:
-        return embedder.run(to_tensor(crops, preprocessing))
+        return embedder.run(stack_crops(crops, preprocessing.size_px))
 
     crops, reading_s = _timed(lambda: [context.crop(row) for row in rows])
     plain, plain_s = _timed(lambda: embed(crops))

@@ -24,7 +24,7 @@ from familiar.gallery.database.tables.faces import Box, StoredFace
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import to_tensor
+from familiar.photos.preprocessing import stack_crops
 
 MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
 
@@ -145,7 +145,7 @@ def _embed_box(
     detection = Detection(box, landmarks, 1.0)
     preprocessing = embedder.metadata.preprocessing
     crop = align(photo, detection, preprocessing)
-    (embedding,) = embedder.run(to_tensor([crop], preprocessing))
+    (embedding,) = embedder.run(stack_crops([crop], preprocessing.size_px))
     return _EmbeddedFace(photo_number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
 
 

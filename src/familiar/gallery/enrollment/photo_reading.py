@@ -17,7 +17,7 @@ from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
-from familiar.photos.preprocessing import to_tensor
+from familiar.photos.preprocessing import stack_crops
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def embed_new_photos(
         else:
             files += [] if file is None else [file]
     if crops:
-        embeddings = embedder.run(to_tensor(crops, preprocessing), flip=flip)
+        embeddings = embedder.run(stack_crops(crops, preprocessing.size_px), flip=flip)
         for (index, detection, quality), embedding in zip(detections, embeddings, strict=True):
             faces = (*(files[index].faces or ()), EmbeddedFace(detection, quality, embedding))
             files[index] = replace(files[index], faces=faces)

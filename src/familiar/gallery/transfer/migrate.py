@@ -26,7 +26,7 @@ from familiar.gallery.clustering.calibration import calibrate
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
 from familiar.gallery.database.repository import Repository
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import Preprocessing, to_tensor
+from familiar.photos.preprocessing import Preprocessing, stack_crops
 
 MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
 HELD_OUT_EVERY = 5  # every fifth pair is held out to measure how well the bridge does
@@ -184,7 +184,7 @@ def _embed_photos(
                 missing += faces
         if not crops:
             return [], embedder.empty_embeddings(), missing
-        return embedded, embedder.run(to_tensor(crops, embedder.metadata.preprocessing), flip=flip), missing
+        return embedded, embedder.run(stack_crops(crops, embedder.metadata.preprocessing.size_px), flip=flip), missing
 
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, (embedded, embeddings, missing) in zip(batches, pool.map(embed_batch, batches), strict=True):

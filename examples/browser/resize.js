@@ -1,10 +1,10 @@
-/** Pixels to the network's input: faces/tensor.py, with OpenCV's two ways of resizing to the last bit. */
+/** Resizing to the network's crop, as src/familiar/photos/preprocessing.py does it, with OpenCV's two ways to the last bit. */
 
 /** The square crop the network was trained on, of a photo that is all face. */
 export function resizeCrop(photo, preprocessing) {
   const size = preprocessing.size_px;
   if (preprocessing.resize === "stretch") return resize(photo, size, size);
-  if (preprocessing.resize !== "centre_crop")
+  if (preprocessing.resize !== "center_crop")
     throw new Error(`unknown rule of resizing: ${preprocessing.resize}`);
   const scale = preprocessing.resize_px / Math.min(photo.width, photo.height);
   const side = (length) => Math.max(size, halfToEven(length * scale));
@@ -16,22 +16,6 @@ export function resizeCrop(photo, preprocessing) {
     rgb.set(resized.rgb.subarray(from, from + 3 * size), 3 * y * size);
   }
   return { rgb, width: size, height: size };
-}
-
-/** (x / 255 - mean) / std, channels first; in float32 as in Python, since int8 networks round it once more. */
-export function standardize({ rgb, width, height }, { colour_order: color_order, mean, std }) {
-  const plane = width * height;
-  const tensor = new Float32Array(3 * plane);
-  for (let channel = 0; channel < 3; channel++) {
-    const from = color_order === "RGB" ? channel : 2 - channel;
-    const [shift, scale] = [mean[channel], std[channel]].map((value) =>
-      Math.fround(Math.fround(value) * 255),
-    );
-    for (let pixel = 0; pixel < plane; pixel++) {
-      tensor[channel * plane + pixel] = Math.fround(rgb[3 * pixel + from] - shift) / scale;
-    }
-  }
-  return tensor;
 }
 
 function resize(photo, width, height) {
