@@ -5,6 +5,9 @@ from . import (
     models,
     recipes,
 )
+from .conversion.importing import (
+    import_network,
+)
 from .core.errors import (
     FamiliarError,
 )
@@ -68,6 +71,7 @@ __all__ = [
     "evaluate",
     "export_bundle",
     "find_photos",
+    "import_network",
     "load_bundle",
     "load_photo",
     "losses",

@@ -12,6 +12,7 @@ from familiar.cli.commands.embed import embed
 from familiar.cli.commands.evaluate import evaluate
 from familiar.cli.commands.export import export
 from familiar.cli.commands.gallery import gallery
+from familiar.cli.commands.import_network import import_network
 from familiar.cli.commands.inspect import inspect
 from familiar.cli.commands.models import models
 from familiar.cli.commands.quickstart import quickstart
@@ -35,6 +36,7 @@ COMMANDS = (
     train,
     evaluate,
     export,
+    import_network,
     embed,
     verify,
     species,
@@ -47,7 +49,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",
     "torchvision": "train",
     "timm": "train",
-    "onnx": "train",
+    "onnx": "import",
     "onnxscript": "train",
     "safetensors": "train",
     "matplotlib": "evaluate",

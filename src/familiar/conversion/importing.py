@@ -126,9 +126,8 @@ def import_network(
         detector=detector or known.detector,
         source={"file": path.name, "sha256": sha256, "published": known.source},
     )
-    content = serialize_bundle(imported, metadata)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, content)
+    write_atomically(target, serialize_bundle(imported, metadata))
     return load_bundle(target)
 
 
@@ -170,8 +169,8 @@ def _preset(name: str | None, mean: Triple | None, std: Triple | None, path: Pat
         return PRESETS[name]
     if mean is None or std is None:
         raise BadNetwork(
-            f"{path}: is not a file that familiar knows: name what it is with --as ({', '.join(PRESETS)}), or state how "
-            "pixels are standardized with --mean and --std"
+            f"{path}: is not a file that familiar knows: name what it is with --as ({', '.join(PRESETS)}), or state "
+            "how pixels are standardized with --mean and --std"
         )
     return Preset(description="", mean=mean, std=std, size_px=0)
 

@@ -133,6 +133,15 @@ def load_bundle(model: Path | str) -> Bundle:
         raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
 
 
+def network_bytes(bundle: Bundle) -> bytes:
+    """Return a bundle's network without the metadata, as `serialize_bundle` takes it.
+
+    Args:
+        bundle: whose file was verified.
+    """
+    return _verify_metadata(bundle.onnx, bundle.path)[0]
+
+
 def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)

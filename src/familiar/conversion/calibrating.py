@@ -1,0 +1,88 @@
+"""Calibration of a bundle on labeled photos: thresholds and the probability curve."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.files import write_atomically
+from familiar.core.types import Crop
+from familiar.datasets.folders import DataSpec, open_photo
+from familiar.detection.detectors import Detector
+from familiar.embedding.bundle import Bundle, load_bundle, network_bytes, serialize_bundle
+from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.metrics.calibration import calibrate
+from familiar.metrics.pairs import count_all_pairs
+from familiar.metrics.verification import roc_auc
+
+CHANNEL_PHOTOS = 600  # enough to see whether swapped channels are better
+CHANNEL_AUC_GAIN = 0.003
+
+
+def calibrate_bundle(
+    bundle: Bundle,
+    data: DataSpec | Path | str,
+    detector: Detector | None = None,
+    *,
+    on_photo: Callable[[int, int], None] = lambda _done, _total: None,
+    on_warning: Callable[[str], None] = lambda _: None,
+) -> Bundle:
+    """Fit the thresholds and the probability of a bundle's file to labeled photos.
+
+    Args:
+        bundle: the bundle, whose file is replaced.
+        data: a folder with one subfolder of photos per identity, or another source as for `train`. None of them should
+            be individuals that the network was trained on.
+        detector: finds the face in each photo; None: the photos are crops already.
+        on_photo: called with the numbers of photos read and of all photos.
+        on_warning: called with a line of text for each photo that is skipped, and for what may be wrong.
+
+    Returns:
+        The bundle as it is read back from the file.
+
+    Raises:
+        BadDataset: there are too few photos, or of too few identities.
+    """
+    table = DataSpec.of(data).read()
+    embedder = Embedder(bundle)
+    crops: list[Crop] = []
+    labels: list[int] = []
+    for number, (photo, label) in enumerate(zip(table.photos, table.labels.tolist(), strict=True), 1):
+        try:
+            crops.append(crop_photo(photo, bundle.metadata.preprocessing, detector, open_photo=open_photo))
+            labels.append(label)
+        except FamiliarError as error:
+            on_warning(f"skipped: {error}")
+        on_photo(number, len(table))
+    identities = np.array(labels, np.int64)
+    embeddings = embedder.embed(crops)
+    calibration = calibrate(embeddings, identities)
+    if not calibration.fitted:
+        raise BadDataset(
+            f"{', '.join(DataSpec.of(data).sources)}: has too few photos to calibrate: {len(crops)} of "
+            f"{len(set(labels))} identities; ten pairs of photos of the same identity are needed, and ten of different"
+        )
+    if gain := _gain_of_swapped_channels(embedder, crops, embeddings, identities):
+        on_warning(
+            f"{bundle.path}: with red and blue swapped its ROC AUC would be higher by {gain:.3f}: the color order is "
+            "probably wrong; import it again with the other --color"
+        )
+    metadata = replace(bundle.metadata, calibration=calibration)
+    write_atomically(bundle.path, serialize_bundle(network_bytes(bundle), metadata))
+    return load_bundle(bundle.path)
+
+
+def _gain_of_swapped_channels(
+    embedder: Embedder,
+    crops: Sequence[Crop],
+    embeddings: Float32[np.ndarray, "n d"],
+    labels: Int64[np.ndarray, " n"],
+) -> float | None:
+    """Return by how much ROC AUC is higher with swapped channels; None if it is not, or too little to tell."""
+    rows = slice(0, CHANNEL_PHOTOS)
+    swapped = embedder.embed([Crop(np.ascontiguousarray(crop.rgb_u8[..., ::-1]), crop.source) for crop in crops[rows]])
+    before, after = (roc_auc(count_all_pairs(vectors, labels[rows])) for vectors in (embeddings[rows], swapped))
+    return after - before if after - before > CHANNEL_AUC_GAIN else None
