@@ -86,11 +86,10 @@ limit_options = all_of(
 detector_options = all_of(
     click.option(
         "--detector",
-        default="none",
-        show_default=True,
-        help="none (photos are cropped already), center (the central square), haar, haar-cat or yunet.",
+        help="none (photos are cropped already), center (the central square), haar, haar-cat or yunet. "
+        "[default: the model's]",
     ),
-    click.option("--detector-model", type=FILE, help="ONNX file of YuNet, for --detector yunet."),
+    click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
 )
 
 embedding_options = all_of(

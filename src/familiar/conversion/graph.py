@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -190,7 +190,7 @@ def normalize_output(model: onnx.ModelProto, axes: int, token: int | None = None
     taken |= {tensor.name for tensor in model.graph.initializer} | {value.name for value in model.graph.input}
     last = output.name
 
-    def add(operator: str, *more: str, **attributes: object) -> None:
+    def add(operator: str, *more: str, **attributes: Any) -> None:
         nonlocal last
         name = free_name(f"{EMBEDDINGS_NAME}_{operator}", taken)
         model.graph.node.append(helper.make_node(operator, [last, *more], [name], **attributes))

@@ -1,6 +1,7 @@
 """The input of a bundle's graph: crops as pixels, which nodes of the graph standardize."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ def take_pixels(model: onnx.ModelProto, preprocessing: Preprocessing, layout: La
     size_px = preprocessing.size_px
     pixels = helper.make_tensor_value_info(last, TensorProto.UINT8, ["n", size_px, size_px, 3])
 
-    def add(operator: str, values: Sequence[np.ndarray] = (), **attributes: object) -> None:
+    def add(operator: str, values: Sequence[np.ndarray] = (), **attributes: Any) -> None:
         nonlocal last
         names = [free_name(f"{PIXELS_NAME}_{operator}_{number}", taken) for number in range(len(values))]
         model.graph.initializer.extend(map(numpy_helper.from_array, values, names))

@@ -69,8 +69,8 @@ PRESETS = {
     ),
     "facenet": Preset(
         description="FaceNet as published by facenet-pytorch, people, 160 px, loose crops",
-        mean=(127.5 / 255,) * 3,
-        std=(128 / 255,) * 3,
+        mean=HALF,
+        std=(128 / 255, 128 / 255, 128 / 255),
         size_px=160,
         detector="yunet",
         margin=0.1,

@@ -77,6 +77,10 @@ class BadWeights(FamiliarError):
     """A weights file that does not fit the network."""
 
 
+class CannotDownload(FamiliarError):
+    """A file cannot be fetched, or is not what its publisher published."""
+
+
 class CannotWrite(FamiliarError):
     """A file that cannot be written: no space, no permission, or a folder at its path."""
 

@@ -13,6 +13,7 @@ from cv2.data import haarcascades
 from jaxtyping import Float32, UInt8
 
 from familiar.core.errors import BadDetector
+from familiar.core.published_files import published_path
 from familiar.core.types import Detection, Photo
 
 MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
@@ -188,7 +189,7 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
 
     Args:
         name: one of its keys, such as "haar".
-        model_path: ONNX file of a detector that needs one ("yunet"); None for all others.
+        model_path: ONNX file of a detector that needs one ("yunet"); None: the downloaded one.
 
     Raises:
         BadDetector: an unknown name, or a model file that is missing, broken or not accepted.
@@ -200,14 +201,10 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
         if model_path is not None:
             raise BadDetector(f"the {name} detector takes no model file, but got {model_path}")
         return spec.build()
-    if model_path is None:
-        raise BadDetector(f"the {name} detector needs its ONNX file: give the path to it")
-    return spec.build(model_path)
-
-
-def as_detector(detector: Detector | str | None) -> Detector | None:
-    """Return a detector given by name, as for `build_detector`; any other argument as it is."""
-    return build_detector(detector) if isinstance(detector, str) else detector
+    path = model_path or published_path(name)
+    if model_path is None and not path.is_file():
+        raise BadDetector(f"the {name} detector needs its ONNX file: `familiar download {name}` fetches it")
+    return spec.build(path)
 
 
 def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:

@@ -15,7 +15,7 @@ from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.types import Crop, Photo
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import detect_and_align
-from familiar.detection.detectors import Detector, WholePhoto
+from familiar.detection.detectors import Detector, WholePhoto, build_detector
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
@@ -81,6 +81,20 @@ class Embedder:
     def metadata(self) -> BundleMetadata:
         """Metadata of the bundle."""
         return self.bundle.metadata
+
+    def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
+        """Return the detector to use with this bundle.
+
+        Args:
+            chosen: a detector, or the name of one as for `build_detector`; None: the one that the bundle names.
+            model_path: as for `build_detector`.
+
+        Raises:
+            BadDetector: there is none of that name, or its file has not been downloaded.
+        """
+        if chosen is None:
+            chosen = self.metadata.detector
+        return build_detector(chosen, model_path) if isinstance(chosen, str) else chosen
 
     def embed(
         self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None
@@ -227,7 +241,7 @@ def min_decoded_side_px(detector: Detector, preprocessing: Preprocessing) -> int
 def embed_photos(
     embedder: Embedder,
     sources: Sequence[Source],
-    detector: Detector | None = None,
+    detector: Detector | str | None = None,
     *,
     open_photo: PhotoOpener[Source] = load_photo,
     flip: bool = False,
@@ -241,7 +255,8 @@ def embed_photos(
     Args:
         embedder: computes the embeddings.
         sources: what `open_photo` loads.
-        detector: finds the faces; None: the photos are crops already.
+        detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if the photos
+            are crops already. None: the one that the bundle names.
         open_photo: loads a source.
         flip: as in `Embedder.embed`.
         batch_size: photos per batch; None: the embedder's.
@@ -252,14 +267,14 @@ def embed_photos(
     >>> result.embeddings.shape  # one unit row per photo
     (4, 128)
     """
-    preprocessing = embedder.metadata.preprocessing
+    preprocessing, face_detector = embedder.metadata.preprocessing, embedder.detector(detector)
 
     def embed_batch(batch: range) -> tuple[range, EmbedResult]:
         crops: dict[int, Crop] = {}
         skipped: list[FamiliarError] = []
         for row in batch:
             try:
-                crops[row] = crop_photo(sources[row], preprocessing, detector, open_photo=open_photo)
+                crops[row] = crop_photo(sources[row], preprocessing, face_detector, open_photo=open_photo)
             except FamiliarError as error:
                 skipped.append(error)
         pixels = stack_crops(list(crops.values()), preprocessing.size_px)

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.detection.detectors import Detector, as_detector
+from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 
 
@@ -26,8 +26,8 @@ def verify(
         first: one photo.
         second: the other photo.
         model: an embedder, a bundle (.onnx), a run folder, or the name of a shipped bundle.
-        detector: finds the face in each: a detector, or the name of one as for `build_detector`. None: the photos are
-            crops already.
+        detector: finds the face in each: a detector, or the name of one as for `build_detector`, such as "none" if the
+            photos are crops already. None: the one that the bundle names.
         flip: average each crop's embedding with that of its mirror image.
 
     Returns:
@@ -41,7 +41,8 @@ def verify(
     >>> verify("photos/mia-1.png", "photos/mia-2.png", "pet-nano").same
     True
     """
-    return verify_photos(as_embedder(model), Path(first), Path(second), as_detector(detector), flip=flip)
+    embedder = as_embedder(model)
+    return verify_photos(embedder, Path(first), Path(second), embedder.detector(detector), flip=flip)
 
 
 def verify_photos(

@@ -13,7 +13,7 @@ from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
-from familiar.detection.detectors import Detector, as_detector
+from familiar.detection.detectors import Detector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
@@ -75,8 +75,8 @@ def evaluate(
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
             preprocessing.
-        detector: finds the face in each photo: a detector, or the name of one as for `build_detector`. None: the photos
-            are crops already.
+        detector: finds the face in each photo: a detector, or the name of one as for `build_detector`, such as "none"
+            if the photos are crops already. None: the one that the model names.
         flip: average each photo's embedding with that of its mirror image.
         on_progress: called with a line of text.
 
@@ -89,9 +89,9 @@ def evaluate(
     """
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
-    detector = as_detector(detector)  # report a wrong name before the work
     model = resolve_model(model)
     embedder = _load_embedder(model, resize_px)
+    detector = embedder.detector(detector)
     chosen = select_identities(data.read(), model, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work

@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop
-from familiar.detection.detectors import Detector, as_detector
+from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
@@ -134,8 +134,8 @@ class Gallery:
 
         Args:
             photos: files and folders; folders are searched for photos.
-            detector: finds the faces: a detector, or the name of one as for `build_detector`. None: each photo is one
-                crop already.
+            detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if each
+                photo is one crop already. None: the one that the model names.
             flip: average each face's embedding with that of its mirror image.
             species: stored with each new face.
             on_batch: called after each batch with the number of photos done and the result so far.
@@ -146,11 +146,12 @@ class Gallery:
         Raises:
             SpaceMismatch: another process has moved the gallery to another model.
         """
+        embedder = self._required_embedder()
         return enroll(
             self.database,
-            self._required_embedder(),
+            embedder,
             find_photos(photos),
-            as_detector(detector),
+            embedder.detector(detector),
             flip=flip,
             species=species,
             on_batch=on_batch,
@@ -488,7 +489,7 @@ class Gallery:
         embedder = self._required_embedder()
         self.database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
         if not isinstance(query, Crop):
-            query = crop_photo(Path(query), embedder.metadata.preprocessing, as_detector(detector))
+            query = crop_photo(Path(query), embedder.metadata.preprocessing, embedder.detector(detector))
         return embedder.embed([query], flip=flip)[0]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 from fastapi import Depends, Request
 
 from familiar.core.errors import BadGallery
-from familiar.detection.detectors import build_detector
+from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.web.allowed_paths import AllowedPaths
@@ -34,7 +34,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         embedder = None if settings.model is None else Embedder(settings.model)
-        detector = build_detector(settings.detector, settings.detector_model)
+        detector = WholePhoto() if embedder is None else embedder.detector(settings.detector, settings.detector_model)
         _create_gallery_if_missing(settings, embedder)
         limits = settings.limits
         self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)

@@ -49,7 +49,7 @@ class Settings:
 
     gallery: Path
     model: Path | None = None
-    detector: str = "none"
+    detector: str | None = None
     detector_model: Path | None = None
     report: Path | None = None
     roots: tuple[Path, ...] = ()

@@ -24,7 +24,7 @@ def embed(
     model: Path,
     output: Path,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
@@ -43,7 +43,6 @@ def embed(
 
     from familiar.core.errors import UnreadablePhoto
     from familiar.core.files import write_atomically
-    from familiar.detection.detectors import build_detector
     from familiar.embedding.embedder import embed_photos
     from familiar.embedding.species.router import RoutedEmbedder
     from familiar.embedding.species.router_file import open_model
@@ -57,7 +56,7 @@ def embed(
     def show(done: int) -> None:
         status.show(f"embedded {done}/{len(paths)} photos")
 
-    face_detector = build_detector(detector, detector_model)
+    face_detector = opened.detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
         routed = opened.embed_photos(paths, face_detector, flip=tta, on_batch=show)
         rows, skipped = [row for row, _, _ in routed.by_row()], routed.skipped

@@ -90,7 +90,7 @@ def evaluate(
     resize_px: int | None,
     compare: tuple[Path, Path] | None,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     identities: Path | None,
     max_identities: int | None,
@@ -128,7 +128,7 @@ def evaluate(
         split_of=split_of,
         leaks=leaks,
         resize_px=resize_px,
-        detector=build_detector(detector, detector_model),
+        detector=build_detector(detector, detector_model) if detector else None,
         flip=tta,
         on_progress=status.show,
     )

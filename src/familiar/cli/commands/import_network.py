@@ -44,7 +44,7 @@ PRESETS = ("sface", "arcface", "facenet", "megadescriptor", "dinov2", "clip", "m
 @click.option("--crops", is_flag=True, help="The photos of --calibrate are cropped faces already.")
 @click.option(
     "--detector",
-    help="The detector whose faces the network takes, stored in the bundle; none: whole photos. [default: the preset's]",
+    help="The detector whose faces the network takes, or none for whole photos. [default: the preset's]",
 )
 @click.option("--detector-model", type=FILE, help="ONNX file of YuNet, for --calibrate.")
 @json_option
@@ -101,11 +101,10 @@ def import_network(
     )
     if calibrate:
         status = StatusLine()
-        name = "none" if crops else bundle.metadata.detector
         bundle = calibrate_bundle(
             bundle,
             DataSpec(calibrate),
-            build_detector(name, None if name != "yunet" else detector_model),
+            build_detector("none" if crops else bundle.metadata.detector, None if crops else detector_model),
             on_photo=lambda done, total: status.show(f"calibrating: {done:,}/{total:,} photos"),
             on_warning=note,
         )

@@ -53,7 +53,7 @@ from familiar.core.errors import FamiliarError
 def serve(
     folder: Path,
     model: Path | None,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     roots: tuple[Path, ...],
     report: Path | None,

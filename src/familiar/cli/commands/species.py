@@ -44,7 +44,7 @@ def species(
     max_identities: int | None,
     max_photos: int | None,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +60,6 @@ def species(
         --bundle dog=dogs.onnx --output router.json
     """
     from familiar.datasets.folders import DataSpec
-    from familiar.detection.detectors import build_detector
     from familiar.embedding.bundle import resolve_model
     from familiar.embedding.embedder import Embedder
     from familiar.embedding.species.router import RoutedEmbedder
@@ -91,7 +90,7 @@ def species(
     classifier, skipped = fit_on_photos(
         features,
         tables,
-        build_detector(detector, detector_model),
+        features.detector(detector, detector_model),
         flip=tta,
         min_probability=min_probability,
         on_batch=lambda done: status.show(f"embedded {done:,}/{photos:,} photos"),

@@ -23,7 +23,7 @@ def verify(
     second: Path,
     model: Path,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
@@ -36,12 +36,12 @@ def verify(
     Example:
       familiar verify a.jpg b.jpg --model runs/cats/model.onnx
     """
-    from familiar.detection.detectors import build_detector
     from familiar.embedding.species.router import RoutedEmbedder, verify_routed
     from familiar.embedding.species.router_file import open_model
     from familiar.embedding.verification import verify_photos
 
-    opened, face_detector = open_model(model), build_detector(detector, detector_model)
+    opened = open_model(model)
+    face_detector = opened.detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
         routed = verify_routed(opened, first, second, face_detector, flip=tta)
         result, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))

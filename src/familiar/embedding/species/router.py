@@ -88,6 +88,15 @@ class RoutedEmbedder:
         self.embedders = {name: embedders[name] for name in classifier.names if name in embedders}
         self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
 
+    def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
+        """Return the detector to use with these bundles, as `Embedder.detector`; None: the `feature_embedder`'s.
+
+        Args:
+            chosen: a detector, or the name of one.
+            model_path: as for `build_detector`.
+        """
+        return self.feature_embedder.detector(chosen, model_path)
+
     def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
         """Embed crops, resized for each network.
 

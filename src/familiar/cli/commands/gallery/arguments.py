@@ -48,7 +48,7 @@ def embed_best_face(
     gallery: "GalleryDatabase",
     embedder: "Embedder",
     photo: Path,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     *,
     flip: bool,
@@ -58,11 +58,10 @@ def embed_best_face(
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.detection.detectors import build_detector
     from familiar.embedding.embedder import crop_photo
 
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
-    crop = crop_photo(photo, embedder.metadata.preprocessing, build_detector(detector, detector_model))
+    crop = crop_photo(photo, embedder.metadata.preprocessing, embedder.detector(detector, detector_model))
     return embedder.embed([crop], flip=flip)[0]
 
 

@@ -33,7 +33,7 @@ def enroll(
     species: str | None,
     float32: bool,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
@@ -47,12 +47,11 @@ def enroll(
     Example:
       familiar gallery enroll album photos/ --model pet-nano --detector haar-cat
     """
-    from familiar.detection.detectors import build_detector
     from familiar.gallery.enrollment.enroll import enroll as enroll_photos
     from familiar.photos.decoding import find_photos
 
     embedder = open_embedder(model)
-    face_detector = build_detector(detector, detector_model)
+    face_detector = embedder.detector(detector, detector_model)
     paths = find_photos(photos)
     status = StatusLine()
     with _open_or_create(folder, embedder, float32) as gallery:

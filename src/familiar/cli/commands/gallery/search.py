@@ -62,7 +62,7 @@ def search(
     until: str | None,
     prefix: int | None,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:

@@ -31,7 +31,7 @@ def verify(
     identity: str,
     model: Path,
     tta: bool,
-    detector: str,
+    detector: str | None,
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
