@@ -20,13 +20,13 @@ import onnx
 import onnxruntime as ort
 import torch
 
+from familiar.conversion.pixel_input import take_pixels
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export.onnx import onnx_bytes
-from familiar.conversion.pixel_input import take_pixels
 from familiar.models.catalog import network_spec
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing

@@ -49,7 +49,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",
     "torchvision": "train",
     "timm": "train",
-    "onnx": "import",
+    "onnx": "train",
     "onnxscript": "train",
     "safetensors": "train",
     "matplotlib": "evaluate",

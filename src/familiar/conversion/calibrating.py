@@ -46,7 +46,7 @@ def calibrate_bundle(
     Raises:
         BadDataset: there are too few photos, or of too few identities.
     """
-    table = DataSpec.of(data).read()
+    table = DataSpec.from_source(data).read()
     embedder = Embedder(bundle)
     crops: list[Crop] = []
     labels: list[int] = []
@@ -62,7 +62,7 @@ def calibrate_bundle(
     calibration = calibrate(embeddings, identities)
     if not calibration.fitted:
         raise BadDataset(
-            f"{', '.join(DataSpec.of(data).sources)}: has too few photos to calibrate: {len(crops)} of "
+            f"{', '.join(DataSpec.from_source(data).sources)}: has too few photos to calibrate: {len(crops)} of "
             f"{len(set(labels))} identities; ten pairs of photos of the same identity are needed, and ten of different"
         )
     if gain := _gain_of_swapped_channels(embedder, crops, embeddings, identities):

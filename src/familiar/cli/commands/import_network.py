@@ -7,6 +7,7 @@ import click
 
 from familiar.cli.console import StatusLine, note, print_json
 from familiar.cli.options import FILE, json_option, license_option, require_parent_folder
+from familiar.core.errors import FamiliarError
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.bundle import Bundle
@@ -78,8 +79,11 @@ def import_network(
       familiar import w600k_r50.onnx --as arcface --license "non-commercial research" --output r50.onnx
       familiar import own.onnx --mean .5 .5 .5 --std .5 .5 .5 --license mine --output own-bundle.onnx
     """
-    from familiar.conversion import calibrate_bundle
-    from familiar.conversion import import_network as import_file
+    try:
+        from familiar.conversion import calibrate_bundle
+        from familiar.conversion import import_network as import_file
+    except ModuleNotFoundError as error:
+        raise FamiliarError(f"importing needs {error.name}: pip install 'familiar-faces[import]'") from error
     from familiar.datasets.folders import DataSpec
     from familiar.detection.detectors import build_detector
 
