@@ -8,6 +8,7 @@ import pytest
 
 from familiar.cli.commands.download import download
 from familiar.core.errors import BadDataset
+from familiar.core.published_files import PUBLISHED_FILES
 from familiar.loading import downloads
 from support.cli import Familiar
 
@@ -29,7 +30,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
 def test_name_choices_match_available_downloads() -> None:
     (argument,) = [parameter for parameter in download.params if parameter.name == "name"]
     assert isinstance(argument.type, click.Choice)
-    assert list(argument.type.choices) == list(downloads.DOWNLOADS)
+    assert list(argument.type.choices) == [*downloads.DOWNLOADS, *PUBLISHED_FILES]
 
 
 def test_prints_folder_and_suggests_inspect(

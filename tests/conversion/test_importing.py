@@ -128,12 +128,12 @@ def test_bundle_computes_what_the_network_does(network: Network, options: Option
     pixels = noise(7)
     output = "unit" if network.unit else "raw"
     tolerance = 5e-3 if network.element_type == TensorProto.FLOAT16 else 1e-5
-    wanted = expected(path, pixels, preprocessing, output, network.layout)
+    reference = expected(path, pixels, preprocessing, output, network.layout)
     embedder = Embedder(bundle)
     for count in (1, 2, 7):
         embeddings = embedder.run(pixels[:count])
         assert embeddings.dtype == np.float32
-        np.testing.assert_allclose(embeddings, wanted[:count], atol=tolerance)
+        np.testing.assert_allclose(embeddings, reference[:count], atol=tolerance)
 
 
 def test_metadata_names_source_terms_and_missing_calibration(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_weights_in_another_file_are_taken_along(tmp_path: Path) -> None:
 def test_class_token_of_several_vectors(tmp_path: Path) -> None:
     """Dinov2 returns "n t d", and the embedding is the first of the t vectors."""
     model = Network(size_px=224).build()
-    kept = [node for node in model.graph.node if node.op_type in ("Conv", "Relu")]
+    layers = [node for node in model.graph.node if node.op_type in ("Conv", "Relu")]
     del model.graph.node[:]
     pool = helper.make_node("AveragePool", ["lit"], ["pooled"], kernel_shape=[56, 56], strides=[56, 56])
-    model.graph.node.extend([*kept, pool])
+    model.graph.node.extend([*layers, pool])
     model.graph.initializer.append(numpy_helper.from_array(np.array([0, 6, 16]), "tokens"))
     model.graph.node.append(helper.make_node("Reshape", ["pooled", "tokens"], ["vectors"]))
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["n", 6, 16]))
@@ -332,10 +332,10 @@ def test_calibration_notices_swapped_channels(tmp_path: Path) -> None:
         [numpy_helper.from_array(third, "third"), numpy_helper.from_array(np.array([0, 1], np.float32), "offset")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "n.onnx")
-    said: dict[str, list[str]] = {"RGB": [], "BGR": []}
+    warnings_by_order: dict[str, list[str]] = {"RGB": [], "BGR": []}
     plain: Options = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "license": "MIT"}
-    for order, warnings in said.items():
+    for order, warnings in warnings_by_order.items():
         bundle = import_network(tmp_path / "n.onnx", tmp_path / "b.onnx", color_order=order, **plain)
         calibrate_bundle(bundle, tmp_path / "photos", on_warning=warnings.append)
-    assert "with red and blue swapped its ROC AUC would be higher" in said["RGB"][0]
-    assert said["BGR"] == []
+    assert "with red and blue swapped its ROC AUC would be higher" in warnings_by_order["RGB"][0]
+    assert warnings_by_order["BGR"] == []

@@ -31,12 +31,12 @@ class Handler(BaseHTTPRequestHandler):
     server: Mirror
 
     def do_GET(self) -> None:
-        asked = self.headers["Range"]
-        self.server.ranges.append(asked)
+        byte_range = self.headers["Range"]
+        self.server.ranges.append(byte_range)
         if self.path != "/network.onnx":
             self.send_error(404)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.resumes else 0
+        start = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range and self.server.resumes else 0
         body = self.server.content[start:]
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))

@@ -38,8 +38,8 @@ def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: flo
 class LeftHalf(Embedder):
     """An embedder of the mean color of the left half only, so that mirror images differ."""
 
-    def _run_once(self, images: np.ndarray) -> np.ndarray:
-        left_mean = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
+    def _run_once(self, crops_u8: np.ndarray) -> np.ndarray:
+        left_mean = crops_u8[:, :, : crops_u8.shape[2] // 2].mean(axis=(1, 2), dtype=np.float32)
         return left_mean / np.linalg.norm(left_mean, axis=1, keepdims=True)
 
 
@@ -149,9 +149,9 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
     clock = [0.0]
     run = left_half.run
 
-    def slow(images: np.ndarray, *, flip: bool = False) -> np.ndarray:
-        clock[0] += 0.003 * len(images)
-        return run(images, flip=flip)
+    def slow(crops_u8: np.ndarray, *, flip: bool = False) -> np.ndarray:
+        clock[0] += 0.003 * len(crops_u8)
+        return run(crops_u8, flip=flip)
 
     monkeypatch.setattr(left_half, "run", slow)
     monkeypatch.setattr(left_half, "threads", 1)

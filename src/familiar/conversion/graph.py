@@ -80,9 +80,9 @@ def make_initializers_constant(model: onnx.ModelProto) -> None:
         model: changed in place.
     """
     initializers = {tensor.name for tensor in model.graph.initializer}
-    kept = [value for value in model.graph.input if value.name not in initializers]
+    real_inputs = [value for value in model.graph.input if value.name not in initializers]
     del model.graph.input[:]
-    model.graph.input.extend(kept)
+    model.graph.input.extend(real_inputs)
     model.ir_version = max(model.ir_version, INITIALIZERS_NEED_NO_INPUT)
 
 
@@ -138,7 +138,7 @@ def keep_output(model: onnx.ModelProto, path: Path, name: str | None = None) -> 
         name = candidates[0]
     if name not in outputs:
         raise BadNetwork(f"{path}: has no output {name!r}; it has {', '.join(outputs)}")
-    kept = outputs[name]
+    output = outputs[name]
     needed, nodes = {name}, []
     for node in reversed(model.graph.node):
         if needed & set(node.output):
@@ -146,7 +146,7 @@ def keep_output(model: onnx.ModelProto, path: Path, name: str | None = None) -> 
             needed |= set(node.input) | _outer_names(node)
     nodes.reverse()
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in needed]
-    for field, values in (("node", nodes), ("initializer", tensors), ("output", [kept])):
+    for field, values in (("node", nodes), ("initializer", tensors), ("output", [output])):
         copies = [type(value).FromString(value.SerializeToString()) for value in values]
         del getattr(model.graph, field)[:]
         getattr(model.graph, field).extend(copies)
@@ -210,16 +210,16 @@ def normalize_output(model: onnx.ModelProto, axes: int, token: int | None = None
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(final, TensorProto.FLOAT, ["n", "d"]))
 
 
-def free_name(wanted: str, taken: set[str]) -> str:
+def free_name(prefix: str, taken: set[str]) -> str:
     """Return a name that the graph does not use yet, and note it.
 
     Args:
-        wanted: the name, or how it begins.
+        prefix: the name, or how it begins.
         taken: the names of the graph; the new one is added.
     """
-    name, number = wanted, 1
+    name, number = prefix, 1
     while name in taken:
-        name, number = f"{wanted}_{number}", number + 1
+        name, number = f"{prefix}_{number}", number + 1
     taken.add(name)
     return name
 
