@@ -195,6 +195,7 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         space_id=run.space_id if check.same_space else hashlib.sha256(model).hexdigest()[:32],
         embedding_dim=recipe.model.embedding_dim,
         preprocessing=recipe.input.preprocessing(),
+        detector=recipe.input.detector,
         calibration=calibrate(embeddings, source.labels),
         prefixes=tuple(sorted(prefixes)),
         recipe=recipe.name,

@@ -58,17 +58,22 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
             raise ValueError(f"{len(crops)} crops for {len(table)} photos")
         self.table = table
         self.crops = crops
+        self.labels = table.labels
         self.augmentation = augmentation
         self.seed = seed
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.labels)
+
+    def crop(self, row: int) -> Pixels:
+        """Return a row's crop, without augmentation."""
+        return self.crops[row]
 
     def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
-        rgb_u8 = self.crops[key.row]
+        rgb_u8 = self.crop(key.row)
         if self.augmentation is not None and self.augmentation.where == "loader":
             rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, key.epoch, key.row))
-        return rgb_u8, int(self.table.labels[key.row])
+        return rgb_u8, int(self.labels[key.row])
 
     def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:
         """Load a batch with as many threads as torch uses in this process.
@@ -91,7 +96,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         except FamiliarError as error:
             return error
         epochs, rows = (torch.tensor(column) for column in zip(*keys, strict=True))
-        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.table.labels[rows.numpy()]), epochs, rows)
+        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.labels[rows.numpy()]), epochs, rows)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

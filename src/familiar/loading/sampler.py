@@ -14,31 +14,37 @@ SAMPLER_STREAM = 2  # makes these draws independent of others with the same seed
 class ShuffledBatches(Sampler[list[PhotoKey]]):
     """Batches of all photos, in a new random order in each epoch.
 
-    An incomplete last batch is dropped, since batch norm would use the statistics of a few photos, unless it is the
-    only one.
+    With blends, each epoch has as many of them as photos: those of the next round, and after the last round the first
+    ones again. An incomplete last batch is dropped, since batch norm would use the statistics of a few photos, unless
+    it is the only one.
 
     Args:
         photos: number of photos in the dataset, 1 or more.
         batch_size: photos in a batch, 1 or more; above `photos`, there is one batch of all.
         seed: of the order, together with the attribute `epoch`, which the caller sets before each epoch.
+        blend_rounds: rounds of blends behind the photos in the dataset, each as many as there are photos.
 
     Raises:
         ValueError: there are no photos, or the batch size is below 1.
     """
 
-    def __init__(self, photos: int, batch_size: int, seed: int = 0) -> None:
+    def __init__(self, photos: int, batch_size: int, seed: int = 0, *, blend_rounds: int = 0) -> None:
         if photos < 1 or batch_size < 1:
             raise ValueError(f"cannot make batches of {batch_size} from {photos} photos")
         self.photos = photos
-        self.batch_size = min(batch_size, photos)
+        self.blend_rounds = blend_rounds
+        self.rows_per_epoch = photos * (2 if blend_rounds else 1)
+        self.batch_size = min(batch_size, self.rows_per_epoch)
         self.seed = seed
         self.epoch = 0
 
     def __len__(self) -> int:
-        return self.photos // self.batch_size
+        return self.rows_per_epoch // self.batch_size
 
     def __iter__(self) -> Iterator[list[PhotoKey]]:
-        order = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch)).permutation(self.photos)
+        order = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch)).permutation(self.rows_per_epoch)
+        if self.blend_rounds:
+            order[order >= self.photos] += self.photos * (self.epoch % self.blend_rounds)
         for batch in range(len(self)):
             rows = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             yield [PhotoKey(self.epoch, int(row)) for row in rows]

@@ -20,7 +20,7 @@ from familiar.losses.classifiers import (
     SubCenterArcFace,
 )
 from familiar.losses.contrastive import Contrastive, contrastive_loss
-from familiar.losses.distillation import distillation_loss
+from familiar.losses.distillation import distillation_loss, relation_loss
 from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
 from familiar.losses.harmonic import HarmonicLoss
 from familiar.losses.margin import arcface_logits
@@ -81,6 +81,7 @@ __all__ = [
     "mine_batch_hard",
     "mine_hard_negative",
     "mine_semi_hard",
+    "relation_loss",
     "semi_hard_triplet_loss",
     "triplet_loss",
     "unit_prefix",

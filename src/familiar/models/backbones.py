@@ -80,6 +80,29 @@ class MobileNetV3Trunk(TimmTrunk):
         return network.act2(network.norm_head(network.conv_head(network.forward_features(images))))
 
 
+class FineMobileNetV3Trunk(MobileNetV3Trunk):
+    """timm's MobileNetV3 without its last stride, and without `conv_head`: its map's side is a sixteenth of the crop's.
+
+    All other layers and their ImageNet weights stay, so that crops of 112 px end in the map of 7 x 7 that these layers
+    were trained on at 224 px.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        network = self.backbone
+        network.blocks[STAGES_TO_STRIDE_16][0].conv_dw.stride = (1, 1)
+        del network.conv_head, network.norm_head, network.act2
+        self.channels = network.blocks[-1][-1].conv.out_channels
+
+    def download(self) -> dict[str, Tensor]:
+        """Fetch timm's ImageNet weights of the layers that are left."""
+        return _without_missing(super().download(), self.backbone)
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
+        return self.backbone.forward_features(images)
+
+
 class ShortMobileNetV3Trunk(MobileNetV3Trunk):
     """timm's MobileNetV3 up to stride 16, where the map's side is a sixteenth of the crop's; a fifth of the weights.
 
@@ -95,8 +118,7 @@ class ShortMobileNetV3Trunk(MobileNetV3Trunk):
 
     def download(self) -> dict[str, Tensor]:
         """Fetch timm's ImageNet weights of the layers that are left."""
-        published, state = super().download(), self.backbone.state_dict()
-        return {key: tensor for key, tensor in published.items() if key in state}
+        return _without_missing(super().download(), self.backbone)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
         """Compute the feature maps of images."""
@@ -124,3 +146,9 @@ class ShuffleNetV2Trunk(BackboneTrunk):
         network = self.backbone
         features = network.maxpool(network.conv1(images))
         return network.conv5(network.stage4(network.stage3(network.stage2(features))))
+
+
+def _without_missing(published: dict[str, Tensor], backbone: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of the layers that the backbone has."""
+    state = backbone.state_dict()
+    return {key: tensor for key, tensor in published.items() if key in state}

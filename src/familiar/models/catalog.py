@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from familiar.core.errors import BadRecipe
-from familiar.models.backbones import MobileNetV3Trunk, ShortMobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
+from familiar.models.backbones import (
+    FineMobileNetV3Trunk,
+    MobileNetV3Trunk,
+    ShortMobileNetV3Trunk,
+    ShuffleNetV2Trunk,
+    TimmTrunk,
+)
 from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
 from familiar.models.inception import NN2, NN4, NNS1, NNS2, InceptionTrunk
@@ -191,6 +197,14 @@ NETWORKS: dict[str, NetworkSpec] = {
         trunk=partial(ShortMobileNetV3Trunk, "mobilenetv3_small_100"),
         head="gdconv",
         head_options={"width": 384},
+    ),
+    "mobilenetv3_small_fine": NetworkSpec(
+        summary="MobileNetV3-Small without its last stride, GDConv head: for faces at 112 px",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=partial(FineMobileNetV3Trunk, "mobilenetv3_small_100"),
+        head="gdconv",
     ),
     "facenet_nn1": NetworkSpec(
         summary="FaceNet NN1: Zeiler & Fergus with 1x1 convolutions and maxout layers",

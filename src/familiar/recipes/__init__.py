@@ -12,6 +12,7 @@ from familiar.recipes.circle import (
 from familiar.recipes.digits import digits_arcface, digits_normface, digits_softmax
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
+from familiar.recipes.people import person_mobile, person_nano
 from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
 from familiar.training.recipe import Recipe
 
@@ -29,6 +30,8 @@ __all__ = [
     "facenet_nn2",
     "facenet_small",
     "harmonic_256",
+    "person_mobile",
+    "person_nano",
     "pet_mobile",
     "pet_nano",
     "quickstart",
@@ -38,6 +41,8 @@ __all__ = [
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
     "pet-nano": pet_nano,
+    "person-mobile": person_mobile,
+    "person-nano": person_nano,
     "quickstart": quickstart,
     "facenet-nn1": facenet_nn1,
     "facenet-nn2": facenet_nn2,

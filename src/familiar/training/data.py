@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity, split_by_name
-from familiar.loading.crops import CropTable
+from familiar.loading.blends import BlendedDataset
+from familiar.loading.crops import Crops, CropTable
 from familiar.loading.dataset import FaceDataset
 from familiar.training.backward_compatibility import ReferenceEmbeddings, embed_with_reference_bundle
 from familiar.training.distillation import TeacherEmbeddings, embed_with_teachers
@@ -48,8 +51,19 @@ def split_identities(recipe: Recipe, table: IdentityTable) -> Split:
     return split_by_identity(table, recipe.seed, settings.validation, settings.test)
 
 
-def prepare_data(recipe: Recipe, photos: CropTable) -> TrainingData:
+def prepare_data(
+    recipe: Recipe,
+    photos: CropTable,
+    teachers_npz: Path | None = None,
+    on_teacher: Callable[[int, int], None] = lambda _done, _total: None,
+) -> TrainingData:
     """Split the photos and embed the training photos with the old bundle and the teachers, if the recipe names any.
+
+    Args:
+        recipe: how to train.
+        photos: of all sides.
+        teachers_npz: keeps the teachers' embeddings; read if it has those of this recipe and these photos.
+        on_teacher: called with the numbers of crops that the teachers have embedded and will embed.
 
     Raises:
         BadDataset: there are too few identities, or no validation identity has two photos.
@@ -69,14 +83,21 @@ def prepare_data(recipe: Recipe, photos: CropTable) -> TrainingData:
         )
     if validation.photos_per_identity.max() < 2:
         raise BadDataset("no validation identity has two photos, so there is no pair to validate on")
+    dataset = _training_dataset(recipe, train, photos.crops.select(train))
     return TrainingData(
         split,
         photos,
-        FaceDataset(train, photos.crops.select(train), recipe.augmentation, recipe.seed),
+        dataset,
         FaceDataset(validation, photos.crops.select(validation)),
         embed_with_reference_bundle(recipe, train),
-        embed_with_teachers(recipe, train),
+        embed_with_teachers(recipe, dataset, photos.contents, teachers_npz, on_teacher),
     )
+
+
+def _training_dataset(recipe: Recipe, table: IdentityTable, crops: Crops) -> FaceDataset:
+    if rounds := recipe.distill.blends:
+        return BlendedDataset(table, crops, recipe.augmentation, recipe.seed, blends=rounds * len(table))
+    return FaceDataset(table, crops, recipe.augmentation, recipe.seed)
 
 
 def record_data(run: RunFolder, spec: DataSpec, data: TrainingData) -> None:

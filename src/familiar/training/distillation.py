@@ -1,25 +1,32 @@
 """Teacher embeddings: vectors of other bundles that a network learns in addition to the labels."""
 
+import hashlib
+import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadBundle, BadRecipe
+from familiar.core.files import write_atomically
+from familiar.core.types import Photo
 from familiar.core.vectors import normalize, pca_project
-from familiar.datasets.folders import IdentityTable, open_photo
+from familiar.datasets.folders import open_photo
 from familiar.embedding.bundle import resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.loading.dataset import FaceDataset
 from familiar.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherEmbeddings:
-    """The vector to learn for each training photo, and the ids of the teachers' spaces."""
+    """The vector to learn for each row of the training dataset, and the ids of the teachers' spaces."""
 
     space_ids: tuple[str, ...]
-    embeddings: Float32[np.ndarray, "photos k"]
+    embeddings: Float32[np.ndarray, "rows k"]
 
     def to_record(self) -> dict[str, list[str]]:
         """Return what the run's `data.json` stores about the teachers."""
@@ -27,7 +34,9 @@ class TeacherEmbeddings:
 
 
 def check_teachers(recipe: Recipe) -> None:
-    """Raise BadRecipe if a teacher's file is missing."""
+    """Raise BadRecipe if a teacher's file is missing, or if there are blended faces and no teacher to embed them."""
+    if recipe.distill.blends and not recipe.distill.teacher:
+        raise BadRecipe(f"the recipe {recipe.name} learns from another network: name its bundle with --teacher BUNDLE")
     for teacher in recipe.distill.teacher:
         try:
             resolve_model(teacher)
@@ -35,15 +44,28 @@ def check_teachers(recipe: Recipe) -> None:
             raise BadRecipe(f"distill.teacher: {error}") from error
 
 
-def embed_with_teachers(recipe: Recipe, table: IdentityTable) -> TeacherEmbeddings | None:
-    """Embed the photos with the bundles that `distill.teacher` names.
+def embed_with_teachers(
+    recipe: Recipe,
+    dataset: FaceDataset,
+    contents: str = "",
+    stored: Path | None = None,
+    on_crop: Callable[[int, int], None] = lambda _done, _total: None,
+) -> TeacherEmbeddings | None:
+    """Embed the photos and the blended faces with the bundles that `distill.teacher` names.
 
-    Each teacher embeds the photo and its mirror image. The vectors of several teachers are concatenated, so that a
-    similarity is the mean of theirs. If that is longer than the network's embedding, it is projected to the network's
-    length by PCA.
+    Each teacher embeds a photo and its mirror image, and a blended face as it is. The vectors of several teachers are
+    concatenated, so that a similarity is the mean of theirs. If that is longer than the network's embedding, it is
+    projected to the network's length by PCA.
+
+    Args:
+        recipe: of the run.
+        dataset: the training photos, and the blended faces behind them.
+        contents: hash of the photos, by which stored embeddings are recognized.
+        stored: the file to keep the embeddings in, and to read them from if they are there already.
+        on_crop: called with the numbers of crops done and of all crops.
 
     Returns:
-        The embeddings, one row for each photo of `table`; None if the recipe names no teacher.
+        The embeddings, one row for each of `dataset`; None if the recipe names no teacher.
 
     Raises:
         BadBundle: a teacher is not a bundle.
@@ -53,14 +75,67 @@ def embed_with_teachers(recipe: Recipe, table: IdentityTable) -> TeacherEmbeddin
     embedders = [Embedder(Path(teacher)) for teacher in recipe.distill.teacher]
     if not embedders:
         return None
-    parts: list[Float32[np.ndarray, "photos k"]] = []
-    for embedder in embedders:
-        embedded = embed_photos(embedder, table.photos, open_photo=open_photo, flip=True)
+    space_ids = tuple(embedder.metadata.space_id for embedder in embedders)
+    key = hashlib.sha256("\n".join((recipe.to_json(), contents, *space_ids)).encode()).hexdigest()
+    embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
+    if embeddings is None:
+        total, done = len(dataset) * len(embedders), 0
+
+        def count(crops: int) -> None:
+            nonlocal done
+            done += crops
+            on_crop(done, total)
+
+        parts = [_embed_rows(embedder, dataset, count) for embedder in embedders]
+        try:
+            embeddings = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
+        except ValueError as error:
+            raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
+        if stored is not None:
+            _store(stored, key, embeddings)
+    return TeacherEmbeddings(space_ids, embeddings)
+
+
+def _embed_rows(
+    embedder: Embedder, dataset: FaceDataset, count: Callable[[int], None]
+) -> Float32[np.ndarray, "rows k"]:
+    photos = dataset.table.photos
+
+    def open_blend(row: int, /, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 (a crop is small)
+        pixels = dataset.crop(row)
+        return Photo(pixels, f"blended face {row}", (pixels.shape[1], pixels.shape[0]))
+
+    parts: list[np.ndarray] = []
+    for rows, flip in ((range(len(photos)), True), (range(len(photos), len(dataset)), False)):
+        before = 0
+
+        def on_batch(done: int) -> None:
+            nonlocal before
+            count(done - before)
+            before = done
+
+        sources = [photos[row] for row in rows] if flip else list(rows)
+        embedded = embed_photos(
+            embedder, sources, "none", open_photo=open_photo if flip else open_blend, flip=flip, on_batch=on_batch
+        )
         if embedded.skipped:
             raise embedded.skipped[0]
         parts.append(embedded.embeddings)
+    return np.concatenate(parts)
+
+
+def _read_stored(path: Path, key: str, rows: int) -> Float32[np.ndarray, "rows k"] | None:
+    """Return the embeddings of a file, or None if it is missing, damaged or of another training."""
     try:
-        embeddings = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
-    except ValueError as error:
-        raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
-    return TeacherEmbeddings(tuple(embedder.metadata.space_id for embedder in embedders), embeddings)
+        # Opened here, since NumPy does not close a damaged file.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            embeddings = arrays["embeddings"] if str(arrays["key"]) == key else None
+    except (OSError, KeyError, ValueError, BadZipFile):
+        return None
+    return embeddings if embeddings is not None and len(embeddings) == rows else None
+
+
+def _store(path: Path, key: str, embeddings: Float32[np.ndarray, "rows k"]) -> None:
+    file = io.BytesIO()
+    np.savez(file, key=np.array(key), embeddings=embeddings)
+    write_atomically(path, file.getvalue())

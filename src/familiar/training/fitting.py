@@ -81,6 +81,7 @@ def fit(
     tensorboard: bool = False,
     compiled: bool = False,
     on_photo: Callable[[int, int], None] = lambda _done, _total: None,
+    on_teacher: Callable[[int, int], None] = lambda _done, _total: None,
     on_step: Callable[[StepProgress], None] = lambda _: None,
     on_epoch: Callable[[EpochRecord], None] = lambda _: None,
 ) -> FitResult:
@@ -101,6 +102,7 @@ def fit(
         compiled: compile the network's steps to machine code; faster after a minute or so, but sums differ in their
             last bits.
         on_photo: called with the numbers of photos read and of all photos.
+        on_teacher: called with the numbers of crops that teachers have embedded and will embed, if there are any.
         on_step: called after each step.
         on_epoch: called after each epoch.
 
@@ -131,7 +133,7 @@ def fit(
         if resume:
             check_same_recipe(run, recipe)
         photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
-        training_data = prepare_data(recipe, photos)
+        training_data = prepare_data(recipe, photos, run.teachers, on_teacher)
         if resume:
             check_same_data(run, training_data)
             remove_unfinished_files(run.path)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from familiar.core.errors import BadRecipe
+from familiar.loading.blends import NO_LABEL
 from familiar.losses import (
     CenterLoss,
     CompatibleLoss,
@@ -18,9 +19,11 @@ from familiar.losses import (
     TripletLoss,
     active_fraction,
     distillation_loss,
+    relation_loss,
 )
 from familiar.models.network import unit_length
 from familiar.training.loss_settings import ClassifierSettings, LossSettings
+from familiar.training.settings import DistillSettings
 
 
 def check_loss(settings: LossSettings) -> None:
@@ -58,8 +61,8 @@ class Objective(nn.Module):
         embedding_dim: length of the network's embeddings.
         classes: number of training identities.
         reference_embeddings: by an old bundle, a row for each photo of the dataset, if the network must be compatible.
-        teacher_embeddings: likewise by teachers, if the network learns from any.
-        distill_weight: weight of the distillation loss.
+        teacher_embeddings: likewise by teachers, if the network learns from any, with more rows for blended faces.
+        distill: weights of what is learned from teachers.
     """
 
     reference_embeddings: Tensor | None
@@ -72,11 +75,11 @@ class Objective(nn.Module):
         classes: int,
         reference_embeddings: Float32[np.ndarray, "photos k"] | None = None,
         teacher_embeddings: Float32[np.ndarray, "photos t"] | None = None,
-        distill_weight: float = 0.0,
+        distill: DistillSettings | None = None,
     ) -> None:
         super().__init__()
         self.settings = settings
-        self.distill_weight = distill_weight
+        self.distill = distill or DistillSettings()
         loss = batch_loss = settings.build(embedding_dim, classes)
         if settings.prefixes:
             batch_loss = HarmonicLoss(batch_loss, settings.prefixes, settings.prefix_weights, settings.mined_on)
@@ -123,9 +126,25 @@ class Objective(nn.Module):
 
         Args:
             embeddings: as the loss takes them (`LossSettings.uses_raw_embeddings`).
-            labels: classes of the photos.
+            labels: classes of the photos; `NO_LABEL` for blended faces, which only the teachers' losses see.
             rows: indices of the photos in the training dataset, to look up their reference and teacher embeddings.
         """
+        if self.teacher_embeddings is None:
+            return self._label_loss(embeddings, labels, rows)
+        distill, teacher = self.distill, self.teacher_embeddings[rows]
+        value = distill.weight * distillation_loss(embeddings, teacher)
+        if distill.relation_weight:
+            value = value + distill.relation_weight * relation_loss(embeddings, teacher)
+        if distill.blends:
+            labeled = labels != NO_LABEL
+            embeddings, labels, rows = embeddings[labeled], labels[labeled], rows[labeled]
+        if distill.label_weight and len(labels):
+            value = value + distill.label_weight * self._label_loss(embeddings, labels, rows)
+        return value
+
+    def _label_loss(
+        self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], rows: Int64[Tensor, " n"]
+    ) -> Float[Tensor, ""]:
         self._last_batch = embeddings.detach(), labels
         reference = () if self.reference_embeddings is None else (self.reference_embeddings[rows],)
         value = self.batch_loss(embeddings, labels, *reference)
@@ -133,8 +152,6 @@ class Objective(nn.Module):
             value = value + weight * self.center(embeddings, labels)
         if weight := self.hyperparameters.get("triplet_weight"):
             value = value + weight * self.triplets(unit_length(embeddings), labels)
-        if self.teacher_embeddings is not None:
-            value = value + self.distill_weight * distillation_loss(embeddings, self.teacher_embeddings[rows])
         return value
 
     @property

@@ -80,6 +80,11 @@ class Recipe:
                 f"mining.mode=offline: loss.name must be one of {', '.join(MINING_LOSSES)}; loss.prefixes, "
                 "loss.compatible_with and distill.teacher must not be set"
             )
+        if self.distill.blends and (self.batches_by_identity or self.mining.mode == "offline"):
+            raise ValueError(
+                "distill.blends: a blended face belongs to nobody, so batches cannot be made by identity; choose a "
+                "loss.name that classifies, or sampler.name=shuffled"
+            )
         try:
             loss.check_schedules(self.budget.epochs)
         except ValueError as error:

@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / run_files.TRIPLETS
 
     @property
+    def teachers(self) -> Path:
+        """The teachers' embeddings of the training photos and blends, if the run has teachers."""
+        return self.path / run_files.TEACHERS
+
+    @property
     def tensorboard(self) -> Path:
         """The folder of TensorBoard event files, if they were requested."""
         return self.path / run_files.TENSORBOARD

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
+from familiar.detection.detectors import DETECTORS
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
 
 Normalization = Literal["auto", "imagenet", "symmetric"]
@@ -66,6 +67,8 @@ class InputSettings:
         resize_px: for "center_crop".
         margin: share of the face box that is added on each side.
         normalization: "auto" is replaced by what the initial weights need when training starts.
+        detector: name of the detector whose faces the network will take; stored in the bundle. Training photos are not
+            searched for faces.
     """
 
     size_px: int = 224
@@ -73,8 +76,11 @@ class InputSettings:
     resize_px: int = 224
     margin: float = 0.0
     normalization: Normalization = "auto"
+    detector: str = "none"
 
     def __post_init__(self) -> None:
+        if self.detector not in DETECTORS:
+            raise ValueError(f"detector: {self.detector!r} is none of {', '.join(DETECTORS)}")
         self._preprocessing_with("imagenet")  # checks the ranges, which are the same for every normalization
 
     def preprocessing(self) -> Preprocessing:
@@ -186,13 +192,22 @@ class DistillSettings:
     Attributes:
         teacher: the bundles.
         weight: factor of the mean of 1 - cosine to their vectors, which is added to the loss.
+        relation_weight: factor of the mean squared difference between the similarities within a batch and theirs.
+        label_weight: factor of the loss itself, which learns the labels.
+        blends: blended faces for each photo, which only the teachers know; each epoch has one for each photo.
     """
 
     teacher: tuple[str, ...] = ()
     weight: float = 4.0
+    relation_weight: float = 0.0
+    label_weight: float = 1.0
+    blends: int = 0
 
     def __post_init__(self) -> None:
         check_range("weight", self.weight, 0, 1000)
+        check_range("relation_weight", self.relation_weight, 0, 1000)
+        check_range("label_weight", self.label_weight, 0, 1000)
+        check_range("blends", self.blends, 0, 1000)
 
 
 @dataclass(frozen=True)

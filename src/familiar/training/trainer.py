@@ -106,7 +106,7 @@ class Trainer:
             len(data.train.table.names),
             reference_embeddings=None if reference is None else reference.embeddings,
             teacher_embeddings=None if teachers is None else teachers.embeddings,
-            distill_weight=recipe.distill.weight,
+            distill=recipe.distill,
         ).to(device)
         self.optimizer: Optimizer = build_optimizer(network, self.objective, recipe.optimizer, recipe.budget.epochs)
         self.sampler = _build_sampler(recipe, data)
@@ -331,4 +331,4 @@ def _build_sampler(recipe: Recipe, data: TrainingData) -> OfflineTriplets | Iden
         )
     if recipe.batches_by_identity:
         return IdentityBatches(table.labels, sampler.identities, sampler.photos, recipe.seed)
-    return ShuffledBatches(len(table), sampler.batch_size, recipe.seed)
+    return ShuffledBatches(len(table), sampler.batch_size, recipe.seed, blend_rounds=recipe.distill.blends)

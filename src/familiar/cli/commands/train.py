@@ -1,6 +1,7 @@
 """`familiar train`: train an embedding model and export it."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,14 @@ STOPPED = {
 @click.option("--output", "-o", required=True, type=FILE, help="Run folder; created if missing.")
 @recipe_options
 @limit_options
+@click.option(
+    "--teacher",
+    "teachers",
+    multiple=True,
+    type=FILE,
+    metavar="BUNDLE",
+    help="Also learn the embeddings of this bundle; may be repeated.",
+)
 @click.option("--resume", is_flag=True, help="Resume the interrupted run in the run folder.")
 @click.option(
     "--workers",
@@ -67,6 +76,7 @@ def train(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    teachers: tuple[Path, ...],
     resume: bool,
     workers: int | None,
     cache: Path | None,
@@ -79,17 +89,20 @@ def train(
     """Train an embedding model and export it.
 
     DATA are folders with one subfolder per identity. Trains with the settings of a recipe, and writes model.onnx to
-    the run folder.
+    the run folder. With --teacher it learns from another network, such as an imported one, as well as from the labels.
 
     \b
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
+      familiar train photos/people --recipe person-nano --teacher sface.onnx --output runs/people
     """
     from familiar.export.run_export import UNKNOWN_LICENSE
     from familiar.recipes import recipe_named
 
     spec = data_spec(data, identities, max_identities, max_photos)
     chosen = recipe_named(recipe).with_settings(settings)
+    if teachers:
+        chosen = replace(chosen, distill=replace(chosen.distill, teacher=tuple(map(str, teachers))))
     result, bundle = train_and_export(
         chosen,
         spec,
@@ -125,6 +138,8 @@ def train(
     if result.skipped_photos:
         click.echo(f"{result.skipped_photos} photos could not be read and were left out")
     evaluate = ["familiar", "evaluate", str(output), *data, "--output", str(output / "evaluation")]
+    if bundle.metadata.detector != "none":
+        evaluate += ["--detector", "none"]  # training photos are crops already
     click.echo(f"next: {shlex.join(evaluate)}")
 
 
@@ -151,6 +166,9 @@ def train_and_export(
     def on_photo(done: int, total: int) -> None:
         status.show(f"reading photos  {done:,}/{total:,}")
 
+    def on_teacher(done: int, total: int) -> None:
+        status.show(f"teacher  {done:,}/{total:,}")
+
     def on_step(progress: "StepProgress") -> None:
         status.show(
             f"epoch {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}  "
@@ -174,7 +192,16 @@ def train_and_export(
             line += f"  recall@1 {record.validation_recall_at_1:.3f}"
         note(line)
 
-    result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
+    result = fit(
+        recipe,
+        data,
+        output,
+        on_photo=on_photo,
+        on_teacher=on_teacher,
+        on_step=on_step,
+        on_epoch=on_epoch,
+        **fit_options,
+    )
     if result.stopped != "finished":
         note(STOPPED[result.stopped].format(epochs=result.epochs))
     best_by = recipe.validation.best_by.replace("_at_", "@")

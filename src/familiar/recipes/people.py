@@ -1,0 +1,55 @@
+"""Small networks for people's faces that learn from a larger one: --teacher BUNDLE; see docs/explanation/people.md."""
+
+from dataclasses import replace
+
+from familiar.loading.augment.settings import NO_AUGMENTATION
+from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
+    BudgetSettings,
+    DistillSettings,
+    InputSettings,
+    ModelSettings,
+    OptimizerSettings,
+    SamplerSettings,
+    SplitSettings,
+    ValidationSettings,
+)
+
+
+def person_nano() -> Recipe:
+    """Half of MobileNetV3-Small, 112 px, taught by a larger network: a bundle of 308,000 bytes in int8-weights."""
+    return Recipe(
+        name="person-nano",
+        model=ModelSettings(name="nano_mobile", embedding_dim=128, dropout=0.0),
+        input=InputSettings(size_px=112, resize_px=112, detector="haar"),
+        # Detectors differ in where they see a face, by about this much.
+        augmentation=replace(
+            NO_AUGMENTATION,
+            rotate_p=0.4,
+            rotate_deg=10.0,
+            flip_p=0.5,
+            affine_p=0.8,
+            translate=0.08,
+            scale=0.15,
+            jitter_p=0.5,
+            hue=0.02,
+            gray_p=0.1,
+            downscale_p=0.15,
+        ),
+        # People with one photo are as good for learning from a teacher as the others.
+        split=SplitSettings(validation=0.05, test=0.0, min_photos=1),
+        sampler=SamplerSettings(batch_size=128),
+        loss=ArcFaceSettings(scale=Schedule(32.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
+        distill=DistillSettings(weight=1.0, relation_weight=10.0, label_weight=0.05, blends=4),
+        optimizer=OptimizerSettings(lr=2e-3, backbone_lr=1e-3, weight_decay=0.02, warmup_epochs=1),
+        budget=BudgetSettings(epochs=80),
+        validation=ValidationSettings(every_epochs=5, best_by="auc"),
+    )
+
+
+def person_mobile() -> Recipe:
+    """MobileNetV3-Small without its last stride, 112 px, taught by a larger network; a bundle of 2 MB at most."""
+    recipe = person_nano()
+    return replace(recipe, name="person-mobile", model=replace(recipe.model, name="mobilenetv3_small_fine"))
