@@ -118,7 +118,8 @@ def test_stored_embeddings_are_read_for_the_same_training_only(
     assert not embedded_rows
     np.testing.assert_array_equal(again.embeddings, first.embeddings)
     embed_with_teachers(recipe, dataset, "other photos", stored)
-    embed_with_teachers(recipe.with_settings(["distill.blends=1"]), dataset, "contents", stored)
+    embed_with_teachers(recipe.with_settings(["loss.scale=9"]), dataset, "other photos", stored)
+    embed_with_teachers(recipe, BlendedDataset(dataset.table, dataset.crops, blends=4), "contents", stored)
     stored.write_bytes(b"PK\x03\x04 cut")
     embed_with_teachers(recipe, dataset, "contents", stored)
     assert len(embedded_rows) == 3

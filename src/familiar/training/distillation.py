@@ -76,7 +76,7 @@ def embed_with_teachers(
     if not embedders:
         return None
     space_ids = tuple(embedder.metadata.space_id for embedder in embedders)
-    key = hashlib.sha256("\n".join((recipe.to_json(), contents, *space_ids)).encode()).hexdigest()
+    key = _key(recipe, dataset, contents, space_ids)
     embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
     if embeddings is None:
         total, done = len(dataset) * len(embedders), 0
@@ -122,6 +122,15 @@ def _embed_rows(
             raise embedded.skipped[0]
         parts.append(embedded.embeddings)
     return np.concatenate(parts)
+
+
+def _key(recipe: Recipe, dataset: FaceDataset, contents: str, space_ids: tuple[str, ...]) -> str:
+    """Hash everything that the embeddings depend on; trainings that differ in nothing of it can share the file."""
+    table, crops = dataset.table, dataset.crops.preprocessing
+    names = [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
+    geometry = (crops.size_px, crops.resize, crops.resize_px)
+    parts = (contents, *space_ids, recipe.model.embedding_dim, len(dataset), dataset.seed, *geometry, *names)
+    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _read_stored(path: Path, key: str, rows: int) -> Float32[np.ndarray, "rows k"] | None:
