@@ -3,21 +3,32 @@
 Trainings are cut to one epoch of small crops, and a server is stopped once it has answered.
 """
 
+import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from familiar.cli.main import familiar
+from familiar.conversion.presets import PRESETS
+from familiar.core.download import PublishedFile
+from familiar.core.published_files import PUBLISHED_FILES
+from familiar.detection.detectors import DETECTORS, DetectorSpec, WholePhoto
 from familiar.embedding.bundle import load_bundle
 from support.drawn_cats import draw_cats
+from support.foreign_network import Network
 from support.tiny_router import mosaic_bundle, save_colored
 
 ROOT = Path(__file__).parents[2]
@@ -158,8 +169,54 @@ def test_commands_for_several_species_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert "same" in verified
 
 
+@pytest.fixture
+def published(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
+    """Small stand-ins for the published networks, on a server of this machine; YuNet's takes photos whole."""
+    folder = tmp_path_factory.mktemp("mirror")
+    monkeypatch.setenv("FAMILIAR_MODELS", str(folder / "downloaded"))
+    files = {name: folder / file.name for name, file in PUBLISHED_FILES.items()}
+    Network(initializers_as_inputs=True).save(files["sface"])
+    files["yunet"].write_bytes(b"a detector")
+    monkeypatch.setitem(DETECTORS, "yunet", DetectorSpec("stand-in", WholePhoto))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder))) as server:
+        for name, path in files.items():
+            content = path.read_bytes()
+            file = PublishedFile(
+                f"http://127.0.0.1:{server.server_port}/{path.name}",
+                hashlib.sha256(content).hexdigest(),
+                len(content),
+                PUBLISHED_FILES[name].license,
+            )
+            monkeypatch.setitem(PUBLISHED_FILES, name, file)
+            if name in PRESETS:
+                monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], sha256=(file.sha256,)))
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield files
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.exhaustive
+def test_commands_for_imported_networks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: dict[str, Path]
+):
+    """With small files in place of the published ones, and without searching the drawn cats for people's faces."""
+    monkeypatch.chdir(tmp_path)
+    draw_cats(tmp_path / "photos", cats=12, photos=5)
+    for name in ("a.jpg", "b.jpg"):
+        shutil.copy(tmp_path / "photos" / "cat-0" / "0.png", tmp_path / name)
+    Network().save(tmp_path / "own.onnx")
+    lines = commands("docs/how-to/import-a-network.md")
+    assert len(lines) == 10
+    printed = [run(line) for line in lines]
+    assert "not calibrated" in printed[2]
+    assert "probability" in printed[6]
+    assert published["sface"].read_bytes() == (tmp_path / "face_recognition_sface_2021dec.onnx").read_bytes()
+
+
 def test_every_page_with_commands_is_run():
-    elsewhere = {"docs/how-to/several-species.md"}
+    elsewhere = {"docs/how-to/several-species.md", "docs/how-to/import-a-network.md"}
     pages = {"README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))}
     # Reproductions train for minutes to hours on photos that are not part of the repository: benchmarks/reproduce.py.
     pages = {page for page in pages if not page.startswith("docs/reproductions/") and commands(page)}

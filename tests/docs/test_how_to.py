@@ -11,6 +11,7 @@ import pytest
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.run_evaluation import evaluate
 from support.drawn_cats import draw_cats
+from support.foreign_network import DIM, Network
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,3 +88,13 @@ def test_find_a_lost_pet(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert {candidate.name for candidate in seen["candidates"]} == {f"cat-{cat}" for cat in range(5)}
     assert np.argmax([candidate.mean for candidate in seen["candidates"]]) == 0
     assert "cat-3" in capsys.readouterr().out
+
+
+def test_import_a_network(folder: Path) -> None:
+    draw_cats(folder, cats=2, photos=1)
+    for name, cat in (("a.jpg", "cat-0"), ("b.jpg", "cat-1")):
+        shutil.copy(folder / cat / "0.png", folder / name)
+    Network().save(folder / "own.onnx")
+    seen = run_page("docs/how-to/import-a-network.md")
+    assert seen["bundle"].metadata.embedding_dim == DIM
+    assert not seen["bundle"].metadata.calibration.fitted

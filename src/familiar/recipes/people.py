@@ -31,8 +31,8 @@ def person_nano() -> Recipe:
             rotate_deg=10.0,
             flip_p=0.5,
             affine_p=0.8,
-            translate=0.08,
-            scale=0.15,
+            translate=0.07,
+            scale=0.13,
             jitter_p=0.5,
             hue=0.02,
             gray_p=0.1,
@@ -42,9 +42,9 @@ def person_nano() -> Recipe:
         split=SplitSettings(validation=0.05, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=128),
         loss=ArcFaceSettings(scale=Schedule(32.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
-        distill=DistillSettings(weight=1.0, relation_weight=10.0, label_weight=0.05, blends=3),
-        optimizer=OptimizerSettings(lr=2e-3, backbone_lr=1e-3, weight_decay=0.02, warmup_epochs=1),
-        budget=BudgetSettings(epochs=80),
+        distill=DistillSettings(weight=1.0, relation_weight=20.0, label_weight=0.1, blends=1),
+        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1.5e-3, weight_decay=0.02, warmup_epochs=1),
+        budget=BudgetSettings(epochs=100),
         validation=ValidationSettings(every_epochs=5, best_by="auc"),
     )
 
