@@ -108,7 +108,8 @@ def image_input(model: onnx.ModelProto, path: Path, layout: Layout | None = None
         raise BadNetwork(
             f"{path}: its input {inputs[0].name} is {kind} with {len(sides)} axes, not float images with four"
         )
-    fitting: list[Layout] = [name for name, axis in (("NCHW", 1), ("NHWC", 3)) if sides[axis] == 3]
+    channel_axes: dict[Layout, int] = {"NCHW": 1, "NHWC": 3}
+    fitting: list[Layout] = [name for name, axis in channel_axes.items() if sides[axis] == 3]
     if layout is None and len(fitting) != 1:
         raise BadNetwork(f"{path}: its input {inputs[0].name} has the shape {sides}; give its --layout, NCHW or NHWC")
     chosen = layout or fitting[0]

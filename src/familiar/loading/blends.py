@@ -96,8 +96,8 @@ def bend(pixels: Pixels, generator: np.random.Generator) -> Pixels:
     stretch = generator.uniform(1 - STRETCH, 1 + STRETCH, 2).astype(np.float32)
     center = (side - 1) / 2
     grid = np.indices((side, side), np.float32)[::-1].transpose(1, 2, 0)
-    origin = (grid - center) * stretch + center + shift
-    return cv2.remap(np.ascontiguousarray(pixels), origin, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    x, y = cv2.split((grid - center) * stretch + center + shift)
+    return cv2.remap(np.ascontiguousarray(pixels), x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def match_colors(pixels: Pixels, model: Pixels) -> Float32[np.ndarray, "s s 3"]:

@@ -79,14 +79,11 @@ def embed_with_teachers(
     key = _key(recipe, dataset, contents, space_ids)
     embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
     if embeddings is None:
-        total, done = len(dataset) * len(embedders), 0
-
-        def count(crops: int) -> None:
-            nonlocal done
-            done += crops
-            on_crop(done, total)
-
-        parts = [_embed_rows(embedder, dataset, count) for embedder in embedders]
+        rows = len(dataset)
+        parts = [
+            _embed_rows(embedder, dataset, lambda done, before=before: on_crop(before + done, rows * len(embedders)))
+            for before, embedder in zip(range(0, rows * len(embedders), rows), embedders, strict=True)
+        ]
         try:
             embeddings = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
         except ValueError as error:
@@ -97,7 +94,7 @@ def embed_with_teachers(
 
 
 def _embed_rows(
-    embedder: Embedder, dataset: FaceDataset, count: Callable[[int], None]
+    embedder: Embedder, dataset: FaceDataset, on_row: Callable[[int], None]
 ) -> Float32[np.ndarray, "rows k"]:
     photos = dataset.table.photos
 
@@ -105,23 +102,14 @@ def _embed_rows(
         pixels = dataset.crop(row)
         return Photo(pixels, f"blended face {row}", (pixels.shape[1], pixels.shape[0]))
 
-    parts: list[np.ndarray] = []
-    for rows, flip in ((range(len(photos)), True), (range(len(photos), len(dataset)), False)):
-        before = 0
-
-        def on_batch(done: int) -> None:
-            nonlocal before
-            count(done - before)
-            before = done
-
-        sources = [photos[row] for row in rows] if flip else list(rows)
-        embedded = embed_photos(
-            embedder, sources, "none", open_photo=open_photo if flip else open_blend, flip=flip, on_batch=on_batch
-        )
-        if embedded.skipped:
-            raise embedded.skipped[0]
-        parts.append(embedded.embeddings)
-    return np.concatenate(parts)
+    blends = range(len(photos), len(dataset))
+    embedded = (
+        embed_photos(embedder, photos, "none", open_photo=open_photo, flip=True, on_batch=on_row),
+        embed_photos(embedder, blends, "none", open_photo=open_blend, on_batch=lambda done: on_row(len(photos) + done)),
+    )
+    for skipped in (error for part in embedded for error in part.skipped):
+        raise skipped
+    return np.concatenate([part.embeddings for part in embedded])
 
 
 def _key(recipe: Recipe, dataset: FaceDataset, contents: str, space_ids: tuple[str, ...]) -> str:
