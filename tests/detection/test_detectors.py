@@ -1,3 +1,5 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -7,7 +9,7 @@ from cv2.data import haarcascades
 
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
-from familiar.detection.detectors import DETECTORS, Detector, HaarFaces, build_detector
+from familiar.detection.detectors import DETECTORS, Detector, HaarFaces, _ModelPool, build_detector
 from familiar.photos.decoding import load_photo
 
 pytestmark = pytest.mark.slow
@@ -118,6 +120,23 @@ def test_yunet_keeps_no_state_between_photos(yunet_file: Path) -> None:
         noise = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
         photo = Photo(noise, "noise", (width, height))
         assert used.detect(photo) == build_detector("yunet", yunet_file).detect(photo) == []
+
+
+def test_threads_detect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread waits inside OpenCV's call until the other is there too, each in a cascade of its own."""
+    detector = HaarFaces("haarcascade_frontalface_default.xml")
+    both, used = threading.Barrier(2, timeout=30), set[int]()
+
+    class WaitingCascade:
+        def detectMultiScale3(self, *_: object, **__: object) -> tuple[tuple[()], tuple[()], tuple[()]]:
+            used.add(id(self))
+            both.wait()
+            return (), (), ()
+
+    monkeypatch.setattr(detector, "_cascades", _ModelPool(WaitingCascade))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(detector.detect, [blank(64, 64)] * 4)) == [[]] * 4
+    assert len(used) == 2  # a cascade is used again
 
 
 # Real photos

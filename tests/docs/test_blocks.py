@@ -17,6 +17,7 @@ RUN_IN = {  # page: the test module that runs its Python
     "docs/how-to/sort-an-album.md": "test_how_to.py",
     "docs/how-to/train-on-my-photos.md": "test_how_to.py",
     "docs/how-to/choose-a-model.md": "test_how_to.py",
+    "docs/how-to/coming-from-other-libraries.md": "test_other_libraries.py",
     "docs/how-to/deploy.md": "test_deploy.py",
     "docs/how-to/evaluate-honestly.md": "test_how_to.py",
     "docs/how-to/find-a-lost-pet.md": "test_how_to.py",

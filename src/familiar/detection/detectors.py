@@ -1,11 +1,12 @@
 """Face detectors. Independent of crops and identities."""
 
 import math
-import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import cv2
 import numpy as np
@@ -20,6 +21,28 @@ MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and d
 YUNET_MIN_SIDE_PX = 33  # below, OpenCV 4.14 reads uninitialized memory and finds faces that do not exist
 HAAR_MIN_FACE_SHARE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
 HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces reach 4 (cats) and 16 (people)
+
+Model = TypeVar("Model")
+
+
+class _ModelPool(Generic[Model]):
+    """Models of OpenCV, which keep state during a call: one for each thread that detects at the same time."""
+
+    def __init__(self, create: Callable[[], Model]) -> None:
+        self._create = create
+        self._idle = deque([create()])
+
+    @contextmanager
+    def borrow(self) -> Iterator[Model]:
+        """Lend a model that no other thread is using."""
+        try:
+            model = self._idle.pop()  # atomic, so no two threads get the same
+        except IndexError:
+            model = self._create()
+        try:
+            yield model
+        finally:
+            self._idle.append(model)
 
 
 @runtime_checkable
@@ -83,10 +106,10 @@ class HaarFaces:
     """
 
     def __init__(self, cascade_file: str) -> None:
-        self._cascade = cv2.CascadeClassifier(haarcascades + cascade_file)
-        if self._cascade.empty():
-            raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
-        self._lock = threading.Lock()  # OpenCV's detectors keep state during a call
+        self._cascades = _ModelPool(lambda: cv2.CascadeClassifier(haarcascades + cascade_file))
+        with self._cascades.borrow() as cascade:
+            if cascade.empty():
+                raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
 
     def detect(self, photo: Photo) -> list[Detection]:
         """Find the faces in a photo.
@@ -99,8 +122,8 @@ class HaarFaces:
         """
         rgb_u8, factors_xy = _resize_for_search(photo)
         smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
-        with self._lock:
-            boxes_xywh, _, weights = self._cascade.detectMultiScale3(
+        with self._cascades.borrow() as cascade:
+            boxes_xywh, _, weights = cascade.detectMultiScale3(
                 cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY),
                 scaleFactor=1.1,
                 minNeighbors=3,
@@ -133,14 +156,16 @@ class YuNetFaces:
         except OSError as error:
             raise BadDetector(f"{model_path}: {error.strerror}; the yunet detector needs its ONNX file") from error
         try:
-            self._network = cv2.FaceDetectorYN.create("onnx", model, np.empty(0, np.uint8), (64, 64), score_threshold)
-            self._network.detect(np.zeros((64, 64, 3), np.uint8))  # a network other than YuNet loads, but fails here
+            self._networks = _ModelPool(
+                lambda: cv2.FaceDetectorYN.create("onnx", model, np.empty(0, np.uint8), (64, 64), score_threshold)
+            )
+            with self._networks.borrow() as network:
+                network.detect(np.zeros((64, 64, 3), np.uint8))  # a network other than YuNet loads, but fails here
         except cv2.error as error:
             raise BadDetector(
                 f"{model_path}: cannot be loaded as a YuNet face detector; use the ONNX export of fixed input size, or "
                 "download it again"
             ) from error
-        self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:
         """Find the faces in a photo.
@@ -154,9 +179,9 @@ class YuNetFaces:
         rgb_u8, factors_xy = _resize_for_search(photo)
         padding = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
         bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, padding[0], 0, padding[1], cv2.BORDER_CONSTANT)
-        with self._lock:
-            self._network.setInputSize(bgr_u8.shape[1::-1])
-            _, rows = self._network.detect(bgr_u8)
+        with self._networks.borrow() as network:
+            network.setInputSize(bgr_u8.shape[1::-1])
+            _, rows = network.detect(bgr_u8)
         return _sort_by_score(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
 
 

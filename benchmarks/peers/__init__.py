@@ -1,0 +1,1 @@
+"""Other libraries for faces, run in an environment of their own."""
