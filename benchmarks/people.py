@@ -8,8 +8,8 @@ turns. A ratio is the median over the rounds. "Bare" is the time of the two netw
 photos, and the network on ready crops, each as fast as it goes with all cores (the detector in one thread per core or
 in OpenCV's own, whichever is faster in that round; ONNX Runtime on batches of 32).
 
-DeepFace runs YuNet and SFace from the same two files. Accuracy is that of the 1,000 pairs of `pairsDevTest`; a pair with
-a photo in which no face was found counts as wrong. A bundle that was never calibrated is calibrated on LFW's
+DeepFace runs YuNet and SFace from the same two files. Accuracy is that of the 1,000 pairs of `pairsDevTest`; a pair
+with a photo in which no face was found counts as wrong. A bundle that was never calibrated is calibrated on LFW's
 `peopleDevTrain`, other people than these.
 """
 
@@ -26,6 +26,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 from clustering import noise_as_singletons
+from peers.process import PACKAGES, Peers, running_peers
 from sklearn.cluster import DBSCAN
 
 from familiar import Detector, Embedder, Gallery, build_detector, embed_photos, load_photo, metrics
@@ -40,7 +41,6 @@ from familiar.detection import detect_and_align
 from familiar.embedding.bundle import resolve_model
 from familiar.gallery.search.listing import photos as gallery_photos
 from familiar.metrics import Pairs
-from peers.process import PACKAGES, Peers, running_peers
 
 DEEPFACE_SFACE_DISTANCE = 0.593  # cosine distance: deepface/config/threshold.py, 0.0.103
 DLIB_DISTANCE = 0.6  # Euclidean: dlib's face_recognition_model_v1, and face_recognition's `tolerance`
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     table = scan_folders(options.photos_folder / "lfw_photos_devtest")
     pairs = read_lfw_pairs(options.photos_folder / "lfw_112" / "pairsDevTest.txt", table)
-    photos = [Path(photo) for photo in table.photos][: options.photos]
+    photos = [Path(str(photo)) for photo in table.photos][: options.photos]
     detector = build_detector(options.detector, options.yunet if options.detector == "yunet" else None)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -162,7 +162,7 @@ def alternate(
     vectors: dict[str, np.ndarray] = {}
     names = list(jobs)
     for turn in range(rounds):
-        rows = np.arange(turn, len(photos), rounds)
+        rows = list(range(turn, len(photos), rounds))
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             seconds, part = jobs[name]([photos[row] for row in rows])
             speeds[name].append(len(rows) / seconds)
@@ -195,18 +195,18 @@ def print_accuracy(vectors: dict[str, np.ndarray], embedders: dict[str, Embedder
     print("| | faces found | pairs with both | ROC AUC | best accuracy | accuracy at its own threshold |")
     print("|---|---|---|---|---|---|")
     for name, rows in vectors.items():
-        found = ~np.isnan(rows[:, 0])
-        both = found[left] & found[right]
+        has_face = ~np.isnan(rows[:, 0])
+        both = has_face[left] & has_face[right]
         scores = similarities(name, rows[left[both]], rows[right[both]])
         counts = metrics.roc_counts(scores[same[both]], scores[~same[both]])
         threshold = own_threshold(name, embedders)
-        best, own = (
+        best, at_threshold = (
             accuracy * both.mean()
             for accuracy in (metrics.best_accuracy(counts)[0], metrics.accuracy_at(counts, threshold))
         )
         print(
-            f"| {name} | {found.sum()} of {photos} | {both.sum()} of {len(both)} | {metrics.roc_auc(counts):.4f} "
-            f"| {best:.3f} | {own:.3f} |"
+            f"| {name} | {has_face.sum()} of {photos} | {both.sum()} of {len(both)} | {metrics.roc_auc(counts):.4f} "
+            f"| {best:.3f} | {at_threshold:.3f} |"
         )
     print(flush=True)
 
@@ -246,9 +246,9 @@ def print_clusters(
     for minimum in (2, 3):
         clusters = dbscan(vectors["deepface"], minimum)
         groups[f"deepface, DBSCAN {DEEPFACE_SFACE_DISTANCE}, {minimum} photos at least"] = clusters
-    found = ~np.isnan(vectors["face_recognition"][:, 0])
-    whispered = peers.chinese_whispers(vectors["face_recognition"][found], DLIB_DISTANCE)
-    groups[f"face_recognition, Chinese whispers {DLIB_DISTANCE}"] = singletons_elsewhere(found, whispered)
+    has_face = ~np.isnan(vectors["face_recognition"][:, 0])
+    whispered = peers.chinese_whispers(vectors["face_recognition"][has_face], DLIB_DISTANCE)
+    groups[f"face_recognition, Chinese whispers {DLIB_DISTANCE}"] = singletons_elsewhere(has_face, whispered)
     for name, clusters in groups.items():
         pairwise, bcubed = metrics.pairwise(labels, clusters), metrics.bcubed(labels, clusters)
         cells = (f"{part.precision or 0:.3f} / {part.recall:.3f} / {part.f:.3f}" for part in (pairwise, bcubed))
@@ -269,16 +269,16 @@ def gallery_clusters(folder: Path, embedder: Embedder, detector: Detector, photo
 
 
 def dbscan(vectors: np.ndarray, minimum: int) -> np.ndarray:
-    found = ~np.isnan(vectors[:, 0])
+    has_face = ~np.isnan(vectors[:, 0])
     model = DBSCAN(eps=DEEPFACE_SFACE_DISTANCE, min_samples=minimum, metric="cosine")
-    return singletons_elsewhere(found, noise_as_singletons(model.fit_predict(vectors[found])))
+    return singletons_elsewhere(has_face, noise_as_singletons(model.fit_predict(vectors[has_face])))
 
 
-def singletons_elsewhere(found: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+def singletons_elsewhere(has_face: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Give every photo without a face a group of its own."""
-    groups = np.empty(len(found), np.int64)
-    groups[found] = clusters
-    groups[~found] = clusters.max(initial=0) + 1 + np.arange((~found).sum())
+    groups = np.empty(len(has_face), np.int64)
+    groups[has_face] = clusters
+    groups[~has_face] = clusters.max(initial=0) + 1 + np.arange((~has_face).sum())
     return groups
 
 

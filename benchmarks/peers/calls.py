@@ -107,12 +107,12 @@ def insightface(yunet: Path) -> dict[str, Any]:
 
         taskname, input_shape, input_mean, input_std = "detection", None, 0.0, 1.0
 
-        def prepare(self, ctx_id: int, input_size: object, det_thresh: float) -> None:
+        def prepare(self, _: int, *, det_thresh: float, **__: object) -> None:
             self.network = cv2.FaceDetectorYN.create(str(yunet), "", (64, 64), det_thresh)
 
-        def detect(self, img: np.ndarray, max_num: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        def detect(self, img: np.ndarray, **_: object) -> tuple[np.ndarray, np.ndarray]:
             self.network.setInputSize(img.shape[1::-1])
-            _, rows = self.network.detect(img)
+            rows = self.network.detect(img)[1]
             rows = np.empty((0, 15), np.float32) if rows is None else rows
             boxes = np.column_stack([rows[:, :2], rows[:, :2] + rows[:, 2:4], rows[:, 14]])
             return boxes, rows[:, 4:14].reshape(-1, 5, 2)

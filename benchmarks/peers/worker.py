@@ -38,7 +38,7 @@ def timed(embed: Callable[[str], list[Face]], photos: list[str], output: str) ->
     started = time.perf_counter()
     faces = [embed(photo) for photo in photos]
     seconds = time.perf_counter() - started
-    chosen = [central(found, photo) for photo, found in zip(photos, faces, strict=True)]
+    chosen = [central(*row) for row in zip(faces, photos, strict=True)]
     length = next(len(vector) for vector in chosen if vector is not None)
     nothing = np.full(length, np.nan)
     np.save(output, np.array([nothing if vector is None else vector for vector in chosen], np.float64))

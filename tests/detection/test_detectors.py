@@ -128,7 +128,7 @@ def test_threads_detect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> Non
     both, used = threading.Barrier(2, timeout=30), set[int]()
 
     class WaitingCascade:
-        def detectMultiScale3(self, *_: object, **__: object) -> tuple[tuple[()], tuple[()], tuple[()]]:
+        def detectMultiScale3(self, *_: object, **__: object) -> tuple[tuple[()], tuple[()], tuple[()]]:  # noqa: N802
             used.add(id(self))
             both.wait()
             return (), (), ()
