@@ -3,7 +3,12 @@ import timm
 import torch
 import torchvision
 
-from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobileNetV3Trunk
+from familiar.models.backbones import (
+    BackboneTrunk,
+    FineMobileNetV3Trunk,
+    MobileNetV3Trunk,
+    ShortMobileNetV3Trunk,
+)
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
 from support.tiers import all_exhaustive_but
@@ -30,7 +35,7 @@ def test_trunk_table_lists_every_library_network():
     def is_one(spec):
         with torch.device("meta"):
             trunk = spec.build().trunk
-        return isinstance(trunk, BackboneTrunk) and not isinstance(trunk, ShortMobileNetV3Trunk)
+        return isinstance(trunk, BackboneTrunk) and not isinstance(trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk)
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
 
@@ -174,3 +179,20 @@ def test_short_trunk_loads_matching_torchvision_weights(tmp_path):
     load_weights_file(short, tmp_path / "weights.pth")
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(short(images), library_network.features[:9](images), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_fine_trunk_has_all_weights_and_a_map_of_stride_16(monkeypatch):
+    whole, fine = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, FineMobileNetV3Trunk))
+    original = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda *_, **__: whole.backbone)
+    load_published_weights(fine)
+    monkeypatch.setattr(timm, "create_model", original)
+    images = torch.randn(2, 3, 112, 112)
+    features = fine(images)
+    assert features.shape == (2, fine.channels, 7, 7)
+    assert fine.channels == 576
+    whole.backbone.blocks[4][0].conv_dw.stride = (1, 1)
+    expected = whole.backbone.forward_features(images)
+    assert expected.std() > 0
+    torch.testing.assert_close(features, expected)
