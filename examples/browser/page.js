@@ -110,7 +110,7 @@ function groupsNow() {
 function compare(left, right) {
   const { calibration } = bundle.metadata;
   const alike = similarity(left.embedding, right.embedding);
-  const same = alike >= calibration.balanced.similarity;
+  const same = calibration.slope === null ? null : alike >= calibration.balanced.similarity;
   return { similarity: alike, probability: probabilitySame(alike, calibration), same };
 }
 
@@ -157,8 +157,8 @@ function showBundle() {
   byId("facts").replaceChildren(...rows.flat());
   byId("warning").hidden = calibration.slope !== null;
   byId("warning").textContent =
-    "This bundle was never calibrated: its thresholds are fixed ones, so verdicts and groups prove little, and it " +
-    "gives no probability.";
+    "This bundle was never calibrated: it gives similarities, but no verdict and no probability, and the threshold of " +
+    "the groups is a guess.";
 }
 
 function showProgress(done, all) {
@@ -224,10 +224,11 @@ function showComparison() {
   }
   const { calibration } = bundle.metadata;
   const fitted = calibration.slope !== null;
-  byId("comparing").textContent =
-    `${chosen.file.name} and each of the others: the same individual from a similarity of ` +
-    `${calibration.balanced.similarity.toFixed(3)} on, the ${fitted ? "balanced" : "fixed"} threshold.` +
-    (fitted ? " The probability is for when both answers were equally likely beforehand." : "");
+  byId("comparing").textContent = fitted
+    ? `${chosen.file.name} and each of the others: the same individual from a similarity of ` +
+      `${calibration.balanced.similarity.toFixed(3)} on, the balanced threshold. ` +
+      "The probability is for when both answers were equally likely beforehand."
+    : `${chosen.file.name} and each of the others. No verdicts: this bundle was never calibrated.`;
   const found = embeddedPhotos()
     .filter((photo) => photo !== chosen)
     .map((photo) => [photo, compare(chosen, photo)]);
@@ -237,13 +238,14 @@ function showComparison() {
 
 function showAnswer(photo, { similarity, probability, same }) {
   const name = element("div", {}, picture(photo), element("span", {}, photo.file.name));
+  const verdict = same === null ? "none" : same ? "same" : "different";
   return element(
     "tr",
-    { className: same ? "same" : "different" },
+    { className: verdict },
     element("th", { scope: "row" }, name),
     element("td", {}, similarity.toFixed(3)),
     element("td", {}, probability === null ? "none" : `${(100 * probability).toFixed(1)} %`),
-    element("td", {}, same ? "same" : "different"),
+    element("td", {}, verdict),
   );
 }
 

@@ -27,12 +27,14 @@ def test_steep_curve_does_not_overflow():
     assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
 
 
-def test_without_calibration_probability_is_none():
+def test_without_calibration_there_is_a_similarity_and_no_verdict():
     point = Threshold(0.55, None, None)
     fixed = Calibration(point, point, point, None, None, None, 0, 0)
     assert probability_same(0.9, fixed) is None
-    same = verify_embeddings(np.array([1, 0], np.float32), np.array([0.6, 0.8], np.float32), fixed)
-    assert (same.same, same.probability, same.threshold) == (True, None, 0.55)
+    for other, similarity in (([0.6, 0.8], 0.6), ([0.0, 1.0], 0.0)):
+        answer = verify_embeddings(np.array([1, 0], np.float32), np.array(other, np.float32), fixed)
+        assert answer.similarity == pytest.approx(similarity)
+        assert (answer.same, answer.probability, answer.threshold) == (None, None, None)
 
 
 def test_verify_photos_accepts_same_and_rejects_different_color(mean_color_bundle: Path, tmp_path: Path):

@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalize
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration, reset_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
 from familiar.metrics.calibration import calibrate as fit_calibration
-from support.small_gallery import DIM, SPACE, THRESHOLD, draw_individuals, enroll_vectors, groups, identity_of
-
-
-def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
-    """Individuals that are similar by .8 or more, .99 within each: the model's threshold joins them all."""
-    rows = draw_individuals(sizes, seed, noise=0.01)
-    rows[:, DIM - 1] += 2.0
-    return normalize(rows)
+from support.small_gallery import (
+    SPACE,
+    THRESHOLD,
+    close_together,
+    draw_individuals,
+    enroll_vectors,
+    groups,
+    identity_of,
+)
 
 
 @pytest.fixture

@@ -18,12 +18,14 @@ from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
 from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.metrics.calibration import calibrate
 from familiar.photos.decoding import save_photo
 
 DIM = 16
 THRESHOLD = 0.6  # different individuals of `individuals` have a similarity of about 0, the same one of about 0.9
 _DECIDE = Threshold(THRESHOLD, 0.01, 0.9)
 SPACE = Space("drawn", DIM, (DIM, 8), Calibration(_DECIDE, _DECIDE, _DECIDE, 20.0, -12.0, 0.01, 99, 99))
+UNCALIBRATED_SPACE = Space("drawn", DIM, (DIM, 8), calibrate(np.empty((0, DIM), np.float32), np.empty(0, np.int64)))
 DECISION_TABLES = ("identities", "assignments", "constraints", "rejections")  # tables that decisions change
 
 
@@ -41,6 +43,13 @@ def draw_individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -
     centers = np.repeat(np.eye(DIM)[: len(sizes)], sizes, axis=0)
     spread = np.random.default_rng(seed).normal(size=centers.shape) * noise
     return normalize((centers + spread).astype(np.float32))
+
+
+def close_together(sizes: Sequence[int], seed: int = 0) -> np.ndarray:
+    """Draw individuals that are similar by .8 or more, .99 within each: the model's threshold joins them all."""
+    rows = draw_individuals(sizes, seed, noise=0.01)
+    rows[:, DIM - 1] += 2.0
+    return normalize(rows)
 
 
 def enroll_vectors(gallery: GalleryDatabase, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:

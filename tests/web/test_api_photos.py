@@ -169,6 +169,7 @@ def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photo
     assert (answer["same"], answer["threshold"]) == (True, 0.2)
     thresholds = client.get("/api/v1/gallery").json()["thresholds"]
     assert (thresholds["balanced"], thresholds["clustering"], thresholds["fitted_on_gallery"]) == (0.2, 0.3, True)
+    assert thresholds["is_guess"] is False
 
 
 def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path]):

@@ -150,10 +150,14 @@ def test_pages_warn_about_uncalibrated_model(
 ):
     color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
-    assert "this model was never calibrated, so the verdict is unreliable" in text_of(
-        post_compare(client, photos[0], photos[1])
-    )
-    assert "They are fixed numbers" in text_of(client.get("/model"))
+    compared = text_of(post_compare(client, photos[0], photos[1]))
+    assert compared.startswith("No verdict This model was never calibrated, so there is only a similarity")
+    assert "Similarity 1.000" in compared
+    assert "balanced" not in compared
+    model = text_of(client.get("/model"))
+    assert "This model was never calibrated, so there are no verdicts and no probabilities" in model
+    assert "grouped from a similarity of 0.550, which is a guess until then" in model
+    assert "is a guess: this model was never calibrated" in text_of(client.get("/individuals?tab=unassigned"))
     assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
 
 

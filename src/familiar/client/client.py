@@ -484,6 +484,7 @@ class Client:
 
         Returns:
             The similarity in [-1, 1], the probability, the decision at the threshold given with it, and both faces.
+            Probability, decision and threshold are None if neither the model nor the gallery is calibrated.
 
         Raises:
             ServerError: as in `search_photo`.
@@ -498,7 +499,8 @@ class Client:
             photo: path or content of the photo; it is not stored.
 
         Returns:
-            The similarity in [-1, 1], the probability, and the decision at the threshold given with it.
+            The similarity in [-1, 1], the probability, and the decision at the threshold given with it; all but the
+            similarity are None if neither the model nor the gallery is calibrated.
 
         Raises:
             ServerError: as in `search_photo`; 400, the identity has no face.

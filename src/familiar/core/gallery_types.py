@@ -51,6 +51,7 @@ class Thresholds:
     Attributes:
         fitted_on_gallery: Whether they were fitted on this gallery's confirmed faces, not on the model's validation
             data.
+        is_guess: Whether they are fixed numbers, as neither the model nor this gallery was calibrated.
     """
 
     high_precision: Similarity
@@ -58,6 +59,7 @@ class Thresholds:
     high_recall: Similarity
     clustering: Similarity
     fitted_on_gallery: bool
+    is_guess: bool
 
 
 @dataclass(frozen=True)

@@ -132,14 +132,14 @@ class VerificationResult:
     Attributes:
         similarity: Cosine similarity, in [-1, 1].
         probability: In [0, 1]; None: the model was never calibrated.
-        same: Whether the similarity is at least `threshold`.
-        threshold: Cosine similarity, in [-1, 1].
+        same: Whether the similarity is at least `threshold`; None: no verdict, as the model was never calibrated.
+        threshold: Cosine similarity, in [-1, 1]; None: the model was never calibrated.
     """
 
     similarity: Similarity
     probability: Probability
-    same: bool
-    threshold: Similarity
+    same: bool | None
+    threshold: Similarity | None
 
 
 @dataclass(frozen=True)

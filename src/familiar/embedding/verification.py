@@ -31,7 +31,8 @@ def verify(
         flip: average each crop's embedding with that of its mirror image.
 
     Returns:
-        The similarity in [-1, 1], the probability, and the decision at the bundle's balanced threshold.
+        The similarity in [-1, 1], the probability, and the decision at the bundle's balanced threshold; only the
+        similarity if the bundle was never calibrated.
 
     Raises:
         BadBundle: there is no such model.
@@ -78,10 +79,12 @@ def verify_embeddings(
         calibration: of the bundle.
 
     Returns:
-        The probability is that both show one individual, if both answers are equally likely beforehand; None if the
-        bundle was never calibrated. The threshold is the balanced one; a fixed number if it was never calibrated.
+        The similarity, the probability that both show one individual, if both answers are equally likely beforehand,
+        and the decision at the balanced threshold. If the bundle was never calibrated, all but the similarity are None.
     """
     similarity = float(min(max(first @ second, -1.0), 1.0))
+    if not calibration.fitted:
+        return VerificationResult(similarity, probability=None, same=None, threshold=None)
     return VerificationResult(
         similarity=similarity,
         probability=probability_same(similarity, calibration),

@@ -231,6 +231,10 @@ class Gallery:
             detector: finds the face in a photo.
             flip: average the query's embedding with that of its mirror image.
 
+        Returns:
+            The similarity in [-1, 1], the probability, and the decision; only the similarity if neither the model nor
+            the gallery is calibrated.
+
         Raises:
             NotInGallery: there is no such identity.
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.

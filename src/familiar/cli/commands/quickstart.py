@@ -64,7 +64,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     answers = {name: verify_photos(embedder, files["tom_1.png"], files[name]) for name in ("tom_2.png", "kitty.png")}
     if not as_json:
         for name, answer in answers.items():
-            verdict = "the same cat" if answer.same else "different cats"
+            verdict = {True: "the same cat", False: "different cats", None: "no verdict"}[answer.same]
             click.echo(f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})")
     note("\n4/5  an album of cats that it was not trained on, clustered by identity")
     album = _album(output, source, embedder)

@@ -30,7 +30,8 @@ def verify(
     """Decide whether two photos show the same identity.
 
     Prints the similarity, the probability that both show one identity, and the decision; with a router (.json) the
-    species too. Photos of different species are not compared.
+    species too. Photos of different species are not compared. A bundle that was never calibrated gives only the
+    similarity.
 
     \b
     Example:
@@ -56,19 +57,15 @@ def verify(
 
 
 def _describe(result: "VerificationResult") -> str:
-    return (
-        f"{'the same identity' if result.same else 'different identities'}: similarity "
-        f"{result.similarity:.3f} ({_confidence(result)})"
-    )
-
-
-def _confidence(result: "VerificationResult") -> str:
-    if result.probability is None:
+    if result.same is None:
         return (
-            f"threshold {result.threshold:.3f}, a fixed default: this bundle was never calibrated, so the decision is "
-            "uncertain"
+            f"similarity {result.similarity:.3f}; this bundle was never calibrated, so there is no verdict: import its "
+            "network with familiar import --calibrate DATA, or train it with more validation identities"
         )
-    return f"threshold {result.threshold:.3f}, probability {result.probability:.1%}"
+    return (
+        f"{'the same identity' if result.same else 'different identities'}: similarity {result.similarity:.3f} "
+        f"(threshold {result.threshold:.3f}, probability {result.probability:.1%})"
+    )
 
 
 def _to_json(result: "VerificationResult | None") -> dict[str, Any]:

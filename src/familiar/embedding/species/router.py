@@ -215,8 +215,8 @@ class RoutedVerification:
     Attributes:
         species: of each photo.
         probabilities: of these species.
-        verification: by the bundle of the species; None if the species differ. Then the photos show two individuals,
-            and their embeddings are not compared.
+        verification: by the bundle of the species, without a verdict if that was never calibrated; None if the
+            species differ. Then the photos show two individuals, and their embeddings are not compared.
     """
 
     species: tuple[str, str]

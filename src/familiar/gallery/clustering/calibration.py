@@ -4,12 +4,14 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
 from familiar.metrics.calibration import calibrate as fit_calibration
@@ -29,17 +31,76 @@ class ClusteringCalibration:
         threshold: similarity in [-1, 1] from which two faces are clustered together.
         from_gallery: whether the threshold was fitted on this gallery's confirmed faces.
         f: mean of pairwise and B-cubed F that the threshold reached on these faces; None if not fitted.
+        faces: the number of these faces; None if not fitted, or not stored by an older version.
+        is_automatic: whether the gallery calibrated itself; False if the user calibrated it.
+        is_guess: whether the threshold is a fixed number, because neither the model nor the gallery is calibrated.
     """
 
     threshold: float
     from_gallery: bool
     f: float | None = None
+    faces: int | None = None
+    is_automatic: bool = False
+    is_guess: bool = False
+
+
+@dataclass(frozen=True)
+class OwnCalibration:
+    """A calibration fitted on a gallery's confirmed faces, as the gallery stores it.
+
+    Attributes:
+        calibration: of similarities.
+        clustering: the clustering threshold.
+        decision: the user's decision by which a gallery calibrated itself; None: none of them.
+        previous: the calibration to restore if this decision is undone.
+    """
+
+    calibration: Calibration
+    clustering: ClusteringCalibration
+    decision: str | None = None
+    previous: "OwnCalibration | None" = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `json.dumps` takes."""
+        return {
+            "calibration": dataclasses.asdict(self.calibration),
+            "threshold": self.clustering.threshold,
+            "f": self.clustering.f,
+            "faces": self.clustering.faces,
+            "automatic": self.clustering.is_automatic,
+            "decision": self.decision,
+            "previous": None if self.previous is None else self.previous.to_dict(),
+        }
+
+    @staticmethod
+    def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
+        """Restore the result of `to_dict`; older versions stored only its first three entries.
+
+        Args:
+            stored: the parsed JSON.
+
+        Raises:
+            KeyError, TypeError, AttributeError: it is not such a result.
+        """
+        faces, previous = stored.get("faces"), stored.get("previous")
+        return OwnCalibration(
+            Calibration.from_dict(stored["calibration"]),
+            ClusteringCalibration(
+                stored["threshold"],
+                from_gallery=True,
+                f=stored["f"],
+                faces=faces,
+                is_automatic=bool(stored.get("automatic")) and isinstance(faces, int),
+            ),
+            stored.get("decision"),
+            None if previous is None else OwnCalibration.from_dict(previous),
+        )
 
 
 def calibration(gallery: GalleryDatabase) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none."""
-    stored = _stored_calibration(gallery)
-    return gallery.space.calibration if stored is None else stored[0]
+    own = own_calibration(gallery)
+    return gallery.space.calibration if own is None else own.calibration
 
 
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
@@ -47,17 +108,18 @@ def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
 
     By default it is the model's `high_precision` threshold. If a few unusual negative pairs drove that up, it is the
     similarity at which two faces are 200 times as likely to show the same individual as not (fewer times in a gallery
-    of fewer faces: as many as it has faces).
+    of fewer faces: as many as it has faces). If the model was never calibrated, it is a guess.
     """
-    stored = _stored_calibration(gallery)
-    if stored is not None:
-        return stored[1]
+    own = own_calibration(gallery)
+    if own is not None:
+        return own.clustering
     model = gallery.space.calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
         odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
         threshold = min(threshold, (math.log(odds) - model.intercept) / model.slope)
-    return ClusteringCalibration(max(threshold, model.balanced.similarity), from_gallery=False)
+    threshold = max(threshold, model.balanced.similarity)
+    return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
 def calibrate(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration]:
@@ -71,49 +133,69 @@ def calibrate(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibrat
         GalleryBusy: faces changed in the meantime.
     """
     assignments = load_assignments(gallery)
-    rows = np.flatnonzero(assignments.by_user & (assignments.domain == IN_DOMAIN))
-    labels = np.unique(assignments.identity[rows], return_inverse=True)[1]
-    same, different = pair_totals(labels) if len(labels) else (0, 0)
+    rows = confirmed_rows(assignments)
+    identities = assignments.identity[rows]
+    same, different = pair_totals(np.unique(identities, return_inverse=True)[1]) if len(rows) else (0, 0)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
         raise NothingToMeasure(
             f"{gallery.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
-    embeddings = assignments.faces.unit_rows(rows)
-
-    def mean_f(clusters: np.ndarray) -> float:
-        table = contingency(labels, clusters)
-        return (table.pairwise().f + table.bcubed().f) / 2
-
-    fitted = fit_calibration(embeddings, labels)
-    threshold, f = fit_threshold(embeddings, mean_f)
-    content = {"calibration": dataclasses.asdict(fitted), "threshold": threshold, "f": f}
+    own = fit_own_calibration(assignments, rows)
     with gallery.writing() as repository:
         if repository.settings.faces_revision() != assignments.faces.revision:
             raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
-        repository.settings.set_own_calibration(json.dumps(content))
-    return fitted, ClusteringCalibration(threshold, from_gallery=True, f=f)
+        repository.settings.set_own_calibration(json.dumps(own.to_dict()))
+    return own.calibration, own.clustering
 
 
 def reset_calibration(gallery: GalleryDatabase) -> None:
-    """Delete the calibration fitted on this gallery, so that its model's is used again."""
+    """Delete the calibration fitted on this gallery, so that its model's is used again.
+
+    If the model was never calibrated, the gallery calibrates itself again with the next decision.
+    """
     with gallery.writing() as repository:
         repository.settings.set_own_calibration(None)
 
 
-def _stored_calibration(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration] | None:
+def confirmed_rows(assignments: FaceAssignments) -> Int64[np.ndarray, " k"]:
+    """Return the rows of the faces to calibrate on: those that the user confirmed, without out-of-domain ones."""
+    return np.flatnonzero(assignments.by_user & (assignments.domain == IN_DOMAIN))
+
+
+def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
+    """Fit thresholds, probabilities and the clustering threshold on confirmed faces.
+
+    Args:
+        assignments: of the gallery.
+        rows: the faces, of two identities or more.
+    """
+    labels = np.unique(assignments.identity[rows], return_inverse=True)[1]
+    embeddings = assignments.faces.unit_rows(rows)
+
+    def mean_f(clusters: Int64[np.ndarray, " k"]) -> float:
+        table = contingency(labels, clusters)
+        return (table.pairwise().f + table.bcubed().f) / 2
+
+    threshold, f = fit_threshold(embeddings, mean_f)
+    clustering = ClusteringCalibration(threshold, from_gallery=True, f=f, faces=len(rows))
+    return OwnCalibration(fit_calibration(embeddings, labels), clustering)
+
+
+def own_calibration(gallery: GalleryDatabase) -> OwnCalibration | None:
+    """Return the calibration that was fitted on this gallery, if any.
+
+    Raises:
+        CorruptGallery: the stored calibration cannot be read.
+    """
     with gallery.reading() as repository:
         stored = repository.settings.own_calibration()
     if stored is None:
         return None
     try:
-        content = json.loads(stored)
-        return (
-            Calibration.from_dict(content["calibration"]),
-            ClusteringCalibration(content["threshold"], from_gallery=True, f=content["f"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        return OwnCalibration.from_dict(json.loads(stored))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptGallery(
             f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
             f"repair {gallery.folder}"

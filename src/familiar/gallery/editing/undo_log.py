@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import Decision
+from familiar.gallery.clustering.automatic_calibration import calibrate_if_due, restore_previous_calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
@@ -13,6 +14,8 @@ from familiar.gallery.database.repository import Repository
 @contextlib.contextmanager
 def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
+
+    At its end the gallery calibrates itself if that is due (`clustering.automatic_calibration`).
 
     Args:
         gallery: to write to.
@@ -23,6 +26,7 @@ def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False)
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
         yield repository
         repository.undo_log.close_decision(number)
+        calibrate_if_due(gallery, repository, _key(repository, number))
 
 
 def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
@@ -60,6 +64,7 @@ def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
             repository.settings.mark_no_face_clustered()
         repository.undo_log.delete(last.number)
+        restore_previous_calibration(gallery, repository, _key(repository, last.number))
     return last
 
 
@@ -67,6 +72,11 @@ def decisions(gallery: GalleryDatabase, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
     with gallery.reading() as repository:
         return _last_decisions(repository, limit)
+
+
+def _key(repository: Repository, number: int) -> str:
+    """Identify a decision for good: after a repair the uid is a new one, and numbers begin from 1 again."""
+    return f"{repository.settings.uid()} {number}"
 
 
 def _last_decisions(repository: Repository, limit: int) -> list[Decision]:

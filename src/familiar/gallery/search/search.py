@@ -168,6 +168,10 @@ def _nearest_templates(
 def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Decide whether a query shows an identity, by the similarity to the mean of its faces.
 
+    Returns:
+        The similarity, the probability, and the decision; only the similarity if neither the model nor the gallery is
+        calibrated.
+
     Raises:
         NotInGallery: there is no such identity.
         FamiliarError: the identity has no face.
@@ -185,12 +189,14 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
     if not len(rows):  # the query is a cat, for instance, and the identity a person
         adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
     template = normalize(adapted.vectors(assignments, rows).mean(axis=0, keepdims=True))[0]
+    similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
     model = calibration(gallery)
+    if not model.fitted:
+        return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
     threshold = (
         model.balanced.similarity if not adapted.shift else clustering_calibration(gallery).threshold - adapted.shift
     )
-    similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
     probability = probability_same(similarity - threshold + model.balanced.similarity, model)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 

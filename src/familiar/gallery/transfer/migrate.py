@@ -7,6 +7,7 @@ The undo log contains old embeddings of faces that were moved or deleted by hand
 ones. So decisions up to the last of these cannot be undone any more; later ones can.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from familiar.core.types import Crop, Detection
 from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.calibration import calibrate
+from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
+from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
 from familiar.gallery.database.repository import Repository
 from familiar.photos.decoding import load_photo
@@ -72,8 +74,9 @@ def migrate(
 
     If the new model has the same space and its dimension is a valid prefix of the old one's, the stored embeddings are
     truncated. Otherwise each photo that is still where it was, unchanged, is embedded again with the stored boxes. The
-    remaining faces are mapped by a bridge learned from these, if there are at least fifty. A calibration that was
-    fitted to the gallery is fitted again, if enough is confirmed.
+    remaining faces are mapped by a bridge learned from these, if there are at least fifty. A calibration that the user
+    fitted to the gallery is fitted again, if enough is confirmed; one that the gallery made by itself, only if the new
+    model is uncalibrated too.
 
     Args:
         gallery: to write to.
@@ -97,8 +100,8 @@ def migrate(
         without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
         cosine = _map_by_bridge(gallery, new, without_photo) if without_photo else cosine
         if (swapped := _swap_embeddings(gallery, new, cosine)) is not None:
-            result, had_own_calibration = swapped
-            _recalibrate(gallery, had_own_calibration)
+            result, was_calibrated_by_user = swapped
+            _recalibrate(gallery, was_calibrated_by_user)
             return result
         # Another process has enrolled photos in the meantime.
 
@@ -119,9 +122,9 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResu
             rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
             repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
             repository.undo_log.delete_decisions_with_embeddings()
-        had_own_calibration = repository.settings.own_calibration() is not None
+        was_calibrated_by_user = _is_calibrated_by_user(gallery)
         _change_space(repository, new)
-    _recalibrate(gallery, had_own_calibration)
+    _recalibrate(gallery, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids) if prefix_length else 0, 0, None)
 
 
@@ -273,18 +276,18 @@ def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None)
     """Replace all old embeddings with the new ones.
 
     Returns:
-        The result, and whether the gallery had a calibration of its own; None if some new embeddings are missing.
+        The result, and whether the user had calibrated the gallery; None if some new embeddings are missing.
     """
     with gallery.writing(faces_change=True) as repository:
         _check_migration_unchanged(gallery, repository, new)
         if repository.migration.has_pending_faces():
             return None
         counts = repository.migration.counts_by_origin()
-        had_own_calibration = repository.settings.own_calibration() is not None
+        was_calibrated_by_user = _is_calibrated_by_user(gallery)
         repository.migration.swap_embeddings()
         repository.undo_log.delete_decisions_with_embeddings()
         _change_space(repository, new)
-    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), had_own_calibration
+    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), was_calibrated_by_user
 
 
 def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository, new: Space) -> None:
@@ -304,9 +307,16 @@ def _change_space(repository: Repository, new: Space) -> None:
     repository.settings.replace_space(new)
 
 
-def _recalibrate(gallery: GalleryDatabase, had_own_calibration: bool) -> None:
-    if had_own_calibration:
-        try:
+def _is_calibrated_by_user(gallery: GalleryDatabase) -> bool:
+    own = own_calibration(gallery)
+    return own is not None and not own.clustering.is_automatic
+
+
+def _recalibrate(gallery: GalleryDatabase, was_calibrated_by_user: bool) -> None:
+    if was_calibrated_by_user:
+        # Faces may have been forgotten since.
+        with contextlib.suppress(NothingToMeasure):
             calibrate(gallery)
-        except NothingToMeasure:  # faces may have been forgotten since
             return
+    with gallery.writing() as repository:
+        calibrate_if_due(gallery, repository, decision=None)

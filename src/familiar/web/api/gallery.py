@@ -126,6 +126,7 @@ def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> Gal
                 current.high_recall.similarity,
                 clustering.threshold,
                 clustering.from_gallery,
+                clustering.is_guess,
             ),
             revision=gallery.revision,
             read_only=read_only,

@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def probability(self) -> float | None:
-        """Probability that the verdict is right; None if the model was never calibrated."""
+        """Probability that the verdict is right; None if there is none, as the model was never calibrated."""
         probability = self.result.probability
         return None if probability is None else probability if self.result.same else 1 - probability
 

@@ -10,10 +10,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import BadResults
 from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.database.connection import GalleryDatabase
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.render import render_page
@@ -69,7 +70,7 @@ class EvaluationSummary:
 @router.get("/model")
 async def model(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the model; without one, what the gallery stores about the model it was created with."""
-    space, similarity_calibration, clustering = await service.executor.read(_read_gallery)
+    similarity_calibration, clustering = await service.executor.read(_read_calibration)
     bundle = service.inference.embedder.bundle if service.inference.has_model else None
     evaluation, error_message = None, ""
     if (folder := service.settings.report) is not None:
@@ -85,9 +86,7 @@ async def model(request: Request, service: ServiceDep) -> HTMLResponse:
         bundle=bundle,
         metadata=None if bundle is None else bundle.metadata,
         results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
-        space=space,
         calibration=similarity_calibration,
-        fitted_on_gallery=similarity_calibration != space.calibration,
         clustering=clustering,
         evaluation=evaluation,
         error_message=error_message,
@@ -105,9 +104,9 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_gallery(gallery: GalleryDatabase) -> tuple[Space, Any, ClusteringCalibration]:
+def _read_calibration(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration]:
     with gallery.reading():
-        return gallery.space, calibration(gallery), clustering_calibration(gallery)
+        return calibration(gallery), clustering_calibration(gallery)
 
 
 def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:

@@ -1,18 +1,26 @@
 """Arguments and options that the gallery commands share, and how they print identities."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from familiar.cli.console import note
 from familiar.cli.options import FILE
+from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.embedding.embedder import Embedder
+    from familiar.gallery.clustering.calibration import ClusteringCalibration
     from familiar.gallery.database.connection import GalleryDatabase
+
+CALIBRATES_ITSELF = (
+    "the gallery calibrates itself once enough faces are confirmed (gallery name --confirm, gallery review)"
+)
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
 identity_argument = click.argument("identity", metavar="IDENTITY")
@@ -24,6 +32,38 @@ bundle_option = click.option(
     type=FILE,
     help="A bundle (.onnx), a run folder, or the name of a shipped bundle (familiar models --shipped).",
 )
+
+
+@contextlib.contextmanager
+def open_to_correct(folder: Path) -> "Iterator[GalleryDatabase]":
+    """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
+    from familiar.gallery.clustering.calibration import own_calibration
+    from familiar.gallery.database.connection import GalleryDatabase
+
+    with GalleryDatabase.open(folder) as gallery:
+        before = own_calibration(gallery)
+        yield gallery
+        after = own_calibration(gallery)
+    if after == before:
+        return
+    if after is None:
+        note(f"{folder}: not calibrated any more; thresholds are a guess until enough faces are confirmed again")
+    else:
+        note(
+            f"{folder}: calibrated itself on {pluralize(after.clustering.faces or 0, 'confirmed face')}; clustering "
+            f"threshold {after.clustering.threshold:.3f}"
+        )
+
+
+def describe_source(clustering: "ClusteringCalibration") -> str:
+    """Say where a gallery's clustering threshold comes from."""
+    if clustering.is_guess:
+        return f"a guess, as the model was never calibrated: {CALIBRATES_ITSELF}"
+    if not clustering.from_gallery:
+        return "the model's"
+    if not clustering.is_automatic:
+        return "the gallery's own"
+    return f"fitted by the gallery itself on {pluralize(clustering.faces or 0, 'confirmed face')}"
 
 
 def open_embedder(model: Path) -> "Embedder":

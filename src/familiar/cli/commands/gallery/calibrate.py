@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import describe_source, folder_argument
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 
@@ -16,7 +16,8 @@ from familiar.cli.options import json_option
 def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     """Fit the gallery's similarity thresholds to the faces that were confirmed.
 
-    Needs at least ten pairs of faces of one identity and ten of different identities; more are better.
+    Needs at least ten pairs of faces of one identity and ten of different identities; more are better. A gallery of a
+    model that was never calibrated does this by itself, until it is calibrated with this command.
 
     \b
     Example:
@@ -29,13 +30,15 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     with GalleryDatabase.open(folder) as gallery:
         if reset:
             reset_calibration(gallery)
-            threshold, f_score = clustering_calibration(gallery).threshold, None
+            calibration = clustering_calibration(gallery)
         else:
             _, calibration = fit_calibration(gallery)
-            threshold, f_score = calibration.threshold, calibration.f
     if as_json:
-        print_json({"threshold": threshold, "own": not reset, "f": f_score})
+        print_json({"threshold": calibration.threshold, "own": not reset, "f": calibration.f})
     elif reset:
-        click.echo(f"{folder}: clustering threshold {threshold:.3f}, from the model")
+        click.echo(f"{folder}: clustering threshold {calibration.threshold:.3f}, {describe_source(calibration)}")
     else:
-        click.echo(f"{folder}: clustering threshold {threshold:.3f} (F score {f_score:.3f} on the confirmed faces)")
+        click.echo(
+            f"{folder}: clustering threshold {calibration.threshold:.3f} (F score {calibration.f:.3f} on the "
+            "confirmed faces)"
+        )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import describe_source, folder_argument, open_to_correct
 from familiar.cli.console import StatusLine, print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -27,7 +27,8 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """Cluster faces into identities.
 
     Faces that have an identity keep it; new faces join existing identities or form new ones. Corrections are never
-    changed, and two faces of one photo never become one identity.
+    changed, and two faces of one photo never become one identity. If neither the model nor the gallery is calibrated,
+    the threshold is a guess; --threshold sets another.
 
     \b
     Example:
@@ -35,18 +36,17 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """
     from familiar.gallery.clustering.calibration import clustering_calibration
     from familiar.gallery.clustering.cluster import cluster as cluster_gallery
-    from familiar.gallery.database.connection import GalleryDatabase
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
+        calibration = clustering_calibration(gallery)
         status = StatusLine()
         status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
         result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
         status.clear()
-        calibrated = clustering_calibration(gallery).from_gallery
     if as_json:
         print_json(asdict(result))
         return
-    source = "as given" if threshold is not None else "the gallery's own" if calibrated else "the model's"
+    source = "as given" if threshold is not None else describe_source(calibration)
     click.echo(
         f"{folder}: {pluralize(result.identities, 'identity')} with {pluralize(result.faces, 'face')}, "
         f"{result.unassigned:,} unassigned; {result.changed:,} changed (threshold {result.threshold:.3f}, {source})"

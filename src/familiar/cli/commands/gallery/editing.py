@@ -11,6 +11,7 @@ from familiar.cli.commands.gallery.arguments import (
     folder_argument,
     identity_argument,
     label_of,
+    open_to_correct,
     resolve_faces,
 )
 from familiar.cli.console import print_json
@@ -36,10 +37,9 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
       familiar gallery name album '#12' Tom --confirm
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         number = resolve_identity(gallery, identity)
         result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
         _print_result(gallery, result, f"#{number} is now", as_json)
@@ -58,10 +58,9 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     Example:
       familiar gallery confirm album 31 photos/tom.jpg
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         numbers = resolve_faces(gallery, faces)
         corrections.confirm(gallery, numbers)
     if as_json:
@@ -85,10 +84,9 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -
       familiar gallery merge album Tom '#12' '#31'
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
         _print_result(gallery, corrections.merge(gallery, number, rest), f"{', '.join(others)} became", as_json)
 
@@ -107,10 +105,9 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: b
     Example:
       familiar gallery split album 31 photos/kitty.jpg --name Kitty
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         result = corrections.split(gallery, numbers := resolve_faces(gallery, faces), new_name)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
@@ -130,10 +127,9 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, as_json: bool) -> 
       familiar gallery move album 31 photos/kitty.jpg --to Kitty
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         number = resolve_identity(gallery, identity)
         result = corrections.move(gallery, numbers := resolve_faces(gallery, faces), number)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
@@ -154,10 +150,9 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
       familiar gallery reject album 31 --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import corrections
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         number = None if identity is None else resolve_identity(gallery, identity)
         result = corrections.reject(gallery, numbers := resolve_faces(gallery, faces), number)
         _print_result(gallery, result, _faces_show(len(numbers), "does not show", "do not show"), as_json)
@@ -176,10 +171,9 @@ def undo(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery undo album
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing import undo_log
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         decision = undo_log.undo(gallery)
     if as_json:
         print_json(asdict(decision))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, label_of
+from familiar.cli.commands.gallery.arguments import folder_argument, label_of, open_to_correct
 from familiar.cli.console import note, print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -36,9 +36,8 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
       familiar gallery review album --interactive
     """
     from familiar.gallery.clustering.review_queue import propose_questions
-    from familiar.gallery.database.connection import GalleryDatabase
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         if interactive:
             answered = _ask(gallery, count)
             if as_json:

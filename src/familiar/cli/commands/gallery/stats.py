@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, label
+from familiar.cli.commands.gallery.arguments import describe_source, folder_argument, label
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -40,8 +40,7 @@ def stats(folder: Path, as_json: bool) -> None:
         f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
     )
     click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
-    source = "the gallery's own" if statistics.clustering.from_gallery else "the model's"
-    click.echo(f"threshold  {statistics.clustering.threshold:.3f}, {source}")
+    click.echo(f"threshold  {statistics.clustering.threshold:.3f}, {describe_source(statistics.clustering)}")
     click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
     for identity in identities[:LISTED]:
         example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""

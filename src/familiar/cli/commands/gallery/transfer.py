@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument, open_to_correct
 from familiar.cli.console import list_skipped, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.plural import pluralize
@@ -30,10 +30,9 @@ def import_(folder: Path, source: Path, as_json: bool) -> None:
       familiar gallery import album sorted-photos/
     """
     from familiar.core.errors import BadDataset
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.import_export import import_csv, import_folders
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_to_correct(folder) as gallery:
         result = import_folders(gallery, source) if source.is_dir() else import_csv(gallery, source)
     list_skipped(result.skipped)
     if result.skipped and not result.faces:

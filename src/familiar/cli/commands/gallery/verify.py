@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import (
+    CALIBRATES_ITSELF,
     bundle_option,
     embed_best_face,
     folder_argument,
@@ -37,7 +38,8 @@ def verify(
 ) -> None:
     """Decide whether a photo shows an identity.
 
-    Compares the best face of PHOTO with the mean of the identity's faces.
+    Compares the best face of PHOTO with the mean of the identity's faces. Only the similarity is printed if neither
+    the model nor the gallery is calibrated.
 
     \b
     Example:
@@ -54,6 +56,12 @@ def verify(
         name = label_of(gallery, number)
     if as_json:
         print_json({"identity": number} | asdict(result))
+        return
+    if result.same is None:
+        click.echo(
+            f"{photo}: {format_similarity(result.similarity, None)} to {name}; neither the model nor the gallery is "
+            f"calibrated, so there is no verdict: {CALIBRATES_ITSELF}"
+        )
         return
     click.echo(
         f"{photo}: {'shows' if result.same else 'does not show'} {name} "

@@ -14,6 +14,14 @@ class Assignments(Table):
             "SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id"
         ).fetchall()
 
+    def confirmed_counts(self) -> list[int]:
+        """Count the faces that the user confirmed, of each identity, without those outside the main domain."""
+        rows = self._connection.execute(
+            "SELECT count(*) FROM assignments WHERE by_user = 1 AND face_id NOT IN (SELECT face_id FROM domains) "
+            "GROUP BY identity_id"
+        ).fetchall()
+        return [count for (count,) in rows]
+
     def exists(self, face: int) -> bool:
         """Whether a face is assigned."""
         return self._connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone() is not None

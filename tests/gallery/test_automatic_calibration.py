@@ -1,0 +1,387 @@
+"""Galleries of an uncalibrated model calibrate themselves on confirmed faces, and undo takes that back."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import Contradiction, CorruptGallery, NothingToMeasure
+from familiar.gallery.clustering import automatic_calibration
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.clustering.automatic_calibration import select_faces
+from familiar.gallery.clustering.calibration import (
+    OwnCalibration,
+    calibrate,
+    calibration,
+    clustering_calibration,
+    own_calibration,
+    reset_calibration,
+)
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections, undo_log
+from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.integrity.check import repair
+from familiar.gallery.search.search import search_identities, search_photos, verify
+from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.transfer import migrate
+from familiar.metrics.clustering import contingency
+from support.property_tests import expensive
+from support.small_gallery import (
+    SPACE,
+    UNCALIBRATED_SPACE,
+    close_together,
+    draw_individuals,
+    enroll_vectors,
+    groups,
+    identity_of,
+)
+
+GUESS = 0.65
+EACH = 8  # faces of each individual
+
+
+@pytest.fixture
+def uncalibrated(folder: Path) -> Iterator[GalleryDatabase]:
+    """Three individuals of eight faces each, which the guessed threshold joins; none is confirmed."""
+    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE, embedding_dtype="float32") as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        enroll_vectors(gallery, close_together([EACH] * 3))
+        yield gallery
+
+
+def faces_of(individual: int, count: int) -> list[int]:
+    """Return the first faces of an individual, counted from 0."""
+    return [individual * EACH + 1 + index for index in range(count)]
+
+
+def confirm_individual(gallery: GalleryDatabase, individual: int, count: int) -> None:
+    corrections.split(gallery, faces_of(individual, count), f"name {individual}")
+
+
+def fitted_faces(gallery: GalleryDatabase) -> int | None:
+    own = own_calibration(gallery)
+    return None if own is None else own.clustering.faces
+
+
+# --- calibrating --------------------------------------------------------------------------------------------------
+
+
+def test_calibrates_itself_and_then_separates_individuals(uncalibrated: GalleryDatabase):
+    assert cluster(uncalibrated).threshold == GUESS
+    assert len(groups(uncalibrated)) == 1, "the guess joins three individuals"
+    assert clustering_calibration(uncalibrated).is_guess
+    query = close_together([1, 1], seed=5)
+    before = verify(uncalibrated, query[0], identity_of(uncalibrated, 1))
+    assert (before.probability, before.same, before.threshold) == (None, None, None)
+    assert before.similarity > 0.8
+    undo(uncalibrated)
+    labels = [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
+    corrections.assign(uncalibrated, labels[:1])
+    assert clustering_calibration(uncalibrated).is_guess, "six pairs of one individual are too few"
+    corrections.assign(uncalibrated, labels[1:])
+    clustering = clustering_calibration(uncalibrated)
+    assert (clustering.from_gallery, clustering.is_automatic, clustering.is_guess) == (True, True, False)
+    assert clustering.faces == 8
+    assert clustering.f == pytest.approx(1.0)
+    assert 0.85 < clustering.threshold < 1.0
+    assert gallery_statistics(uncalibrated).clustering == clustering
+    cluster(uncalibrated)
+    assert groups(uncalibrated) == {frozenset(faces_of(individual, EACH)) for individual in range(3)}
+    numbers = {name: number for number, name in load_assignments(uncalibrated).names.items()}
+    same, different = (verify(uncalibrated, vector, numbers["name 0"]) for vector in query)
+    assert (same.same, different.same) == (True, False)
+    assert same.threshold == different.threshold == calibration(uncalibrated).balanced.similarity
+    assert different.probability is not None
+    assert different.probability < 0.5 < (same.probability or 0)
+
+
+def test_calibrates_itself_and_then_joins_faces_of_one_individual(folder: Path):
+    """The individuals' own faces are less similar than the guess, as with many networks for people."""
+    truth = np.repeat(np.arange(6), EACH)
+    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE) as gallery:
+        enroll_vectors(gallery, draw_individuals([EACH] * 6, noise=0.26))
+        cluster(gallery)
+        assert pairwise_f(gallery, truth) < 0.6
+        undo(gallery)
+        corrections.assign(
+            gallery, [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 5))) for each in range(3)]
+        )
+        assert clustering_calibration(gallery).threshold < 0.3
+        cluster(gallery)
+        assert pairwise_f(gallery, truth) == 1.0
+
+
+def pairwise_f(gallery: GalleryDatabase, truth: np.ndarray) -> float:
+    identity = load_assignments(gallery).identity
+    clusters = np.where(identity == UNASSIGNED, -1 - np.arange(len(identity)), identity)
+    return contingency(truth, np.unique(clusters, return_inverse=True)[1]).pairwise().f
+
+
+def test_fits_the_same_as_the_command(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 5)
+    confirm_individual(uncalibrated, 1, 3)
+    automatic = own_calibration(uncalibrated)
+    assert automatic is not None
+    by_user = calibrate(uncalibrated)
+    assert (automatic.calibration, replace(automatic.clustering, is_automatic=False)) == by_user
+
+
+@given(st.lists(st.integers(0, 5), min_size=3, max_size=3))
+@settings(expensive())
+def test_calibrates_itself_exactly_when_the_command_could(
+    tmp_path_factory: pytest.TempPathFactory, confirmed: list[int]
+):
+    folder = tmp_path_factory.mktemp("album")
+    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE) as gallery:
+        enroll_vectors(gallery, close_together([EACH] * 3))
+        for individual, count in enumerate(confirmed):
+            if count:
+                confirm_individual(gallery, individual, count)
+        is_calibrated = own_calibration(gallery) is not None
+        try:
+            calibrate(gallery)
+        except NothingToMeasure:
+            assert not is_calibrated
+        else:
+            assert is_calibrated
+
+
+def test_answers_and_names_and_imports_count(uncalibrated: GalleryDatabase):
+    individuals = [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
+    corrections.assign(uncalibrated, individuals)
+    assert fitted_faces(uncalibrated) == 8
+    undo(uncalibrated)
+    cluster(uncalibrated, threshold=0.95)
+    corrections.name_identity(uncalibrated, identity_of(uncalibrated, 1), "Mia", confirm=True)
+    assert fitted_faces(uncalibrated) is None
+    while fitted_faces(uncalibrated) is None:
+        question = next(each for each in propose_questions(uncalibrated) if each.kind == "outlier")
+        answer_question(uncalibrated, question, same=True)
+    assert calibration(uncalibrated).pairs_different >= 10
+
+
+def test_fits_again_when_confirmed_faces_have_doubled(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    first = own_calibration(uncalibrated)
+    confirm_individual(uncalibrated, 2, 7)
+    assert own_calibration(uncalibrated) == first, "15 are not twice 8"
+    corrections.move(uncalibrated, [faces_of(0, 5)[-1]], 1)
+    assert fitted_faces(uncalibrated) == 16
+    assert calibration(uncalibrated).pairs_same == 10 + 6 + 21
+
+
+def test_gallery_of_a_calibrated_model_keeps_the_model_calibration(gallery: GalleryDatabase):
+    enroll_vectors(gallery, close_together([EACH] * 3))
+    for individual in range(3):
+        confirm_individual(gallery, individual, EACH)
+    assert own_calibration(gallery) is None
+    assert calibration(gallery) == SPACE.calibration
+    assert not clustering_calibration(gallery).is_guess
+
+
+def test_out_of_domain_faces_do_not_count(uncalibrated: GalleryDatabase):
+    with uncalibrated.writing() as repository:
+        repository.domains.set((face, 1) for face in faces_of(0, EACH))
+    confirm_individual(uncalibrated, 0, EACH)
+    confirm_individual(uncalibrated, 1, 5)
+    assert own_calibration(uncalibrated) is None
+    confirm_individual(uncalibrated, 2, 2)
+    assert fitted_faces(uncalibrated) == 7
+
+
+def test_reading_writes_nothing(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 5)
+    confirm_individual(uncalibrated, 1, 5)
+    reset_calibration(uncalibrated)
+    revision, query = uncalibrated.revision, close_together([1])[0]
+    search_photos(uncalibrated, query)
+    search_identities(uncalibrated, query)
+    assert verify(uncalibrated, query, 1).same is None
+    propose_questions(uncalibrated)
+    assert gallery_statistics(uncalibrated).clustering.is_guess
+    assert uncalibrated.revision == revision
+    assert own_calibration(uncalibrated) is None
+
+
+# --- the user's own calibration -----------------------------------------------------------------------------------
+
+
+def test_calibration_by_the_user_is_never_replaced(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    assert calibrate(uncalibrated)[1].is_automatic is False
+    by_user = own_calibration(uncalibrated)
+    confirm_individual(uncalibrated, 2, EACH)
+    corrections.move(uncalibrated, faces_of(0, EACH)[4:], 1)
+    assert own_calibration(uncalibrated) == by_user
+    for _ in range(4):
+        undo(uncalibrated)
+    assert own_calibration(uncalibrated) == by_user
+
+
+def test_reset_deletes_it_until_the_next_decision(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    reset_calibration(uncalibrated)
+    assert calibration(uncalibrated) == UNCALIBRATED_SPACE.calibration
+    assert clustering_calibration(uncalibrated).threshold == GUESS
+    corrections.confirm(uncalibrated, faces_of(0, 1))
+    assert fitted_faces(uncalibrated) == 8
+
+
+# --- undo ---------------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "split": lambda gallery, individual, count: corrections.split(gallery, faces_of(individual, count)),
+    "confirm": lambda gallery, individual, count: corrections.confirm(gallery, faces_of(individual, count)),
+    "mark different": lambda gallery, individual, count: corrections.mark_different(gallery, count, 20 + individual),
+    "cluster": lambda gallery, _, __: cluster(gallery),
+}
+DECISION = st.tuples(st.sampled_from(list(KINDS)), st.integers(0, 2), st.integers(1, EACH))
+
+
+@given(st.lists(DECISION, min_size=2, max_size=10))
+@settings(expensive())
+def test_undo_restores_the_previous_calibration(
+    tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[str, int, int]]
+):
+    with GalleryDatabase.create(tmp_path_factory.mktemp("album"), UNCALIBRATED_SPACE) as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        enroll_vectors(gallery, close_together([EACH] * 3))
+        corrections.split(gallery, faces_of(0, 1))  # so that each of the following changes at least one row
+        before: list[OwnCalibration | None] = []
+        for kind, individual, count in decisions:
+            last, stored = last_decision(gallery), own_calibration(gallery)
+            with contextlib.suppress(Contradiction):
+                KINDS[kind](gallery, individual, count)
+            if last_decision(gallery) != last:
+                before.append(stored)
+            else:
+                assert own_calibration(gallery) == stored
+        for stored in reversed(before):
+            undo(gallery)
+            assert own_calibration(gallery) == stored
+
+
+def last_decision(gallery: GalleryDatabase) -> int:
+    return undo_log.decisions(gallery, 1)[0].number
+
+
+def test_undo_restores_the_fit_before_the_doubling(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    first = own_calibration(uncalibrated)
+    confirm_individual(uncalibrated, 2, EACH)
+    assert fitted_faces(uncalibrated) == 16
+    undo(uncalibrated)
+    assert own_calibration(uncalibrated) == first
+    undo(uncalibrated)
+    assert own_calibration(uncalibrated) is None
+    assert clustering_calibration(uncalibrated).is_guess
+
+
+def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: GalleryDatabase, folder: Path):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    uncalibrated.close()
+    repair(folder)
+    with GalleryDatabase.open(folder) as repaired:
+        for _ in range(2):  # numbered 1 and 2, as those before the repair were
+            corrections.split(repaired, faces_of(2, 1))
+        assert last_decision(repaired) == 2
+        undo(repaired)
+        assert fitted_faces(repaired) == 8
+
+
+# --- galleries of older versions, other models, and large galleries ------------------------------------------------
+
+
+def test_calibration_of_an_older_version_counts_as_the_users(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    own = own_calibration(uncalibrated)
+    assert own is not None
+    older = {key: own.to_dict()[key] for key in ("calibration", "threshold", "f")}
+    store(uncalibrated, json.dumps(older))
+    clustering = clustering_calibration(uncalibrated)
+    assert (clustering.threshold, clustering.faces, clustering.is_automatic) == (own.clustering.threshold, None, False)
+    confirm_individual(uncalibrated, 2, EACH)
+    assert calibration(uncalibrated) == own.calibration
+
+
+def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    store(uncalibrated, None)
+    cluster(uncalibrated)
+    assert fitted_faces(uncalibrated) == 8
+
+
+@pytest.mark.parametrize("stored", ["{", "[]", "{}", '{"calibration": 3}', "7"])
+def test_damaged_calibration_is_reported(uncalibrated: GalleryDatabase, stored: str):
+    store(uncalibrated, stored)
+    with pytest.raises(CorruptGallery, match="familiar gallery repair"):
+        clustering_calibration(uncalibrated)
+
+
+def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE)
+    assert own_calibration(uncalibrated) is None
+    assert calibration(uncalibrated) == SPACE.calibration
+    migrate._truncate(uncalibrated, SPACE, UNCALIBRATED_SPACE)
+    own = own_calibration(uncalibrated)
+    assert own is not None
+    assert (own.clustering.faces, own.clustering.is_automatic, own.decision) == (8, True, None)
+
+
+def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabase):
+    confirm_individual(uncalibrated, 0, 4)
+    confirm_individual(uncalibrated, 1, 4)
+    calibrate(uncalibrated)
+    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE)
+    clustering = clustering_calibration(uncalibrated)
+    assert (clustering.from_gallery, clustering.is_automatic) == (True, False)
+
+
+def test_fits_on_a_limited_number_of_faces(uncalibrated: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(automatic_calibration, "MAX_FACES", 14)
+    confirm_individual(uncalibrated, 0, EACH)
+    confirm_individual(uncalibrated, 1, EACH)
+    assert fitted_faces(uncalibrated) == 14
+    assert calibration(uncalibrated).pairs_same == 28 + 15, "all of one, and 5 + 1 of the other"
+    first = own_calibration(uncalibrated)
+    confirm_individual(uncalibrated, 2, EACH)
+    assert own_calibration(uncalibrated) == first, "never again on twice as many"
+
+
+@given(st.lists(st.integers(0, 6), max_size=60), st.integers(1, 40))
+def test_selected_faces_are_five_of_each_identity_in_turn(identities: list[int], count: int):
+    numbers = np.array(identities, np.int64)
+    selected = select_faces(numbers, count).tolist()
+    assert len(selected) == min(count, len(identities))
+    assert selected == sorted(set(selected))
+    # The obvious way: rounds of five faces of each identity.
+    waiting = {each: [row for row, other in enumerate(identities) if other == each] for each in set(identities)}
+    largest_first = sorted(waiting, key=lambda each: (-len(waiting[each]), each))
+    expected: list[int] = []
+    while any(waiting.values()):
+        for each in largest_first:
+            expected += waiting[each][:5]
+            waiting[each] = waiting[each][5:]
+    assert selected == sorted(expected[:count])
+
+
+def store(gallery: GalleryDatabase, content: str | None) -> None:
+    with gallery.writing() as repository:
+        repository.settings.set_own_calibration(content)
