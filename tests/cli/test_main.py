@@ -227,15 +227,16 @@ def test_embed_crops_by_detector_and_fails_without_detection(
 
 
 @pytest.mark.usefixtures("without_report")
-def test_uncalibrated_bundle_reports_no_probability(
+def test_uncalibrated_bundle_gives_no_verdict(
     familiar: Familiar, colors: Path, uncalibrated_bundle: Path, tmp_path: Path
 ):
     model = uncalibrated_bundle
     photos = sorted((colors / "id 00").glob("*.png"))
     answer = familiar("verify", *photos[:2], "--model", model)
-    assert "never calibrated" in answer.out
+    assert re.match(r"similarity [01]\.\d{3}; this bundle was never calibrated, so there is no verdict: ", answer.out)
     assert "probability" not in answer.out
-    assert json.loads(familiar("verify", *photos[:2], "-m", model, "--json").out)["probability"] is None
+    document = json.loads(familiar("verify", *photos[:2], "-m", model, "--json").out)
+    assert (document["probability"], document["same"], document["threshold"]) == (None, None, None)
     evaluated = familiar("evaluate", model, colors, "-o", tmp_path / "e", "--suite", "verification")
     assert evaluated.code == 0, evaluated.err
     assert "fixed defaults" in evaluated.err

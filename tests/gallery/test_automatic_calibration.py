@@ -67,8 +67,8 @@ def confirm_individual(gallery: GalleryDatabase, individual: int, count: int) ->
 
 
 def fitted_faces(gallery: GalleryDatabase) -> int | None:
-    own = own_calibration(gallery)
-    return None if own is None else own.clustering.faces
+    fitted = own_calibration(gallery)
+    return None if fitted is None else fitted.clustering.faces
 
 
 # --- calibrating --------------------------------------------------------------------------------------------------
@@ -195,7 +195,10 @@ def test_out_of_domain_faces_do_not_count(uncalibrated: GalleryDatabase):
     confirm_individual(uncalibrated, 1, 5)
     assert own_calibration(uncalibrated) is None
     confirm_individual(uncalibrated, 2, 2)
+    first = own_calibration(uncalibrated)
     assert fitted_faces(uncalibrated) == 7
+    corrections.confirm(uncalibrated, faces_of(0, 1))
+    assert own_calibration(uncalibrated) == first, "all 15 confirmed faces are more than twice 7"
 
 
 def test_reading_writes_nothing(uncalibrated: GalleryDatabase):
@@ -240,13 +243,13 @@ def test_reset_deletes_it_until_the_next_decision(uncalibrated: GalleryDatabase)
 
 # --- undo ---------------------------------------------------------------------------------------------------------
 
-KINDS = {
+DECISIONS = {
     "split": lambda gallery, individual, count: corrections.split(gallery, faces_of(individual, count)),
     "confirm": lambda gallery, individual, count: corrections.confirm(gallery, faces_of(individual, count)),
     "mark different": lambda gallery, individual, count: corrections.mark_different(gallery, count, 20 + individual),
     "cluster": lambda gallery, _, __: cluster(gallery),
 }
-DECISION = st.tuples(st.sampled_from(list(KINDS)), st.integers(0, 2), st.integers(1, EACH))
+DECISION = st.tuples(st.sampled_from(list(DECISIONS)), st.integers(0, 2), st.integers(1, EACH))
 
 
 @given(st.lists(DECISION, min_size=2, max_size=10))
@@ -262,7 +265,7 @@ def test_undo_restores_the_previous_calibration(
         for kind, individual, count in decisions:
             last, stored = last_decision(gallery), own_calibration(gallery)
             with contextlib.suppress(Contradiction):
-                KINDS[kind](gallery, individual, count)
+                DECISIONS[kind](gallery, individual, count)
             if last_decision(gallery) != last:
                 before.append(stored)
             else:
@@ -308,14 +311,18 @@ def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: GalleryDatabase
 def test_calibration_of_an_older_version_counts_as_the_users(uncalibrated: GalleryDatabase):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
-    own = own_calibration(uncalibrated)
-    assert own is not None
-    older = {key: own.to_dict()[key] for key in ("calibration", "threshold", "f")}
+    fitted = own_calibration(uncalibrated)
+    assert fitted is not None
+    older = {key: fitted.to_dict()[key] for key in ("calibration", "threshold", "f")}
     store(uncalibrated, json.dumps(older))
     clustering = clustering_calibration(uncalibrated)
-    assert (clustering.threshold, clustering.faces, clustering.is_automatic) == (own.clustering.threshold, None, False)
+    assert (clustering.threshold, clustering.faces, clustering.is_automatic) == (
+        fitted.clustering.threshold,
+        None,
+        False,
+    )
     confirm_individual(uncalibrated, 2, EACH)
-    assert calibration(uncalibrated) == own.calibration
+    assert calibration(uncalibrated) == fitted.calibration
 
 
 def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(uncalibrated: GalleryDatabase):
@@ -340,9 +347,9 @@ def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: GalleryDa
     assert own_calibration(uncalibrated) is None
     assert calibration(uncalibrated) == SPACE.calibration
     migrate._truncate(uncalibrated, SPACE, UNCALIBRATED_SPACE)
-    own = own_calibration(uncalibrated)
-    assert own is not None
-    assert (own.clustering.faces, own.clustering.is_automatic, own.decision) == (8, True, None)
+    fitted = own_calibration(uncalibrated)
+    assert fitted is not None
+    assert (fitted.clustering.faces, fitted.clustering.is_automatic, fitted.decision) == (8, True, None)
 
 
 def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabase):
@@ -355,11 +362,11 @@ def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabas
 
 
 def test_fits_on_a_limited_number_of_faces(uncalibrated: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(automatic_calibration, "MAX_FACES", 14)
+    monkeypatch.setattr(automatic_calibration, "MAX_FACES", 11)
     confirm_individual(uncalibrated, 0, EACH)
     confirm_individual(uncalibrated, 1, EACH)
-    assert fitted_faces(uncalibrated) == 14
-    assert calibration(uncalibrated).pairs_same == 28 + 15, "all of one, and 5 + 1 of the other"
+    assert fitted_faces(uncalibrated) == 11
+    assert calibration(uncalibrated).pairs_same == 15 + 10, "5 + 1 of one, and 5 of the other"
     first = own_calibration(uncalibrated)
     confirm_individual(uncalibrated, 2, EACH)
     assert own_calibration(uncalibrated) == first, "never again on twice as many"

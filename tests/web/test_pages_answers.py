@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.evaluation.results import write_results
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
-from familiar.gallery.editing.corrections import merge, name_identity
+from familiar.gallery.editing.corrections import merge, name_identity, split
 from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
@@ -159,6 +159,41 @@ def test_pages_warn_about_uncalibrated_model(
     assert "grouped from a similarity of 0.550, which is a guess until then" in model
     assert "is a guess: this model was never calibrated" in text_of(client.get("/individuals?tab=unassigned"))
     assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
+
+
+@pytest.mark.slow
+def test_model_page_says_that_the_album_calibrated_itself(
+    serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path
+):
+    paths = color_album.draw_album(tmp_path / "drawn", red=5, green=5)
+    with color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, paths) as gallery:
+        for first, name in ((1, "Rosa"), (6, "Gerd")):
+            split(gallery, list(range(first, first + 5)), name)
+    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    model = text_of(client.get("/model"))
+    assert "never calibrated, so the album calibrated itself, on 10 confirmed faces" in model
+    assert "a guess until then" not in model
+    assert text_of(post_compare(client, paths[0], paths[1])).startswith("The same individual")
+    for other, same in ((paths[1], True), (paths[9], False)):
+        both = {"first": paths[0].read_bytes(), "second": other.read_bytes()}
+        assert client.post("/api/v1/verify", files=both).json()["same"] is same
+
+
+@pytest.mark.slow
+def test_api_gives_no_verdict_without_a_calibration(
+    serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
+):
+    with color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, photos) as gallery:
+        split(gallery, [1])
+    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    both = {"first": photos[0].read_bytes(), "second": photos[1].read_bytes()}
+    for answer in (
+        client.post("/api/v1/verify", files=both).json(),
+        client.post("/api/v1/identities/1/verify", files={"photo": photos[0].read_bytes()}).json(),
+    ):
+        assert answer["similarity"] > 0.9
+        assert (answer["same"], answer["threshold"], answer["probability"]) == (None, None, None)
+    assert client.get("/api/v1/gallery").json()["thresholds"]["is_guess"] is True
 
 
 # --- Model and its report ---------------------------------------------------------------------------------------------

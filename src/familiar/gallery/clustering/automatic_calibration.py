@@ -46,12 +46,12 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
         return
     assignments = load_assignments(gallery)
     rows = confirmed_rows(assignments)
-    own = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
-    if not own.calibration.fitted:  # the selected faces have too few pairs
+    fitted = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
+    if not fitted.calibration.fitted:  # the selected faces have too few pairs
         return
-    clustering = dataclasses.replace(own.clustering, is_automatic=True)
-    own = dataclasses.replace(own, clustering=clustering, decision=decision, previous=previous)
-    repository.settings.set_own_calibration(json.dumps(own.to_dict()))
+    clustering = dataclasses.replace(fitted.clustering, is_automatic=True)
+    fitted = dataclasses.replace(fitted, clustering=clustering, decision=decision, previous=previous)
+    repository.settings.set_own_calibration(json.dumps(fitted.to_dict()))
 
 
 def restore_previous_calibration(gallery: GalleryDatabase, repository: Repository, decision: str) -> None:
@@ -62,9 +62,9 @@ def restore_previous_calibration(gallery: GalleryDatabase, repository: Repositor
         repository: of the open write.
         decision: the decision that is being undone.
     """
-    own = own_calibration(gallery)
-    if own is not None and own.decision == decision:
-        previous = None if own.previous is None else json.dumps(own.previous.to_dict())
+    fitted = own_calibration(gallery)
+    if fitted is not None and fitted.decision == decision:
+        previous = None if fitted.previous is None else json.dumps(fitted.previous.to_dict())
         repository.settings.set_own_calibration(previous)
 
 

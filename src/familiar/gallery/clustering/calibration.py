@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,19 @@ class OwnCalibration:
         }
 
     @staticmethod
+    @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
+    def from_json(text: str) -> "OwnCalibration":
+        """Parse what the gallery stores.
+
+        Args:
+            text: JSON of the result of `to_dict`.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is not such a text.
+        """
+        return OwnCalibration.from_dict(json.loads(text))
+
+    @staticmethod
     def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
         """Restore the result of `to_dict`; older versions stored only its first three entries.
 
@@ -99,8 +113,8 @@ class OwnCalibration:
 
 def calibration(gallery: GalleryDatabase) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none."""
-    own = own_calibration(gallery)
-    return gallery.space.calibration if own is None else own.calibration
+    fitted = own_calibration(gallery)
+    return gallery.space.calibration if fitted is None else fitted.calibration
 
 
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
@@ -110,9 +124,9 @@ def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     similarity at which two faces are 200 times as likely to show the same individual as not (fewer times in a gallery
     of fewer faces: as many as it has faces). If the model was never calibrated, it is a guess.
     """
-    own = own_calibration(gallery)
-    if own is not None:
-        return own.clustering
+    fitted = own_calibration(gallery)
+    if fitted is not None:
+        return fitted.clustering
     model = gallery.space.calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
@@ -142,12 +156,12 @@ def calibrate(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibrat
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
-    own = fit_own_calibration(assignments, rows)
+    fitted = fit_own_calibration(assignments, rows)
     with gallery.writing() as repository:
         if repository.settings.faces_revision() != assignments.faces.revision:
             raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
-        repository.settings.set_own_calibration(json.dumps(own.to_dict()))
-    return own.calibration, own.clustering
+        repository.settings.set_own_calibration(json.dumps(fitted.to_dict()))
+    return fitted.calibration, fitted.clustering
 
 
 def reset_calibration(gallery: GalleryDatabase) -> None:
@@ -194,7 +208,7 @@ def own_calibration(gallery: GalleryDatabase) -> OwnCalibration | None:
     if stored is None:
         return None
     try:
-        return OwnCalibration.from_dict(json.loads(stored))
+        return OwnCalibration.from_json(stored)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptGallery(
             f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "

@@ -17,7 +17,7 @@ CREATE TABLE gallery (
     uid TEXT NOT NULL,                      -- random, unique to this gallery
     space TEXT NOT NULL,                    -- JSON of `Space`
     embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32')),
-    own_calibration TEXT,                   -- JSON: calibration, threshold and f, as fitted to this gallery
+    own_calibration TEXT,                   -- JSON of `OwnCalibration`: fitted on confirmed faces
     revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one

@@ -308,8 +308,8 @@ def _change_space(repository: Repository, new: Space) -> None:
 
 
 def _is_calibrated_by_user(gallery: GalleryDatabase) -> bool:
-    own = own_calibration(gallery)
-    return own is not None and not own.clustering.is_automatic
+    fitted = own_calibration(gallery)
+    return fitted is not None and not fitted.clustering.is_automatic
 
 
 def _recalibrate(gallery: GalleryDatabase, was_calibrated_by_user: bool) -> None:
