@@ -139,6 +139,18 @@ def test_threads_detect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(used) == 2  # a cascade is used again
 
 
+def test_larger_face_comes_before_sharper_bystander(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cascade:
+        def detectMultiScale3(self, *_: object, **__: object) -> tuple[object, object, object]:  # noqa: N802
+            return [(0, 0, 10, 10), (20, 20, 40, 40)], (1, 1), (8.0, 4.0)
+
+    detector = HaarFaces("haarcascade_frontalface_default.xml")
+    monkeypatch.setattr(detector, "_cascades", _ModelPool(Cascade))
+    first, second = detector.detect(blank(64, 64))
+    assert (first.box_xyxy_px, second.box_xyxy_px) == ((20, 20, 60, 60), (0, 0, 10, 10))
+    assert first.score < second.score
+
+
 # Real photos
 
 
@@ -160,15 +172,15 @@ def test_yunet_landmarks_are_plausible_on_lfw(shared_data: Path, yunet_file: Pat
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["haar", "yunet"])
-def test_detections_are_sorted_by_score_and_deterministic(name: str, shared_data: Path, yunet_file: Path) -> None:
+def test_detections_are_sorted_by_score_x_area_and_deterministic(name: str, shared_data: Path, yunet_file: Path) -> None:
     paths = every_nth(shared_data / "lfw_photos_devtest", 4)
     photos = [load_photo(path).rgb_u8 for path in paths]
     group = Photo(np.vstack([np.hstack(photos[:2]), np.hstack(photos[2:])]), "group", (384, 384))
     detector = build_detector(name, yunet_file if name == "yunet" else None)
     detections = detector.detect(group)
     assert len(detections) >= 4
-    scores = [detection.score for detection in detections]
-    assert scores == sorted(scores, reverse=True)
+    order = [detection.score * detection.area_px for detection in detections]
+    assert order == sorted(order, reverse=True)
     repeated = detector.detect(group)
     assert [face.box_xyxy_px for face in repeated] == [face.box_xyxy_px for face in detections]
 

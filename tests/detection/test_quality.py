@@ -65,6 +65,12 @@ def test_keeps_best_overlapping_detection(second: tuple[int, int, int, int], is_
     assert boxes(box(*first), box(*second, score=0.9)) == [first] + [second] * is_other_face
 
 
+def test_keeps_better_of_two_in_detectors_order():
+    doubtful, certain, other = box(0, 0, 60, 60, 0.3), box(0, 0, 20, 20, 0.9), box(40, 0, 50, 10, 0.8)
+    assert boxes(doubtful, certain, other) == [(0, 0, 20, 20), (40, 0, 50, 10)]
+    assert boxes(other, certain) == [(40, 0, 50, 10), (0, 0, 20, 20)]
+
+
 def test_suppressed_detection_suppresses_no_other():
     assert len(boxes(box(0, 0, 20, 20), box(8, 0, 28, 20, 0.9), box(17, 0, 37, 20, 0.8))) == 2
 

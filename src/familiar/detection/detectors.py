@@ -56,7 +56,8 @@ class Detector(Protocol):
             photo: the image to search; detections are in its pixels.
 
         Returns:
-            The faces, best first: by score, then by area. Empty if there is none.
+            The faces, best first: by score x area, so that people in the background come last. Empty if there is
+            none.
         """
         ...
 
@@ -130,7 +131,7 @@ class HaarFaces:
                 minSize=(smallest_px, smallest_px),
                 outputRejectLevels=True,
             )
-        return _sort_by_score(
+        return _sort_best_first(
             Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)))
             for box, weight in zip(np.reshape(boxes_xywh, (-1, 4)), np.ravel(weights), strict=True)
         )
@@ -182,7 +183,7 @@ class YuNetFaces:
         with self._networks.borrow() as network:
             network.setInputSize(bgr_u8.shape[1::-1])
             _, rows = network.detect(bgr_u8)
-        return _sort_by_score(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
+        return _sort_best_first(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
 
 
 @dataclass(frozen=True)
@@ -254,5 +255,9 @@ def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, f
     return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0))
 
 
-def _sort_by_score(detections: Iterable[Detection]) -> list[Detection]:
-    return sorted(detections, key=lambda face: (-face.score, -face.area_px, face.box_xyxy_px))
+def _sort_best_first(detections: Iterable[Detection]) -> list[Detection]:
+    """Sort by score x area.
+
+    The scores of sharp faces hardly differ: by score alone, 14 of LFW's 1,549 DevTest photos had a bystander first.
+    """
+    return sorted(detections, key=lambda face: (-face.score * face.area_px, -face.score, face.box_xyxy_px))

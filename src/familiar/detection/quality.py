@@ -36,8 +36,8 @@ class Face:
 def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing, min_score: float = 0.0) -> list[Face]:
     """Detect and crop all faces of a photo, best first.
 
-    Of boxes that overlap by half of the smaller one or more, only the best is kept: a face detected twice would count
-    as two faces in one photo, and so as two individuals. Faces outside the photo are left out.
+    Of boxes that overlap by half of the smaller one or more, only that of the highest score is kept: a face detected
+    twice would count as two faces in one photo, and so as two individuals. Faces outside the photo are left out.
 
     Args:
         photo: the photo to search.
@@ -90,12 +90,12 @@ def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
     return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
-def _suppress_duplicates(best_first: Sequence[Detection]) -> list[Detection]:
-    distinct: list[Detection] = []
-    for detection in best_first:
-        if all(_overlap_of_smaller(detection, other) < SAME_FACE_OVERLAP for other in distinct):
-            distinct.append(detection)
-    return distinct
+def _suppress_duplicates(detections: Sequence[Detection]) -> list[Detection]:
+    distinct: list[int] = []
+    for row in sorted(range(len(detections)), key=lambda row: -detections[row].score):
+        if all(_overlap_of_smaller(detections[row], detections[other]) < SAME_FACE_OVERLAP for other in distinct):
+            distinct.append(row)
+    return [detections[row] for row in sorted(distinct)]
 
 
 def _overlap_of_smaller(first: Detection, second: Detection) -> float:
