@@ -33,6 +33,7 @@ from familiar import Detector, Embedder, Gallery, build_detector, embed_photos, 
 from familiar.conversion import calibrate_bundle
 from familiar.core.cpu import available_cores
 from familiar.core.errors import NoFaceFound
+from familiar.core.gallery_types import GalleryFace
 from familiar.core.published_files import published_path
 from familiar.core.vectors import normalize
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs, scan_folders
@@ -256,16 +257,19 @@ def print_clusters(
 
 
 def gallery_clusters(folder: Path, embedder: Embedder, detector: Detector, photos: Sequence[Path]) -> np.ndarray:
-    """Cluster by the gallery's default settings; each photo counts with its most certain face."""
+    """Cluster by the gallery's default settings; each photo counts with its best face."""
     with Gallery.create(folder, embedder) as gallery:
         gallery.enroll(photos, detector)
         gallery.cluster()
         listed = gallery_photos(gallery.database, limit=len(photos))
-    best = {
-        Path(photo.path).name: max(photo.faces, key=lambda face: face.score).identity for photo in listed if photo.faces
-    }
+    best = {Path(photo.path).name: max(photo.faces, key=score_x_area).identity for photo in listed if photo.faces}
     identities = np.array([best.get(photo.name) or -1 for photo in photos])
     return singletons_elsewhere(identities >= 0, identities[identities >= 0])
+
+
+def score_x_area(face: GalleryFace) -> float:
+    left, top, right, bottom = face.box_xyxy_px
+    return face.score * (right - left) * (bottom - top)
 
 
 def dbscan(vectors: np.ndarray, minimum: int) -> np.ndarray:

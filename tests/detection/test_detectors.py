@@ -172,7 +172,9 @@ def test_yunet_landmarks_are_plausible_on_lfw(shared_data: Path, yunet_file: Pat
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["haar", "yunet"])
-def test_detections_are_sorted_by_score_x_area_and_deterministic(name: str, shared_data: Path, yunet_file: Path) -> None:
+def test_detections_are_sorted_by_score_x_area_and_deterministic(
+    name: str, shared_data: Path, yunet_file: Path
+) -> None:
     paths = every_nth(shared_data / "lfw_photos_devtest", 4)
     photos = [load_photo(path).rgb_u8 for path in paths]
     group = Photo(np.vstack([np.hstack(photos[:2]), np.hstack(photos[2:])]), "group", (384, 384))
