@@ -87,6 +87,9 @@ def valid_photos() -> dict[str, bytes]:
         "pgm": encoded("PPM", "L"),
         "pbm": encoded("PPM", "1"),
         "ppm-text": b"P3\n4 4\n255\n" + b"1 2 3 " * 16,
+        "avif": encoded("AVIF", "RGBA", exif=turned),
+        "avif-animated": encoded("AVIF", frames=3),
+        **{path.stem: path.read_bytes() for path in sorted((Path(__file__).parent / "data").glob("*.heic"))},
     }
 
 
@@ -223,7 +226,12 @@ def bombs() -> dict[str, tuple[bytes, str]]:
     much = bytes(64 * 2**20)
     packed = zlib.compress(much, 9)
     deflated = sound["tiff-deflate"]
+    avif, tiles = sound["avif"], sound["tiles"]
     refused: dict[str, bytes] = {
+        "avif": resized(avif, avif.index(b"ispe") + 8, ">II", 16000, 16000),
+        "avif-beyond-its-decoder": resized(avif, avif.index(b"ispe") + 8, ">II", 60000, 60000),
+        "heic": resized(sound["rgb"], sound["rgb"].index(b"ispe") + 8, ">II", 60000, 60000),
+        "heic-tiles": resized(tiles, tiles.rindex(b"ispe") + 8, ">II", 16000, 16000),
         "jpeg": resized(jpeg, jpeg.index(b"\xff\xc0") + 5, ">HH", 65500, 65500),
         "jpeg-progressive": resized(progressive, progressive.index(b"\xff\xc2") + 5, ">HH", 65500, 65500),
         "gif": resized(gif, 6, "<HH", 65535, 65535),

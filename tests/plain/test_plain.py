@@ -14,7 +14,7 @@ import pytest
 
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, open_photo
-from familiar.photos.decoding import save_photo
+from familiar.photos.decoding import load_photo, save_photo
 
 pytestmark = pytest.mark.plain
 
@@ -111,6 +111,14 @@ def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
         assert itself["same"]
         assert itself["similarity"] > 0.999 > another["similarity"]
         assert itself["probability"] > another["probability"]
+
+
+def test_heic_and_avif_are_read_like_jpeg(tmp_path: Path, mean_color_bundle: Path):
+    heic = Path(__file__).parents[1] / "photos" / "data" / "rgb.heic"
+    avif = save_photo(load_photo(heic), tmp_path / "same.avif")
+    answer = familiar("verify", heic, avif, "--model", mean_color_bundle, "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["similarity"] > 0.999
 
 
 def test_training_names_the_missing_extra(tmp_path: Path):

@@ -34,6 +34,7 @@ from familiar.web.uploads import (
     store,
 )
 
+HEIC_PHOTO = Path(__file__).parents[1] / "photos" / "data" / "rgb.heic"
 MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
 
 
@@ -110,7 +111,7 @@ def test_upload_is_closed_after_error():
 
 @pytest.mark.parametrize("kind", SUFFIX)
 def test_file_suffix_follows_content(kind: str, tmp_path: Path):
-    content = encoded(kind)
+    content = HEIC_PHOTO.read_bytes() if kind == "HEIC" else encoded(kind)
     (stored,) = receiving([sent(content, "report.txt")], lambda uploads: store(uploads, tmp_path, Limits()))
     assert stored.suffix == SUFFIX[kind]
     assert stored.read_bytes() == content
@@ -132,7 +133,7 @@ def test_mpo_is_stored_as_jpeg(tmp_path: Path):
         (b"<svg onload=alert(1)>", "not a photo"),
         (b"\x7fELF" + bytes(60), "not a photo"),
         (b"PK\x03\x04" + bytes(60), "not a photo"),
-        (b"\0\0\0\x18ftypheic" + bytes(60), "HEIC photos are not read"),
+        (b"\0\0\0\x44ftypheic" + bytes(60), "the HEIC file is broken"),
         (encoded()[:20], "mia.jpg"),  # broken in its header
         (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
     ],

@@ -31,6 +31,7 @@ from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import crop_photo
 from familiar.photos.decoding import load_photo
 from familiar.photos.fast_jpeg import decode_clean_jpeg
+from familiar.photos.heif import open_heic
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,16 @@ def remove_pack(pack: Path) -> None:
 def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
     """Hash everything that determines the pixels: photos, geometry, our code and the libraries it uses."""
     geometry = [preprocessing.size_px, preprocessing.resize, preprocessing.resize_px, preprocessing.margin]
-    functions = (open_photo, load_photo, decode_clean_jpeg, crop_photo, WholePhoto, detect_and_align, resize_crop)
+    functions = (
+        open_photo,
+        load_photo,
+        decode_clean_jpeg,
+        open_heic,
+        crop_photo,
+        WholePhoto,
+        detect_and_align,
+        resize_crop,
+    )
     decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in functions]
     drawing = sorted(Path(inspect.getfile(synthetic)).parent.glob("*.py"))
     code = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (*decoding, *drawing)]

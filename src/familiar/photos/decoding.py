@@ -18,12 +18,17 @@ from familiar.core.errors import CannotWrite, UnreadablePhoto
 from familiar.core.files import write_atomically
 from familiar.core.types import Photo
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
+from familiar.photos.heif import check_complete, container_format, open_heic
 
 PHOTO_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
+    {
+        *(".jpg", ".jpeg", ".jfif", ".mpo", ".heic", ".heif", ".hif", ".avif"),
+        *(".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
+    }
 )
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # Pillow's names; "JPEG" includes MPO
+# Pillow's names; "JPEG" includes MPO. HEIC and AVIF are told apart by `container_format`.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 
 # EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
 _ORIENTATION_TRANSFORMS = {
@@ -47,19 +52,13 @@ _CHANNELS = {  # descriptions of Pillow's modes
     "F": "gray float",
 }
 
-# ISO base media "ftyp" brands of still images that need a decoder we do not ship.
-_UNSUPPORTED_BRANDS = {
-    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
-    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
-}
-
 
 @dataclass(frozen=True)
 class Header:
     """Format and size of an image file, read without decoding its pixels.
 
     Attributes:
-        format: Pillow's name of the format.
+        format: Pillow's name of the format, or "HEIC".
         size_px: (width, height) before the photo is turned upright.
     """
 
@@ -77,7 +76,7 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
         min_side_px: a much larger JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the smallest whose short side still
             has this many pixels; other formats are always decoded at full size. None: full size.
         max_pixels: limit for width x height, checked in the header before any pixel is decoded. Above 179 megapixels
-            Pillow itself rejects TIFF, WebP and MPO, whatever this limit.
+            Pillow itself rejects TIFF, WebP and MPO, whatever this limit; above 268 megapixels AVIF.
 
     Returns:
         The photo; its `source_size_px` is the full upright size.
@@ -120,7 +119,13 @@ def read_photo_bytes(path: Path) -> bytes:
 
 
 def detect_format(head: bytes) -> str | None:
-    """Detect the format by the first 16 bytes: Pillow's name ("JPEG" includes MPO), or None if it is not a photo."""
+    """Detect the format: "HEIC", else Pillow's name ("JPEG" includes MPO), or None if it is not a photo.
+
+    Args:
+        head: the file's first 16 bytes or more; some AVIF files are told from HEIC only by the first 256.
+    """
+    if (name := container_format(head)) is not None:
+        return name
     Image.init()
     head = head[:16].ljust(16, b"\0")  # some plugins read past the end without checking
     return next((name for name in _FORMATS if (accepts := Image.OPEN[name][1]) is None or accepts(head)), None)
@@ -249,6 +254,7 @@ def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None
     if not reduced:
         width, height = image.size
     # EXIF is read only now: a PNG may have it after the pixels, and Pillow turns a TIFF upright by itself.
+    # libheif turns a HEIC upright too, and pi_heif reports it as such.
     return _turn_upright(_to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
 
 
@@ -275,13 +281,18 @@ def _open_header(data: bytes) -> ImageFile.ImageFile:
     """
     if not data:
         raise ValueError("the file is empty")
-    if (format_name := detect_format(data)) is not None:
-        image = Image.OPEN[format_name][0](io.BytesIO(data), "")
-        _reject_planar_16_bit_tiff(image)
-        return image
-    if data[4:8] == b"ftyp" and data[8:12] in _UNSUPPORTED_BRANDS:
-        raise ValueError(f"{_UNSUPPORTED_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
-    raise ValueError("not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)")
+    if (format_name := detect_format(data)) is None:
+        raise ValueError("not a photo (supported: JPEG, HEIC, AVIF, PNG, WebP, BMP, TIFF, GIF, PPM)")
+    if format_name in ("HEIC", "AVIF"):
+        check_complete(data)
+    if format_name == "HEIC":
+        return open_heic(io.BytesIO(data))
+    Image.init()
+    image = Image.OPEN[format_name][0](io.BytesIO(data), "")
+    if format_name == "AVIF":
+        image.info.pop("xmp", None)  # only the container's rotation counts, which Pillow reports as EXIF
+    _reject_planar_16_bit_tiff(image)
+    return image
 
 
 def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
@@ -298,8 +309,9 @@ def _describe_storage(image: ImageFile.ImageFile) -> str:
     """Describe format and channels by the header alone: decoding may change the mode."""
     # Pillow decodes 16-bit colors to 8 bit; then only the raw mode of its decoder shows the depth.
     deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
+    bits = 16 if deep else image.info.get("bit_depth", 8)  # the latter only of HEIC
     base = image.mode.partition(";")[0]
-    return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"
+    return f"{image.format} {_CHANNELS.get(base, base)}{f' {bits} bit' if bits > 8 else ''}"
 
 
 def _read_orientation(read_exif: Callable[[], Image.Exif]) -> int:
@@ -336,4 +348,4 @@ def _scale_deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 def _error_cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # its str() repeats the path
-    return str(error) or type(error).__name__
+    return str(error).strip() or type(error).__name__

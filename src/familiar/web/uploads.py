@@ -37,6 +37,8 @@ SUFFIX = {
     "TIFF": ".tif",
     "GIF": ".gif",
     "PPM": ".ppm",
+    "HEIC": ".heic",
+    "AVIF": ".avif",
 }
 
 

@@ -2,7 +2,7 @@
 "use strict";
 
 const MAX_BATCH = { files: 100, bytes: 200e6 }; // of one upload; a large set is sent in several, one after another
-const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|avif)$/i;
+const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|hif|avif)$/i;
 const MESSAGE_SECONDS = 8;
 window.familiar = { showStatus, showError };
 
