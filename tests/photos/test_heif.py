@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pi_heif
+import pillow_heif
 import pytest
 from PIL import ExifTags, Image
 
@@ -264,7 +264,7 @@ def test_max_pixels_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
     def decode(_: object) -> None:
         raise AssertionError("decoded")
 
-    monkeypatch.setattr("pi_heif.as_plugin.HeifImageFile.load", decode)
+    monkeypatch.setattr("pillow_heif.as_plugin.HeifImageFile.load", decode)
     monkeypatch.setattr("PIL.AvifImagePlugin.AvifImageFile.load", decode)
     for data in (content("rgb"), avif()):
         with pytest.raises(UnreadablePhoto, match="64 x 48 px is more than 3,071 pixels"):
@@ -272,13 +272,15 @@ def test_max_pixels_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_refuses_libheif_with_security_holes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pi_heif, "libheif_version", lambda: "1.23.0")
+    monkeypatch.setattr(pillow_heif, "libheif_version", lambda: "1.23.0")
     with pytest.raises(UnreadablePhoto, match=r"^a\.heic: .*1\.23\.0, which is not safe: pip install"):
         decode_photo(content("rgb"), "a.heic")
 
 
 def test_says_how_to_install_missing_libheif(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pi_heif", None)
-    with pytest.raises(UnreadablePhoto, match=r"^a\.heic: HEIC photos need libheif .*pip install"):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(
+        UnreadablePhoto, match=r"^a\.heic: HEIC photos need pillow-heif .*pip install .familiar-faces.heic"
+    ):
         decode_photo(content("rgb"), "a.heic")
     assert_colors(decode_photo(avif(), "a.avif"), UPRIGHT)

@@ -14,7 +14,7 @@ import pytest
 
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, open_photo
-from familiar.photos.decoding import load_photo, save_photo
+from familiar.photos.decoding import save_photo
 
 pytestmark = pytest.mark.plain
 
@@ -113,12 +113,16 @@ def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
         assert itself["probability"] > another["probability"]
 
 
-def test_heic_and_avif_are_read_like_jpeg(tmp_path: Path, mean_color_bundle: Path):
-    heic = Path(__file__).parents[1] / "photos" / "data" / "rgb.heic"
-    avif = save_photo(load_photo(heic), tmp_path / "same.avif")
-    answer = familiar("verify", heic, avif, "--model", mean_color_bundle, "--json")
+def test_avif_is_read_like_jpeg_and_heic_names_its_extra(tmp_path: Path, mean_color_bundle: Path):
+    cat = open_photo(DataSpec(("synthetic:cats:1x1",)).read().photos[0])
+    png, avif = (save_photo(cat, tmp_path / name) for name in ("a.png", "a.avif"))
+    answer = familiar("verify", png, avif, "--model", mean_color_bundle, "--json")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["similarity"] > 0.999
+    heic = Path(__file__).parents[1] / "photos" / "data" / "rgb.heic"
+    refused = familiar("verify", png, heic, "--model", mean_color_bundle)
+    assert refused.returncode == 1
+    assert "familiar-faces[heic]" in refused.stderr
 
 
 def test_training_names_the_missing_extra(tmp_path: Path):

@@ -254,7 +254,7 @@ def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None
     if not reduced:
         width, height = image.size
     # EXIF is read only now: a PNG may have it after the pixels, and Pillow turns a TIFF upright by itself.
-    # libheif turns a HEIC upright too, and pi_heif reports it as such.
+    # libheif turns a HEIC upright too, and pillow_heif reports it as such.
     return _turn_upright(_to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
 
 

@@ -17,7 +17,7 @@ _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", 
 BRANDS_BYTES = 256  # of a file, in which its brands are looked for: room for sixty; files have about five
 # Earlier versions write outside their memory when they read forged files (GHSA-2jg2-4ch7-h545, GHSA-x8r2-mggj-j6wr).
 _SAFE_LIBHEIF = (1, 23, 4)
-_INSTALL = "pip install --force-reinstall pi-heif-decoder"
+_INSTALL = "pip install 'familiar-faces[heic]'"
 
 
 def container_format(head: bytes) -> str | None:
@@ -80,13 +80,15 @@ def open_heic(file: IO[bytes]) -> "ImageFile.ImageFile":
         ValueError: the header is broken.
     """
     try:
-        import pi_heif
-        from pi_heif.as_plugin import HeifImageFile
+        import pillow_heif
+        from pillow_heif.as_plugin import HeifImageFile
     except ImportError as error:
-        raise FamiliarError(f"HEIC photos need libheif ({error}): {_INSTALL}") from error
-    installed = pi_heif.libheif_version()  # pyright: ignore[reportPrivateImportUsage]
-    if _version(installed) < _SAFE_LIBHEIF:  # pi-heif installs under the same name
-        raise FamiliarError(f"HEIC photos are not read with libheif {installed}, which is not safe: {_INSTALL}")
+        raise FamiliarError(f"HEIC photos need pillow-heif ({error}): {_INSTALL}") from error
+    installed = pillow_heif.libheif_version()  # pyright: ignore[reportPrivateImportUsage]
+    if _version(installed) < _SAFE_LIBHEIF:
+        raise FamiliarError(
+            f"HEIC photos are not read with libheif {installed}, which is not safe: pip install --upgrade pillow-heif"
+        )
     try:
         image = HeifImageFile(file, "")
     except SyntaxError as error:
