@@ -6,11 +6,14 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from familiar.core.terminal_text import one_line
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.core.types import Crop
 
 
 def prepare() -> None:
@@ -33,6 +36,13 @@ def print_json(document: Any) -> None:
 def note(text: str) -> None:
     """Print a line on stderr."""
     click.echo(text, err=True)
+
+
+def note_face(crop: "Crop") -> None:
+    """Say which face of a photo was taken, if the photo has several."""
+    if crop.face_count > 1:
+        photo = one_line(str(crop.source))
+        note(f"{photo}: face {crop.face} of {crop.face_count}, counted from the left; --face N chooses another")
 
 
 def list_skipped(errors: Sequence[object], limit: int = 20) -> None:

@@ -70,10 +70,14 @@ class Crop:
     Attributes:
         rgb_u8: the pixels.
         source: of the photo, as in `Photo`.
+        face: number of the face in its photo, counted from the left and from 1.
+        face_count: number of faces that the detector found in the photo.
     """
 
     rgb_u8: UInt8[np.ndarray, "s s 3"]
     source: Path | str
+    face: int = 1
+    face_count: int = 1
 
     def __post_init__(self) -> None:
         _check_rgb_u8(self.rgb_u8, self.source)

@@ -1,10 +1,14 @@
 """Alignment of a detected face to a square crop, by its landmarks or by its box."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import cv2
 import numpy as np
 from jaxtyping import Float, UInt8
 
 from familiar.core.errors import NoFaceFound
+from familiar.core.plural import pluralize
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detectors import Detector
 from familiar.photos.preprocessing import Preprocessing, resize_crop
@@ -16,24 +20,60 @@ TEMPLATE_112_PX = np.array(
 )
 
 
-def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing) -> Crop:
-    """Crop the best face that the detector finds.
+def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing, face: int | None = None) -> Crop:
+    """Crop one of the faces that the detector finds.
 
     Args:
         photo: the image to search and to crop from.
-        detector: finds the faces; the first one is cropped.
+        detector: finds the faces.
         preprocessing: of the network, as for `align`.
+        face: number of the face, counted from the left and from 1; None: the best one.
 
     Returns:
-        The face, `preprocessing.size_px` wide and high.
+        The face, `preprocessing.size_px` wide and high, with its number and that of all faces.
 
     Raises:
-        NoFaceFound: there is none, or it cannot be aligned (see `align`).
+        NoFaceFound: there is none, or none of this number, or it cannot be aligned (see `align`).
+        ValueError: `face` is below 1.
     """
     detections = detector.detect(photo)
+    number = choose_face(photo, detections, face)
+    crop = align(photo, from_left(detections)[number - 1], preprocessing)
+    return replace(crop, face=number, face_count=len(detections))
+
+
+def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None = None) -> int:
+    """Choose one of the faces of a photo.
+
+    Args:
+        photo: named in messages.
+        detections: its faces, best first.
+        face: number of the face, counted from the left and from 1; None: the best one.
+
+    Returns:
+        The number of the face: its position in `from_left(detections)`, counted from 1.
+
+    Raises:
+        NoFaceFound: there is none, or none of this number.
+        ValueError: `face` is below 1.
+    """
+    if face is not None and face < 1:
+        raise ValueError(f"faces are counted from 1, got {face}")
     if not detections:
-        raise NoFaceFound(f"{photo.source}: no face found")
-    return align(photo, detections[0], preprocessing)
+        raise NoFaceFound(
+            f"{photo.source}: no face found; try another detector, or crop the photo to the face and use the detector "
+            "none"
+        )
+    if face is None:
+        return 1 + from_left(detections).index(detections[0])
+    if face > len(detections):
+        raise NoFaceFound(f"{photo.source}: has {pluralize(len(detections), 'face')}, so there is no face {face}")
+    return face
+
+
+def from_left(detections: Sequence[Detection]) -> list[Detection]:
+    """Sort the faces of a photo by the centers of their boxes, from left to right."""
+    return sorted(detections, key=lambda face: (face.box_xyxy_px[0] + face.box_xyxy_px[2], face.box_xyxy_px[1]))
 
 
 def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> Crop:

@@ -1,6 +1,7 @@
 """Verification: do two photos show the same individual?"""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,11 @@ from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
+from familiar.core.types import Crop
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
+
+BEST_FACES = (None, None)
 
 
 def verify(
@@ -19,6 +23,7 @@ def verify(
     *,
     detector: Detector | str | None = None,
     flip: bool = False,
+    faces: tuple[int | None, int | None] = BEST_FACES,
 ) -> VerificationResult:
     """Decide whether two photos show the same individual.
 
@@ -29,6 +34,8 @@ def verify(
         detector: finds the face in each: a detector, or the name of one as for `build_detector`, such as "none" if the
             photos are crops already. None: the one that the bundle names.
         flip: average each crop's embedding with that of its mirror image.
+        faces: number of the face in each photo, counted from the left and from 1; None: the best one. `crop_photo`
+            says how many faces a photo has.
 
     Returns:
         The similarity in [-1, 1], the probability, and the decision at the bundle's balanced threshold; only the
@@ -37,17 +44,24 @@ def verify(
     Raises:
         BadBundle: there is no such model.
         UnreadablePhoto: a photo cannot be read.
-        NoFaceFound: no face is found in a photo.
+        NoFaceFound: no face is found in a photo, or none of this number.
 
     >>> verify("photos/mia-1.png", "photos/mia-2.png", "pet-nano").same
     True
     """
     embedder = as_embedder(model)
-    return verify_photos(embedder, Path(first), Path(second), embedder.detector(detector), flip=flip)
+    return verify_photos(embedder, Path(first), Path(second), embedder.detector(detector), flip=flip, faces=faces)
 
 
 def verify_photos(
-    embedder: Embedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
+    embedder: Embedder,
+    first: Path,
+    second: Path,
+    detector: Detector | None = None,
+    *,
+    flip: bool = False,
+    faces: tuple[int | None, int | None] = BEST_FACES,
+    on_crop: Callable[[Crop], None] = lambda _: None,
 ) -> VerificationResult:
     """Decide whether two photos show the same individual.
 
@@ -57,13 +71,18 @@ def verify_photos(
         second: the other photo.
         detector: finds the face in each; None: the photos are crops.
         flip: average each crop with its mirror image.
+        faces: number of the face in each photo, counted from the left and from 1; None: the best one.
+        on_crop: called with the crop of each photo, which says which of its faces was taken.
 
     Raises:
         UnreadablePhoto: a photo cannot be read.
-        NoFaceFound: no face is found in a photo.
+        NoFaceFound: no face is found in a photo, or none of this number.
     """
     preprocessing = embedder.metadata.preprocessing
-    crops = [crop_photo(photo, preprocessing, detector) for photo in (first, second)]
+    photos = zip((first, second), faces, strict=True)
+    crops = [crop_photo(photo, preprocessing, detector, face=face) for photo, face in photos]
+    for crop in crops:
+        on_crop(crop)
     embeddings = embedder.embed(crops, flip=flip)
     return verify_embeddings(embeddings[0], embeddings[1], embedder.metadata.calibration)
 

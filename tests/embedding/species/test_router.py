@@ -20,6 +20,7 @@ from familiar.embedding.bundle import BundleMetadata, load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.router import RoutedEmbedder, verify_routed
 from familiar.embedding.verification import verify_photos
+from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing
 from support.tiny_router import color_classifier, colored, mosaic_bundle, save_colored, tiny_router
 
@@ -287,3 +288,19 @@ def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, t
     with pytest.raises(UnreadablePhoto, match=r"gone\.png"):
         verify_routed(router, red, tmp_path / "gone.png")
     assert verify_routed(router, red, red).verification.similarity == pytest.approx(1.0)  # type: ignore[union-attr]
+
+
+def test_verify_takes_chosen_faces(router: RoutedEmbedder, tmp_path: Path):
+    class Halves:
+        def detect(self, photo: Photo) -> list[Detection]:
+            width, height = photo.size_px
+            return [Detection((x, 0.0, x + width / 2, height), None, 0.9) for x in (width / 2, 0.0)]
+
+    halves = [colored(rgb, "half", seed=seed).rgb_u8 for seed, rgb in enumerate((GREEN, RED))]
+    pixels = np.concatenate(halves, axis=1)
+    pair = save_photo(Photo(pixels, "pair", (pixels.shape[1], pixels.shape[0])), tmp_path / "pair.png")
+    crops: list[Crop] = []
+    best = verify_routed(router, pair, pair, Halves(), on_crop=crops.append)
+    chosen = verify_routed(router, pair, pair, Halves(), faces=(1, 2), on_crop=crops.append)
+    assert (best.species, chosen.species) == (("cat", "cat"), ("dog", "cat"))
+    assert [(crop.face, crop.face_count) for crop in crops] == [(2, 2), (2, 2), (1, 2), (2, 2)]

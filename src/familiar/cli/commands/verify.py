@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.console import print_json
+from familiar.cli.console import note_face, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
@@ -16,12 +16,21 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.argument("first", metavar="A", type=FILE)
 @click.argument("second", metavar="B", type=FILE)
 @model_option
+@click.option(
+    "--face",
+    "faces",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="Take the Nth face from the left, in both photos; given twice: of A, then of B. [default: the best]",
+)
 @embedding_options
 @json_option
 def verify(
     first: Path,
     second: Path,
     model: Path,
+    faces: tuple[int, ...],
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -31,7 +40,7 @@ def verify(
 
     Prints the similarity, the probability that both show one identity, and the decision; with a router (.json) the
     species too. Photos of different species are not compared. A bundle that was never calibrated gives only the
-    similarity.
+    similarity. If a photo has several faces, stderr says which one was taken.
 
     \b
     Example:
@@ -41,13 +50,18 @@ def verify(
     from familiar.embedding.species.router_file import open_model
     from familiar.embedding.verification import verify_photos
 
+    if len(faces) > 2:
+        raise click.UsageError("--face is given at most twice: for A, then for B")
+    # One number is for both photos.
+    chosen = (faces[0], faces[-1]) if faces else (None, None)
     opened = open_model(model)
     face_detector = opened.detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
-        routed = verify_routed(opened, first, second, face_detector, flip=tta)
+        routed = verify_routed(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=note_face)
         result, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
     else:
-        result, species = verify_photos(opened, first, second, face_detector, flip=tta), []
+        result = verify_photos(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=note_face)
+        species = []
     if as_json:
         print_json(_to_json(result) | _species(species))
         return

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnsureSpecies
+from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
 from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import Crop
-from familiar.detection.alignment import align
+from familiar.detection.alignment import align, choose_face, from_left
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
 from familiar.embedding.species.classifier import SpeciesClassifier
-from familiar.embedding.verification import verify_embeddings
+from familiar.embedding.verification import BEST_FACES, verify_embeddings
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, resize_crop, stack_crops
 
@@ -139,6 +139,25 @@ class RoutedEmbedder:
 
         return self._embed(len(sources), crop, flip, batch_size, on_batch)
 
+    def crop(self, photo: Path, detector: Detector | None = None, face: int | None = None) -> CropsByPreprocessing:
+        """Crop one face of a photo for each network.
+
+        Args:
+            photo: its file.
+            detector: finds the faces; None: the photo is a crop already.
+            face: number of the face, counted from the left and from 1; None: the best one.
+        """
+        return _crop_for_each(photo, self._preprocessings, detector, load_photo, face)
+
+    def embed_crops(self, crops: Sequence[CropsByPreprocessing], *, flip: bool = False) -> RoutedEmbeddings:
+        """Embed faces.
+
+        Args:
+            crops: each as `crop` returns it.
+            flip: average each face's embedding with that of its mirror image, at twice the cost.
+        """
+        return self._embed(len(crops), crops.__getitem__, flip, None)
+
     def _resize_for_each(self, crop: Crop) -> CropsByPreprocessing:
         def resize(preprocessing: Preprocessing) -> Crop:
             return Crop(resize_crop(crop.rgb_u8, replace(preprocessing, resize="stretch")), crop.source)
@@ -225,7 +244,14 @@ class RoutedVerification:
 
 
 def verify_routed(
-    router: RoutedEmbedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
+    router: RoutedEmbedder,
+    first: Path,
+    second: Path,
+    detector: Detector | None = None,
+    *,
+    flip: bool = False,
+    faces: tuple[int | None, int | None] = BEST_FACES,
+    on_crop: Callable[[Crop], None] = lambda _: None,
 ) -> RoutedVerification:
     """Decide whether two photos show the same individual of one species.
 
@@ -234,7 +260,11 @@ def verify_routed(
     Raises:
         UnsureSpecies, NoBundleForSpecies, UnreadablePhoto, NoFaceFound: one of the photos has no embedding.
     """
-    routed = router.embed_photos([first, second], detector, flip=flip)
+    photos = zip((first, second), faces, strict=True)
+    crops = [router.crop(photo, detector, face) for photo, face in photos]
+    for each in crops:
+        on_crop(next(iter(each.values())))
+    routed = router.embed_crops(crops, flip=flip)
     if routed.skipped:
         raise routed.skipped[0]
     (_, first_species, first_probability), (_, second_species, second_probability) = routed.by_row()
@@ -252,15 +282,16 @@ def _crop_for_each(
     preprocessings: set[Preprocessing],
     detector: Detector | None,
     open_photo: PhotoOpener[Source],
+    face: int | None = None,
 ) -> CropsByPreprocessing:
-    """Crop the best face for each network. With a detector, the photo is opened and searched only once."""
+    """Crop a face, the best or by its number, for each network. A detector searches the photo only once."""
     if detector is None or isinstance(detector, WholePhoto):
-        return {each: crop_photo(source, each, open_photo=open_photo) for each in preprocessings}
+        return {each: crop_photo(source, each, open_photo=open_photo, face=face) for each in preprocessings}
     photo = open_photo(source, min_side_px=None)
     detections = detector.detect(photo)
-    if not detections:
-        raise NoFaceFound(f"{photo.source}: no face found")
-    return {each: align(photo, detections[0], each) for each in preprocessings}
+    number = choose_face(photo, detections, face)
+    chosen, count = from_left(detections)[number - 1], len(detections)
+    return {each: replace(align(photo, chosen, each), face=number, face_count=count) for each in preprocessings}
 
 
 def _embed_crops(embedder: Embedder, faces: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:

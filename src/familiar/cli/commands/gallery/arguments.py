@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.console import note
+from familiar.cli.console import note, note_face
 from familiar.cli.options import FILE
 from familiar.core.plural import pluralize
 
@@ -24,6 +24,12 @@ CALIBRATES_ITSELF = (
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
 identity_argument = click.argument("identity", metavar="IDENTITY")
+face_option = click.option(
+    "--face",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the Nth face of PHOTO from the left. [default: the best]",
+)
 faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES...")
 bundle_option = click.option(
     "--model",
@@ -92,8 +98,9 @@ def embed_best_face(
     detector_model: Path | None,
     *,
     flip: bool,
+    face: int | None = None,
 ) -> "np.ndarray":
-    """Embed the best face of a photo.
+    """Embed the best face of a photo, or the one of a number; if it has several, say which.
 
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
@@ -101,7 +108,9 @@ def embed_best_face(
     from familiar.embedding.embedder import crop_photo
 
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
-    crop = crop_photo(photo, embedder.metadata.preprocessing, embedder.detector(detector, detector_model))
+    face_detector = embedder.detector(detector, detector_model)
+    crop = crop_photo(photo, embedder.metadata.preprocessing, face_detector, face=face)
+    note_face(crop)
     return embedder.embed([crop], flip=flip)[0]
 
 

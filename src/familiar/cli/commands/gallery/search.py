@@ -9,6 +9,7 @@ import click
 from familiar.cli.commands.gallery.arguments import (
     bundle_option,
     embed_best_face,
+    face_option,
     folder_argument,
     format_similarity,
     label,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     metavar="N",
     help="Preselect candidates by the first N dimensions of the embeddings, one of the model's prefixes: faster.",
 )
+@face_option
 @embedding_options
 @json_option
 def search(
@@ -61,6 +63,7 @@ def search(
     since: str | None,
     until: str | None,
     prefix: int | None,
+    face: int | None,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -84,7 +87,7 @@ def search(
         embedder = open_embedder(model)
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
-        query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta)
+        query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)
         matches = search_identities(gallery, query, k, only=only)
         hits = search_photos(gallery, query, k, only=only, prefix=prefix) if by == "photo" else []
         empty = not len(gallery.faces().ids)

@@ -9,6 +9,7 @@ from familiar.cli.commands.gallery.arguments import (
     CALIBRATES_ITSELF,
     bundle_option,
     embed_best_face,
+    face_option,
     folder_argument,
     format_similarity,
     identity_argument,
@@ -24,6 +25,7 @@ from familiar.cli.options import FILE, embedding_options, json_option
 @click.argument("photo", metavar="PHOTO", type=FILE)
 @identity_argument
 @bundle_option
+@face_option
 @embedding_options
 @json_option
 def verify(
@@ -31,6 +33,7 @@ def verify(
     photo: Path,
     identity: str,
     model: Path,
+    face: int | None,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -51,7 +54,7 @@ def verify(
 
     with GalleryDatabase.open(folder) as gallery:
         number = resolve_identity(gallery, identity)
-        query = embed_best_face(gallery, open_embedder(model), photo, detector, detector_model, flip=tta)
+        query = embed_best_face(gallery, open_embedder(model), photo, detector, detector_model, flip=tta, face=face)
         result = verify_identity(gallery, query, number)
         name = label_of(gallery, number)
     if as_json:
