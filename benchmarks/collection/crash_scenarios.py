@@ -17,7 +17,7 @@ from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
-from familiar.photos.preprocessing import Preprocessing
+from familiar.photos.preprocessing import Preprocessing, standardize
 
 PHOTOS = 40
 INDIVIDUALS = 24
@@ -62,7 +62,8 @@ def embedder(space: str = "old", width: int = WIDTH) -> Embedder:
         license="Apache-2.0",
     )
 
-    def network(images: np.ndarray) -> np.ndarray:
+    def network(crops_u8: np.ndarray) -> np.ndarray:
+        images = standardize(crops_u8, metadata.preprocessing)
         return np.stack([_unit(image.reshape(3, 4, 56, 4, 56).mean(axis=(2, 4))) for image in images])
 
     def _unit(colors: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ RUN_IN = {  # page: the test module that runs its Python
     "docs/how-to/deploy.md": "test_deploy.py",
     "docs/how-to/evaluate-honestly.md": "test_how_to.py",
     "docs/how-to/find-a-lost-pet.md": "test_how_to.py",
+    "docs/how-to/import-a-network.md": "test_how_to.py",
     "docs/how-to/several-species.md": "test_species.py",
     "docs/reference/http-api.md": "test_serve.py",
     "docs/reference/losses.md": "test_losses.py",

@@ -18,6 +18,7 @@ from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import gate as gate_module
 from familiar.export import run_export as export
 from familiar.export.gate import Gate, GateMetrics
+from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS
 from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
 from familiar.loading.batches import PhotoBatches
@@ -53,12 +54,18 @@ def exported(shared_bundle):
     return load_bundle(shared_bundle)
 
 
+@pytest.fixture(scope="module")
+def onnx_model(run):
+    network = build_network(run.recipe())
+    load_weights(run.embedder, network=network)
+    return onnx_bytes(network, run.recipe().input.size_px)
+
+
 @pytest.fixture
-def known_model(exported, monkeypatch):
-    """Use the ONNX model of the first export, since the exporter takes seconds."""
-    model = exported.onnx[: -len(_sealed_metadata(exported.onnx))]
-    monkeypatch.setattr(export, "onnx_bytes", lambda *_: model)
-    return model
+def known_model(onnx_model, monkeypatch):
+    """Convert the network once for all tests, since torch's exporter takes seconds."""
+    monkeypatch.setattr(export, "onnx_bytes", lambda *_: onnx_model)
+    return onnx_model
 
 
 @pytest.fixture
@@ -244,6 +251,7 @@ def test_parity_failure_writes_nothing(run, tmp_path, monkeypatch):
 
     source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: b"")
+    monkeypatch.setattr(export, "take_pixels", lambda *_: None)
     monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
     monkeypatch.setattr(export, "embed_with_export", lambda *_: -source)
     output = tmp_path / "cats.onnx"
@@ -430,6 +438,7 @@ def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, set
     elsewhere = np.float32(cosine) * source + np.float32(np.sqrt(1 - cosine**2)) * np.roll(source, 5, axis=1)
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: exported.onnx)
     monkeypatch.setattr(export, "quantize_all", lambda *_: b"")
+    monkeypatch.setattr(export, "take_pixels", lambda *_: None)
     monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
     monkeypatch.setattr(export, "embed_with_export", lambda *_: elsewhere)
     set_exported_metrics(BEFORE)

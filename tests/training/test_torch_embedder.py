@@ -84,7 +84,7 @@ def test_computes_on_requested_device(shared_run: RunFolder):
     size_px = TINY.input.size_px
     embedder = torch_embedder(shared_run.path, torch.device("meta"))
     with pytest.raises(NotImplementedError, match="meta"):  # the meta device computes shapes only
-        embedder.run(np.ones((2, 3, size_px, size_px), np.float32))
+        embedder.run(np.ones((2, size_px, size_px, 3), np.uint8))
 
 
 @pytest.mark.parametrize("name", ["recipe.json", "embedder.safetensors", "model.onnx", "data.json"])

@@ -39,13 +39,13 @@ class Network:
         self.go.set()
         self.fails: Callable[[np.ndarray], bool] = lambda _: False
 
-    def __call__(self, images: np.ndarray) -> np.ndarray:
-        self.batches.append(len(images))
+    def __call__(self, crops_u8: np.ndarray) -> np.ndarray:
+        self.batches.append(len(crops_u8))
         self.begun.release()
         assert self.go.wait(SECONDS)
-        if self.fails(images):
+        if self.fails(crops_u8):
             raise RuntimeError("out of memory")
-        means = images.mean(axis=(2, 3))
+        means = crops_u8.mean(axis=(1, 2), dtype=np.float32)
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
     async def has_begun(self) -> None:
@@ -215,7 +215,7 @@ def test_embed_without_crops_returns_empty_array(embedder: Embedder):
 
 @pytest.mark.usefixtures("batches_of_four")
 def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network):
-    network.fails = lambda images: len(images) == 4
+    network.fails = lambda crops_u8: len(crops_u8) == 4
 
     async def work(vision: BatchingInference) -> list[Any]:
         network.go.clear()
@@ -236,7 +236,7 @@ def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network
 
 @pytest.mark.usefixtures("batches_of_four")
 def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embedder, network: Network):
-    network.fails = lambda images: len(images) == 2
+    network.fails = lambda crops_u8: len(crops_u8) == 2
     two = color_album.draw_photo(tmp_path / "two.png", "red", "green")
     four = color_album.draw_photo(tmp_path / "four.png", "red", "green", "blue", "red")
 
