@@ -54,7 +54,11 @@ class BlendedDataset(FaceDataset):
         self.labels = np.concatenate([table.labels, np.full(blends, NO_LABEL, np.int64)])
 
     def crop(self, row: int) -> Pixels:
-        """Return a crop or a blend, without augmentation."""
+        """Return a crop or a blend without augmentation.
+
+        Args:
+            row: of the dataset; those after the photos are blends.
+        """
         photos = len(self.table)
         return super().crop(row) if row < photos else blend(self.crops, row - photos, self.seed)
 

@@ -66,7 +66,11 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         return len(self.labels)
 
     def crop(self, row: int) -> Pixels:
-        """Return a row's crop, without augmentation."""
+        """Return a crop without augmentation.
+
+        Args:
+            row: of the dataset.
+        """
         return self.crops[row]
 
     def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
