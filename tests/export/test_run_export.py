@@ -379,7 +379,7 @@ def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
     with pytest.raises(TooLarge):
         export_bundle(run.path, tmp_path / "cats.onnx", moved, precisions=two, max_bytes=1, gate=ANYTHING)
     assert [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()] == [
-        f"skipped {spoilt[0]}: not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
+        f"skipped {spoilt[0]}: not a photo (supported: JPEG, HEIC, AVIF, PNG, WebP, BMP, TIFF, GIF, PPM)"
     ]
     for photo in spoilt[:20]:
         photo.write_bytes(b"no photo")

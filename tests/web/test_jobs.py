@@ -37,7 +37,7 @@ from support import color_album
 
 pytestmark = pytest.mark.slow
 
-NO_PHOTO = "not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
+NO_PHOTO = "not a photo (supported: JPEG, HEIC, AVIF, PNG, WebP, BMP, TIFF, GIF, PPM)"
 
 
 @pytest.fixture(autouse=True)
