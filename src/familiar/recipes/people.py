@@ -27,24 +27,24 @@ def person_nano() -> Recipe:
         # Detectors differ in where they see a face, by about this much.
         augmentation=replace(
             NO_AUGMENTATION,
-            rotate_p=0.4,
-            rotate_deg=10.0,
+            rotate_p=0.3,
+            rotate_deg=8.0,
             flip_p=0.5,
-            affine_p=0.8,
-            translate=0.07,
-            scale=0.13,
+            affine_p=0.7,
+            translate=0.06,
+            scale=0.1,
             jitter_p=0.5,
             hue=0.02,
-            gray_p=0.1,
-            downscale_p=0.15,
+            gray_p=0.05,
+            downscale_p=0.1,
         ),
         # People with one photo are as good for learning from a teacher as the others.
         split=SplitSettings(validation=0.05, test=0.0, min_photos=1),
-        sampler=SamplerSettings(batch_size=128),
+        sampler=SamplerSettings(batch_size=64),
         loss=ArcFaceSettings(scale=Schedule(32.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
         distill=DistillSettings(weight=1.0, relation_weight=20.0, label_weight=0.1, blends=1),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1.5e-3, weight_decay=0.02, warmup_epochs=1),
-        budget=BudgetSettings(epochs=100),
+        budget=BudgetSettings(epochs=60),
         validation=ValidationSettings(every_epochs=5, best_by="auc"),
     )
 

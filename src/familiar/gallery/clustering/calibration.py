@@ -14,14 +14,14 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
+from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS
 from familiar.metrics.calibration import calibrate as fit_calibration
 from familiar.metrics.clustering import contingency
 from familiar.metrics.roc import pair_totals
 from familiar.neighbors.clustering import fit_threshold
 from familiar.neighbors.domains import IN_DOMAIN
 
-MAX_ODDS = 200
+MAX_ODDS = 500  # chosen on people of LFW's peopleDevTrain, 100 to 2,000 of them: docs/explanation/clustering.md
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,10 @@ def calibration(gallery: GalleryDatabase) -> Calibration:
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     """Return the clustering threshold fitted on this gallery, or one with few false accepts by its model.
 
-    By default it is the model's `high_precision` threshold. If a few unusual negative pairs drove that up, it is the
-    similarity at which two faces are 200 times as likely to show the same individual as not (fewer times in a gallery
-    of fewer faces: as many as it has faces). If the model was never calibrated, it is a guess.
+    By default it is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
+    times in a gallery of fewer faces: as many as it has faces), since one false pair merges whole clusters. Where the
+    model was calibrated on too few pairs to know that, it is no higher than the model's `high_precision` threshold. If
+    the model was never calibrated, it is a guess.
     """
     fitted = own_calibration(gallery)
     if fitted is not None:
@@ -131,7 +132,8 @@ def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
         odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
-        threshold = min(threshold, (math.log(odds) - model.intercept) / model.slope)
+        at_odds = (math.log(odds) - model.intercept) / model.slope
+        threshold = at_odds if model.target_far == HIGH_PRECISION_FAR else min(threshold, at_odds)
     threshold = max(threshold, model.balanced.similarity)
     return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
 
