@@ -1,5 +1,9 @@
 """Calibration fitted on the faces that the user confirmed."""
 
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -93,3 +97,21 @@ def test_rejects_too_few_confirmed_pairs(folder):
         assert calibration(gallery) == SPACE.calibration
         corrections.confirm(gallery, range(7, 9))
         assert calibrate(gallery)[0].pairs_different == 12
+
+
+@pytest.mark.parametrize(
+    ("target_far", "slope", "faces", "similarity"),
+    [
+        (1e-4, 20.0, 90, (math.log(90) + 12) / 20),  # the inverse of the probability curve, above THRESHOLD
+        (1e-4, 20.0, 600, (math.log(500) + 12) / 20),
+        (1e-3, 20.0, 90, THRESHOLD),
+        (1e-4, 40.0, 90, THRESHOLD),  # the balanced one is never undercut
+    ],
+)
+def test_clustering_asks_for_likelier_pairs_in_a_larger_gallery_if_the_calibration_can_tell(
+    tmp_path: Path, target_far: float, slope: float, faces: int, similarity: float
+):
+    model = replace(SPACE.calibration, target_far=target_far, slope=slope)
+    with GalleryDatabase.create(tmp_path / "large", replace(SPACE, calibration=model)) as gallery:
+        enroll_vectors(gallery, draw_individuals([faces]))
+        assert clustering_calibration(gallery).threshold == pytest.approx(similarity)

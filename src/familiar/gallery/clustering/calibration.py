@@ -118,7 +118,7 @@ def calibration(gallery: GalleryDatabase) -> Calibration:
 
 
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
-    """Return the clustering threshold fitted on this gallery, or one with few false accepts by its model.
+    """Return the clustering threshold fitted on this gallery, or the default one by its model's calibration.
 
     By default it is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
     times in a gallery of fewer faces: as many as it has faces), since one false pair merges whole clusters. Where the

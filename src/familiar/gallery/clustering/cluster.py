@@ -41,7 +41,7 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
     Args:
         gallery: the gallery to change.
         threshold: similarity in [-1, 1] from which two faces show the same individual. None: the one fitted on this
-            gallery, or the model's for few false accepts.
+            gallery, or the default by its model's calibration.
         rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
             keeps its number if most of it comes together again.
     """
