@@ -11,6 +11,7 @@ from familiar.core.errors import NoFaceFound
 from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 from familiar.embedding import crop_photo, verify
+from familiar.gallery import Gallery
 from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing
 from support.cli import Familiar
@@ -52,7 +53,9 @@ def couple(tmp_path: Path) -> Path:
 def test_verify_says_which_face_it_took(familiar: Familiar, group: Path, couple: Path, mean_color_bundle: Path):
     answer = familiar("verify", group, couple, "--model", mean_color_bundle, "--detector", "haar", "--json")
     assert answer.code == 0
-    assert json.loads(answer.out)["similarity"] < 0.3  # blue and red
+    document = json.loads(answer.out)
+    assert document["similarity"] < 0.3  # blue and red
+    assert (document["faces"], document["face_counts"]) == ([3, 2], [3, 2])
     assert answer.err.splitlines() == [
         f"{group}: face 3 of 3, counted from the left; --face N chooses another",
         f"{couple}: face 2 of 2, counted from the left; --face N chooses another",
@@ -112,6 +115,11 @@ def test_gallery_commands_take_chosen_face(familiar: Familiar, group: Path, tmp_
         options = () if face is None else ("--face", face)
         answer = familiar("gallery", "verify", album, group, "Rosa", *words, *options, "--json")
         assert json.loads(answer.out)["same"] is same
+        with Gallery.open(album, mean_color_bundle) as gallery:
+            assert gallery.verify(group, "Rosa", detector="haar", face=face).same is same
+            (match,) = gallery.identify(group, k=1, detector="haar", face=face)
+            (hit,) = gallery.search(group, k=1, detector="haar", face=face)
+            assert (match.best > 0.9, hit.similarity > 0.9) == (same, same)
         assert answer.err == f"{group}: face {face or 3} of 3, counted from the left; --face N chooses another\n"
         answer = familiar("gallery", "search", album, group, *words, *options, "--json")
         assert (json.loads(answer.out)["photos"][0]["similarity"] > 0.9) is same

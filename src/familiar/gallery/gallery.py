@@ -164,6 +164,7 @@ class Gallery:
         *,
         only: Filter = NO_FILTER,
         detector: Detector | str | None = None,
+        face: int | None = None,
         flip: bool = False,
         prefix: int | None = None,
     ) -> list[searches.Hit]:
@@ -174,6 +175,7 @@ class Gallery:
             k: maximum number of faces, at least 1.
             only: restricts the search to some faces.
             detector: finds the face in a photo, as for `enroll`.
+            face: number of the face in a photo, counted from the left and from 1; None: the best one.
             flip: average the query's embedding with that of its mirror image.
             prefix: one of the model's valid prefix lengths: candidates are chosen by these first components.
 
@@ -185,7 +187,7 @@ class Gallery:
             ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
         """
         return searches.search_photos(
-            self.database, self._embedding(query, detector, flip=flip), k, only=only, prefix=prefix
+            self.database, self._embedding(query, detector, face, flip=flip), k, only=only, prefix=prefix
         )
 
     def identify(
@@ -195,6 +197,7 @@ class Gallery:
         *,
         only: Filter = NO_FILTER,
         detector: Detector | str | None = None,
+        face: int | None = None,
         flip: bool = False,
     ) -> list[searches.Match]:
         """Find the identities that are most similar to a query.
@@ -204,6 +207,7 @@ class Gallery:
             k: maximum number of identities, at least 1.
             only: restricts the search to some faces.
             detector: finds the face in a photo.
+            face: number of the face in a photo, counted from the left and from 1; None: the best one.
             flip: average the query's embedding with that of its mirror image.
 
         Returns:
@@ -213,7 +217,9 @@ class Gallery:
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_identities(self.database, self._embedding(query, detector, flip=flip), k, only=only)
+        return searches.search_identities(
+            self.database, self._embedding(query, detector, face, flip=flip), k, only=only
+        )
 
     def verify(
         self,
@@ -221,6 +227,7 @@ class Gallery:
         identity: int | str,
         *,
         detector: Detector | str | None = None,
+        face: int | None = None,
         flip: bool = False,
     ) -> VerificationResult:
         """Decide whether a query shows an identity.
@@ -229,6 +236,7 @@ class Gallery:
             query: a photo's path, a crop, or an embedding.
             identity: the identity.
             detector: finds the face in a photo.
+            face: number of the face in a photo, counted from the left and from 1; None: the best one.
             flip: average the query's embedding with that of its mirror image.
 
         Returns:
@@ -239,7 +247,7 @@ class Gallery:
             NotInGallery: there is no such identity.
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
         """
-        embedding = self._embedding(query, detector, flip=flip)
+        embedding = self._embedding(query, detector, face, flip=flip)
         return searches.verify(self.database, embedding, self._identity(identity))
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> clusters.ClusterResult:
@@ -487,13 +495,15 @@ class Gallery:
             )
         return self.embedder
 
-    def _embedding(self, query: Query, detector: Detector | str | None, *, flip: bool) -> Float32[np.ndarray, " d"]:
+    def _embedding(
+        self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
+    ) -> Float32[np.ndarray, " d"]:
         if isinstance(query, np.ndarray):
             return query
         embedder = self._required_embedder()
         self.database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
         if not isinstance(query, Crop):
-            query = crop_photo(Path(query), embedder.metadata.preprocessing, embedder.detector(detector))
+            query = crop_photo(Path(query), embedder.metadata.preprocessing, embedder.detector(detector), face=face)
         return embedder.embed([query], flip=flip)[0]
 
 

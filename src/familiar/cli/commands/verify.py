@@ -10,6 +10,7 @@ from familiar.cli.options import FILE, embedding_options, json_option, model_opt
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.recognition_types import VerificationResult
+    from familiar.core.types import Crop
 
 
 @click.command()
@@ -56,14 +57,17 @@ def verify(
     chosen = (faces[0], faces[-1]) if faces else (None, None)
     opened = open_model(model)
     face_detector = opened.detector(detector, detector_model)
+    crops: list[Crop] = []
     if isinstance(opened, RoutedEmbedder):
-        routed = verify_routed(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=note_face)
+        routed = verify_routed(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=crops.append)
         result, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
     else:
-        result = verify_photos(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=note_face)
+        result = verify_photos(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=crops.append)
         species = []
+    for crop in crops:
+        note_face(crop)
     if as_json:
-        print_json(_to_json(result) | _species(species))
+        print_json(_to_json(result) | _faces(crops) | _species(species))
         return
     text = "different species" if result is None else _describe(result)
     labels = " and ".join(f"{name} ({probability:.1%})" for name, probability in species)
@@ -91,6 +95,11 @@ def _to_json(result: "VerificationResult | None") -> dict[str, Any]:
         "same": result.same,
         "threshold": result.threshold,
     }
+
+
+def _faces(crops: "list[Crop]") -> dict[str, Any]:
+    """Say for both photos which face was compared, counted from the left and from 1, and how many there are."""
+    return {"faces": [crop.face for crop in crops], "face_counts": [crop.face_count for crop in crops]}
 
 
 def _species(species: list[tuple[str, float]]) -> dict[str, Any]:
