@@ -131,7 +131,7 @@ def test_blends_need_a_teacher(tmp_path: Path, cats: DataSpec) -> None:
 
 
 def test_run_with_blends_resumes_to_the_same_weights(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
-    settings = ("distill.blends=2", "distill.relation_weight=3", "distill.label_weight=0.1", "sampler.batch_size=16")
+    settings = ("distill.blends=1", "distill.relation_weight=3", "distill.label_weight=0.1", "sampler.batch_size=16")
     recipe = recipe_with_teachers(teachers[0], settings=settings)
     fit(recipe, cats, tmp_path / "whole")
     stopped = tmp_path / "stopped"

@@ -13,7 +13,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from familiar.core.errors import BadWeights
-from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobileNetV3Trunk
+from familiar.models.backbones import (
+    BackboneTrunk,
+    FineMobileNetV3Trunk,
+    MobileNetV3Trunk,
+    ShortMobileNetV3Trunk,
+)
 from familiar.models.network import EmbeddingNetwork
 
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
@@ -234,13 +239,13 @@ def _batch_norms(network: nn.Module) -> list[nn.BatchNorm2d]:
 def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: Path) -> dict[str, Tensor]:
     """Rename the tensors of torchvision's MobileNetV3, which are timm's in the same order under other names.
 
-    Only the layer that timm calls conv_head differs: torchvision's is linear, since it pools before it. A short trunk
-    takes the first tensors.
+    Only the layer that timm calls conv_head differs: torchvision's is linear, since it pools before it. A trunk that
+    ends earlier takes the first tensors.
     """
     torchvision_keys = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_network_order)
     expected = trunk.backbone.state_dict()
     timm_keys = [key for key in expected if not key.endswith("num_batches_tracked")]
-    if isinstance(trunk, ShortMobileNetV3Trunk):
+    if isinstance(trunk, (ShortMobileNetV3Trunk, FineMobileNetV3Trunk)):
         torchvision_keys = torchvision_keys[: len(timm_keys)]
     if len(torchvision_keys) != len(timm_keys):
         raise BadWeights(
