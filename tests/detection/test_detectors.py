@@ -1,3 +1,4 @@
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from cv2.data import haarcascades
 
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
+from familiar.detection.alignment import similarity_transform, template_px
 from familiar.detection.detectors import DETECTORS, Detector, HaarFaces, _ModelPool, build_detector
 from familiar.photos.decoding import load_photo
 
@@ -32,18 +34,18 @@ def yunet_file(shared_data: Path) -> Path:
 # By name
 
 
-@pytest.mark.parametrize("name", ["none", "center", "haar", "haar-cat"])
+@pytest.mark.parametrize("name", ["none", "center", "haar", "haar-arcface", "haar-cat"])
 def test_detectors_are_built_by_name(name: str) -> None:
     assert isinstance(build_detector(name), Detector)
 
 
 def test_every_detector_has_a_description() -> None:
-    assert set(DETECTORS) == {"none", "center", "haar", "haar-cat", "yunet"}
+    assert set(DETECTORS) == {"none", "center", "haar", "haar-arcface", "haar-cat", "yunet"}
     assert all(spec.description for spec in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, haar, haar-cat, yunet"):
+    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, haar, haar-arcface, haar-cat, yunet"):
         build_detector("mtcnn")
 
 
@@ -98,7 +100,7 @@ def test_center_detector_returns_largest_centered_square(size_px: tuple[int, int
 # Photos without faces
 
 
-@pytest.mark.parametrize("name", ["haar", "haar-cat"])
+@pytest.mark.parametrize("name", ["haar", "haar-arcface", "haar-cat"])
 @pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (300, 200), (3000, 2000)])
 def test_haar_returns_no_detection_on_blank_photo(name: str, size_px: tuple[int, int]) -> None:
     assert build_detector(name).detect(blank(*size_px)) == []
@@ -151,7 +153,36 @@ def test_larger_face_comes_before_sharper_bystander(monkeypatch: pytest.MonkeyPa
     assert first.score < second.score
 
 
+def test_moved_boxes_keep_center_column_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cascade:
+        def detectMultiScale3(self, *_: object, **__: object) -> tuple[object, object, object]:  # noqa: N802
+            return [(100, 200, 400, 400)], (1,), (8.0,)
+
+    detector = HaarFaces("haarcascade_frontalface_default.xml", lowered=-0.1, enlarged=1.5)
+    monkeypatch.setattr(detector, "_cascades", _ModelPool(Cascade))
+    (face,) = detector.detect(blank(800, 800))
+    assert face.box_xyxy_px == (0, 60, 600, 660)  # center (300, 400) raised by 40; side 400 -> 600
+
+
 # Real photos
+
+
+@pytest.mark.shared_data
+def test_haar_boxes_fit_crops_by_landmarks_on_lfw(shared_data: Path, yunet_file: Path) -> None:
+    """Compare centers and sides with those of the square that YuNet's landmarks give."""
+    haar, yunet = build_detector("haar-arcface"), build_detector("yunet", yunet_file)
+    differences: list[tuple[float, ...]] = []
+    for path in every_nth(shared_data / "lfw_photos_devtest", 30):
+        photo = load_photo(path)
+        faces, best = haar.detect(photo), yunet.detect(photo)[0]
+        if faces and best.landmarks_px is not None:
+            matrix = similarity_transform(best.landmarks_px, template_px(112, 0.0))
+            side = 112 / math.sqrt(np.linalg.det(matrix[:, :2]))
+            center = np.linalg.solve(matrix[:, :2], np.array([56, 56]) - matrix[:, 2])
+            x_min, y_min, x_max, y_max = faces[0].box_xyxy_px
+            x, y = (center - [(x_min + x_max) / 2, (y_min + y_max) / 2]) / side
+            differences.append((x, y, (x_max - x_min) / side - 1))
+    assert np.abs(np.median(differences, axis=0)).max() < 0.05
 
 
 @pytest.mark.shared_data

@@ -86,7 +86,7 @@ limit_options = all_of(
 detector_options = all_of(
     click.option(
         "--detector",
-        help="none (photos are cropped already), center (the central square), haar, haar-cat or yunet. "
+        help="none (photos are cropped already), center (the central square), haar, haar-arcface, haar-cat or yunet. "
         "[default: the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
