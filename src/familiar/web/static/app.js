@@ -46,6 +46,10 @@ document.addEventListener("htmx:responseError", (event) => {
   else showError(errorMessage(request));
 });
 document.addEventListener("htmx:sendError", (event) => showError(errorMessage(event.detail.xhr)));
+// An answer that arrives when its page has been left changes nothing.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!event.detail.target.isConnected) event.detail.shouldSwap = false;
+});
 document.addEventListener("htmx:afterSettle", (event) => {
   const { target, requestConfig } = event.detail;
   if (target !== document.body || !requestConfig) return;
