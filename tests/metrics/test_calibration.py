@@ -13,11 +13,13 @@ from familiar.metrics.calibration import (
     FIXED_THRESHOLDS,
     MIN_SLOPE,
     ProbabilityCurve,
+    calibrate,
     calibration_error,
     fit_probability,
     reliability,
     thresholds,
 )
+from familiar.metrics.pairs import count_all_pairs
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import equal_error_rate, rates_at
 
@@ -232,3 +234,67 @@ def test_results_round_trip_through_json():
     for value in (thresholds(roc_counts(scores[same], scores[~same])), fit_probability(scores, same)):
         stored = dataclasses.asdict(value)
         assert json.loads(json.dumps(stored, allow_nan=False)) == stored
+
+
+def unit_photos(photos, seed=0, spread=0.6):
+    """Return embeddings of identities with so many photos each, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(photos)), photos)
+    rows = rng.normal(size=(len(photos), 8))[labels] + spread * rng.normal(size=(len(labels), 8))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), labels
+
+
+def test_calibration_of_identities_with_equally_many_photos_weights_all_pairs_alike():
+    embeddings, labels = unit_photos([4] * 30)
+    calibration, points = calibrate(embeddings, labels), thresholds(count_all_pairs(embeddings, labels))
+    for name in ("high_precision", "balanced", "high_recall"):
+        fitted, expected = getattr(calibration, name), getattr(points, name)
+        assert fitted.similarity == expected.similarity
+        assert (fitted.far, fitted.tar) == pytest.approx((expected.far, expected.tar))
+
+
+@given(photos=st.lists(st.integers(1, 9), min_size=8, max_size=20).filter(lambda p: sum(n > 1 for n in p) > 4))
+def test_thresholds_equal_those_of_a_slow_reference_in_which_identities_count_alike(photos):
+    embeddings, labels = unit_photos(photos)
+    calibration = calibrate(embeddings, labels)
+    if not calibration.fitted:
+        return
+    scores, weights, different = [], [], []
+    similarities = np.clip(embeddings @ embeddings.T, -1, 1)
+    for first in range(len(labels)):
+        for second in range(first + 1, len(labels)):
+            if labels[first] == labels[second]:
+                count = photos[labels[first]]
+                scores.append(similarities[first, second])
+                weights.append(2 / (count * (count - 1)))
+            else:
+                different.append(similarities[first, second])
+    counts = roc_counts(np.array(scores), np.array(different), weights_same=np.array(weights))
+    for name in ("high_precision", "balanced", "high_recall"):
+        fitted = getattr(calibration, name)
+        expected = rates_at(counts, fitted.similarity - 1e-6)  # of scores that differ by rounding
+        assert fitted.tar == pytest.approx(expected.tar)
+        assert fitted.far == pytest.approx(expected.far, abs=0.01)  # all pairs are counted on a grid
+
+
+def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():
+    embeddings, labels = unit_photos([3] * 40)
+    crowded = np.concatenate([embeddings, np.repeat(embeddings[:1], 300, axis=0)])
+    crowded_labels = np.concatenate([labels, np.zeros(300, labels.dtype)])
+    before, after = calibrate(embeddings, labels), calibrate(crowded, crowded_labels)
+    assert after.balanced.similarity == pytest.approx(before.balanced.similarity, abs=0.03)
+    assert after.slope == pytest.approx(before.slope, rel=0.15)
+    unweighted = thresholds(count_all_pairs(crowded, crowded_labels))
+    assert unweighted.balanced.similarity > before.balanced.similarity + 0.1
+
+
+def test_weights_count_like_repeated_pairs():
+    scores, same = scores_of(2.0, 300, 300)
+    times = np.random.default_rng(1).integers(1, 4, len(scores))
+    weighted = fit_probability(scores, same, times.astype(float))
+    repeated = fit_probability(np.repeat(scores, times), np.repeat(same, times))
+    assert weighted.slope == pytest.approx(repeated.slope, rel=0.02)  # the smoothing differs a little
+    probabilities = weighted.probabilities(scores)
+    assert calibration_error(probabilities, same, weights=times.astype(float)) == pytest.approx(
+        calibration_error(np.repeat(probabilities, times), np.repeat(same, times))
+    )

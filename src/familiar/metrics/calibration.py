@@ -1,13 +1,18 @@
 """Thresholds and probability of similarities, fitted on validation pairs and stored in the bundle."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.pairs import count_all_pairs, pair_similarities, sample_pairs
+from familiar.metrics.pairs import (
+    count_all_pairs,
+    pair_similarities,
+    same_pairs_of_each_identity,
+    sample_pairs,
+)
 from familiar.metrics.roc import RocCounts, pair_totals
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
@@ -25,6 +30,7 @@ HIGH_RECALL_TAR = 0.95
 FIXED_THRESHOLDS = {"high_precision": 0.65, "balanced": 0.55, "high_recall": 0.40}
 MIN_SLOPE = 1e-3  # nearly flat, used if the fitted curve would fall
 MIN_CALIBRATION_PAIRS = 10  # same, and different: fewer say nothing about similarities
+MAX_CALIBRATION_PHOTOS = 50  # of an identity, in pairs of the same one
 CURVE_PAIRS = 100_000  # enough for two parameters
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are equal
 _NEWTON_STEPS = 100
@@ -79,7 +85,10 @@ class Reliability:
 
 
 def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Calibration:
-    """Fit thresholds and the probability curve to all pairs of embeddings.
+    """Fit thresholds and the probability curve to pairs of embeddings.
+
+    Each identity counts as much as any other, since the pairs of a few with very many photos, often of one occasion,
+    would make the thresholds too high for the rest. All different pairs count alike.
 
     Args:
         embeddings: unit rows.
@@ -101,17 +110,22 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
             pairs_same=same,
             pairs_different=different,
         )
-    points = thresholds(count_all_pairs(embeddings, labels))
-    pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
-    scores = pair_similarities(embeddings, pairs)
-    curve = fit_probability(scores, pairs.same)
+    same_pairs, weights_same = same_pairs_of_each_identity(labels, MAX_CALIBRATION_PHOTOS)
+    scores_same = pair_similarities(embeddings, same_pairs)
+    points = thresholds(_with_same_pairs(count_all_pairs(embeddings, labels), scores_same, weights_same))
+    sampled = sample_pairs(labels, CURVE_PAIRS, seed=0)
+    scores_different = pair_similarities(embeddings, sampled)[~sampled.same]
+    scores = np.concatenate([scores_same, scores_different])
+    is_same = np.arange(len(scores)) < len(scores_same)
+    weights = np.concatenate([weights_same, np.ones(len(scores_different))])
+    curve = fit_probability(scores, is_same, weights)
     return Calibration(
         high_precision=_to_threshold(points.high_precision),
         balanced=_to_threshold(points.balanced),
         high_recall=_to_threshold(points.high_recall),
         slope=curve.slope,
         intercept=curve.intercept,
-        calibration_error=calibration_error(curve.probabilities(scores), pairs.same),
+        calibration_error=calibration_error(curve.probabilities(scores), is_same, weights=weights),
         pairs_same=same,
         pairs_different=different,
         target_far=points.target_far,
@@ -138,17 +152,24 @@ def thresholds(counts: RocCounts) -> Thresholds:
     )
 
 
-def fit_probability(scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"]) -> ProbabilityCurve:
+def fit_probability(
+    scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], weights: Float[np.ndarray, " p"] | None = None
+) -> ProbabilityCurve:
     """Fit a logistic regression (Platt 1999) by Newton's method.
 
     Same and different pairs have equal total weight. Platt's targets, (N+1)/(N+2) and 1/(N+2) in place of 1 and 0,
     keep the solution finite if the pairs are separable. A slope below `MIN_SLOPE` is raised to it.
 
+    Args:
+        scores: similarity of each pair.
+        same: whether its photos show the same identity.
+        weights: of each pair among those of its kind, not negative; None: all alike.
+
     Raises:
         NothingToMeasure: there are no same pairs or no different ones.
     """
     scores = scores.astype(np.float64)
-    weights = _equal_class_weights(same)
+    weights = _equal_class_weights(same, weights)
     count_same = int(same.sum())
     targets = np.where(same, (count_same + 1) / (count_same + 2), 1 / (len(same) - count_same + 2))
     center = float(weights @ scores)
@@ -163,13 +184,20 @@ def fit_probability(scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"
     return ProbabilityCurve(slope, intercept - slope * center)
 
 
-def calibration_error(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> float:
+def calibration_error(
+    probabilities: Float[np.ndarray, " p"],
+    same: Bool[np.ndarray, " p"],
+    bins: int = 15,
+    *,
+    weights: Float[np.ndarray, " p"] | None = None,
+) -> float:
     """Compute the expected calibration error (Naeini et al. 2015): the mean gap of predicted and observed probability.
 
     Args:
         probabilities: predicted for each pair, "p", in [0, 1].
         same: whether the pair's photos show the same identity, "p"; same and different pairs have equal total weight.
         bins: number of equally wide bins of [0, 1] in which predictions are compared with the share of same pairs.
+        weights: of each pair among those of its kind, "p", not negative; None: all alike.
 
     Returns:
         The error in [0, 1]; 0 if each bin's mean prediction equals its share of same pairs.
@@ -178,22 +206,29 @@ def calibration_error(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndar
         NothingToMeasure: there are no same pairs or no different ones.
         ValueError: a probability is outside [0, 1].
     """
-    return reliability(probabilities, same, bins).error
+    return reliability(probabilities, same, bins, weights=weights).error
 
 
-def reliability(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> Reliability:
+def reliability(
+    probabilities: Float[np.ndarray, " p"],
+    same: Bool[np.ndarray, " p"],
+    bins: int = 15,
+    *,
+    weights: Float[np.ndarray, " p"] | None = None,
+) -> Reliability:
     """Compare predicted and observed probability over equal bins of [0, 1].
 
     Args:
         probabilities: predicted for each pair.
         same: whether its photos show the same identity; same and different pairs have equal total weight.
         bins: their number.
+        weights: of each pair among those of its kind, not negative; None: all alike.
 
     Raises:
         NothingToMeasure: there are no same pairs or no different ones.
         ValueError: a probability is outside [0, 1].
     """
-    weights = _equal_class_weights(same)
+    weights = _equal_class_weights(same, weights)
     probabilities = probabilities.astype(np.float64)
     bad = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
     if bad.size:
@@ -210,12 +245,24 @@ def _to_threshold(point: OperatingPoint) -> Threshold:
     return Threshold(point.similarity, point.far, point.tar)
 
 
-def _equal_class_weights(same: Bool[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
+def _with_same_pairs(
+    counts: RocCounts, scores: Float32[np.ndarray, " p"], weights: Float64[np.ndarray, " p"]
+) -> RocCounts:
+    """Return counts with other weights of the same pairs; those not listed there count at the next score."""
+    index = np.minimum(np.searchsorted(counts.scores, scores), len(counts.scores) - 1)
+    return replace(counts, same_at=np.bincount(index, weights, len(counts.scores)))
+
+
+def _equal_class_weights(
+    same: Bool[np.ndarray, " p"], weights: Float[np.ndarray, " p"] | None = None
+) -> Float64[np.ndarray, " p"]:
     """Weight the pairs: the same ones sum to a half, the different ones to the other half."""
-    count_same = int(same.sum())
-    if count_same in (0, len(same)):
+    if int(same.sum()) in (0, len(same)):
         raise NothingToMeasure("calibration: needs pairs of the same and of different identities")
-    return np.where(same, 0.5 / count_same, 0.5 / (len(same) - count_same))
+    shares = np.ones(len(same)) if weights is None else weights.astype(np.float64)
+    shares[same] *= 0.5 / shares[same].sum()
+    shares[~same] *= 0.5 / shares[~same].sum()
+    return shares
 
 
 def _logistic(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int64
+from jaxtyping import Bool, Float32, Float64, Int, Int64
 
 from familiar.core.blockwise import blocks, map_blocks, similarities, unit_rows
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
@@ -56,6 +56,34 @@ def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0
     right = order[np.concatenate([same_right, different_right])]
     same = np.arange(len(left)) < len(same_left)
     return Pairs(np.minimum(left, right), np.maximum(left, right), same)
+
+
+def same_pairs_of_each_identity(
+    labels: Int[np.ndarray, " n"], max_photos: int
+) -> tuple[Pairs, Float64[np.ndarray, " p"]]:
+    """List the same pairs with weights by which each identity counts as much as any other.
+
+    Otherwise an identity with ten times as many photos has a hundred times as many pairs.
+
+    Args:
+        labels: the identity of each row.
+        max_photos: an identity with more rows is represented by so many of them, evenly spaced.
+
+    Returns:
+        The pairs, and their weights: those of an identity with two rows or more sum to 1.
+    """
+    order = np.argsort(labels, kind="stable")
+    starts = np.unique(labels[order], return_index=True)[1]
+    lefts, rights, weights = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for rows in np.split(order, starts[1:]):
+        if len(rows) > max_photos:
+            rows = rows[np.linspace(0, len(rows) - 1, max_photos).astype(np.int64)]
+        left, right = np.triu_indices(len(rows), 1)
+        lefts.append(rows[left])
+        rights.append(rows[right])
+        weights.append(np.full(len(left), 1 / max(1, len(left))))
+    left, right = np.concatenate(lefts), np.concatenate(rights)
+    return Pairs(left, right, np.ones(len(left), bool)), np.concatenate(weights)
 
 
 def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> Float32[np.ndarray, " p"]:
