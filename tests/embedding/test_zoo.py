@@ -13,7 +13,7 @@ from familiar.embedding import zoo
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
 
-MAX_NANO_BYTES = 308_000
+MAX_BYTES = {"nano": 308_000, "mobile": 2_000_000}
 # What shipped weights may learn from: the MIT cats, synthetic pets, and LFW, whose terms the cards name.
 SHIPPABLE = re.compile(r"cats23_gpriamo|lfw_112|synthetic:\w+")
 FOREIGN_TEACHERS = {"1ffe85641fc1aafab4f65abf355e9345": "SFace"}  # by embedding space
@@ -100,9 +100,9 @@ def test_teachers_are_shipped_or_named_on_the_card(name: str):
         assert teacher in spaces or FOREIGN_TEACHERS[teacher] in zoo.model_card(name)
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.shipped_bundles() if "nano" in name])
-def test_nano_bundle_size_is_below_limit(name: str):
-    assert zoo.shipped_bundles()[name].stat().st_size <= MAX_NANO_BYTES
+@pytest.mark.parametrize("name", zoo.shipped_bundles())
+def test_bundle_size_is_below_limit(name: str):
+    assert zoo.shipped_bundles()[name].stat().st_size <= MAX_BYTES[name.rpartition("-")[2]]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in zoo.FOLDER.glob("*.md")))
