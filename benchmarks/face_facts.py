@@ -1,4 +1,4 @@
-"""Measure sharpness, size and pose of the largest face in each photo, for `familiar evaluate --slices`.
+"""Measure sharpness, size and pose of the best face in each photo, for `familiar evaluate --slices`.
 
     face_facts.py PHOTOS_FOLDER --output facts.csv
     familiar evaluate person-nano PHOTOS_FOLDER --slices facts.csv
@@ -32,8 +32,7 @@ def main() -> None:
             photo = load_photo(path)
             faces = detector.detect(photo)
             if faces:
-                face = max(faces, key=lambda face: face.area_px * face.score)
-                rows.writerow([f"{path.parent.name}/{path.name}", *measure(photo, face)])
+                rows.writerow([f"{path.parent.name}/{path.name}", *measure(photo, faces[0])])
 
 
 def measure(photo: Photo, face: Detection) -> tuple[str, str, str]:

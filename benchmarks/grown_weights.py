@@ -1,7 +1,10 @@
 """Initial weights for a larger network from a trained smaller one: its layers where they fit, ImageNet's elsewhere.
 
     grown_weights.py RUN IMAGENET PHOTOS --network mobilenetv3_small_fine --output grown.safetensors
-    familiar train ... --recipe person-mobile --set model.initial_weights=grown.safetensors
+    familiar train ... --recipe person-mobile --set model.initial_weights=grown.safetensors \\
+        --set input.normalization=symmetric
+
+(Weights from a file do not tell what images they expect; Keras's are from -1 to 1.)
 
 RUN is of `nano_mobile`, the first half of MobileNetV3-Small; IMAGENET are the weights that its training began with, as
 a file; PHOTOS are crops, for the statistics of ImageNet's batch norms.
@@ -14,10 +17,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from familiar import load_photo
+from familiar import find_photos, load_photo
 from familiar.models.catalog import network_spec
 from familiar.models.weights import load_weights_file, read_tensors, reinflate_batch_norm
-from familiar.photos.decoding import find_photos
 
 STATISTICS_PHOTOS, BATCH_SIZE = 384, 64
 TRUNK = "network.trunk."

@@ -115,7 +115,9 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
 
     photos = sorted((colors / "id 00").glob("*.png"))
     verified = familiar("verify", *photos[:2], "--model", run, "--json")
-    assert json.loads(verified.out)["faces"] == [1, 1]
+    answer = json.loads(verified.out)
+    assert set(answer) == {"similarity", "probability", "same", "threshold", "faces", "face_counts"}
+    assert answer["faces"] == [1, 1]
 
     again = familiar("export", run, "--output", tmp_path / "again.onnx", "--json")
     assert json.loads(again.out)["space_id"] == whole["model"]["space_id"]

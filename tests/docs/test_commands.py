@@ -50,6 +50,7 @@ PAGES = {  # page: how many of its commands are run
 # The settings on a page come later, and win.
 SMALL = ("model.initial_weights=none", "input.size_px=32", "input.resize_px=32", "sampler.batch_size=16")
 GROUPS = ("sampler.identities=6", "sampler.photos=2")
+CATS = 20
 
 
 def commands(page: str) -> list[str]:
@@ -102,11 +103,12 @@ def served_page(arguments: list[str]) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs that pages assume: `mine` by the default recipe, `nano` by pet-nano."""
     folder = tmp_path_factory.mktemp("runs")
-    draw_cats(folder / "photos", cats=12, photos=5)
+    draw_cats(folder / "photos", cats=CATS, photos=4)
     before = Path.cwd()
     os.chdir(folder)
     try:
-        run("familiar train photos --output runs/mine")
+        # A comparison of two models needs ten identities in the test split.
+        run("familiar train photos --output runs/mine --set split.test=0.5")
         run("familiar train photos --output runs/nano --recipe pet-nano")
     finally:
         os.chdir(before)
@@ -124,7 +126,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
     shutil.move(tmp_path / "lost" / "Luna, Elm Street 4" / "3.png", tmp_path / "found.jpg")
     for name in ("a.jpg", "b.jpg", "new.jpg", "luna.jpg"):
         shutil.copy(tmp_path / "found.jpg", tmp_path / name)
-    facts = [f"cat-{cat},{'day' if cat % 2 else 'night'}" for cat in range(12)]
+    facts = [f"cat-{cat},{'day' if cat % 2 else 'night'}" for cat in range(CATS)]
     (tmp_path / "facts.csv").write_text("\n".join(["identity,light", *facts]))
     shutil.copytree(tmp_path / "lost", tmp_path / "people")
     shutil.copytree(tmp_path / "found-photos", tmp_path / "unknown")
