@@ -108,7 +108,7 @@ def test_table(data: Path, name: str) -> IdentityTable:
 
 
 def embed_table(embedder: Embedder, table: IdentityTable) -> Labeled:
-    result = embed_photos(embedder, table.photos, open_photo=open_photo)
+    result = embed_photos(embedder, table.photos, "none", open_photo=open_photo)
     return Labeled(result.embeddings, np.array(table.names)[table.labels[result.rows]])
 
 

@@ -214,7 +214,7 @@ def on_pets(bench: Bench, kind: str, precision: Precision) -> Results:
         for fold in range(FOLDS):
             model = exported(bench, pets(bench, kind, fold), precision)
             fold_photos = table.select_identities(f"{CATS}/{cat}" for cat in cats_of(bench.photos / CATS, fold))
-            embedded_photos = embed_photos(Embedder(model), fold_photos.photos, open_photo=open_photo)
+            embedded_photos = embed_photos(Embedder(model), fold_photos.photos, "none", open_photo=open_photo)
             names = np.array(table.names)
             labels = np.searchsorted(names, np.array(fold_photos.names)[fold_photos.labels])
             folds.append(score_fold(embedded_photos.embeddings, labels))

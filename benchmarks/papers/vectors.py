@@ -82,7 +82,7 @@ def across(
 
 
 def _embed(embedder: Embedder, table: IdentityTable) -> np.ndarray:
-    embedded = embed_photos(embedder, table.photos, open_photo=open_photo)
+    embedded = embed_photos(embedder, table.photos, "none", open_photo=open_photo)
     assert not embedded.skipped, embedded.skipped[0]
     return embedded.embeddings
 

@@ -39,16 +39,16 @@ def main(options: list[str]) -> None:
     embedder = Embedder(arguments.model)
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder) / "album", "--model", arguments.model) as server,
+        serving(Path(folder) / "album", "--model", arguments.model, "--detector", "none") as server,
     ):
-        expected = embed_photos(embedder, photos, batch_size=arguments.batch).embeddings
+        expected = embed_photos(embedder, photos, "none", batch_size=arguments.batch).embeddings
         received = np.array(_embedded(server, forms, arguments.clients), np.float32)
         print(f"largest difference of an embedding: {np.abs(expected - received).max():.1e}")
         in_process_seconds: list[float] = []
         http_seconds: list[float] = []
         for _ in range(arguments.rounds):
             started = time.perf_counter()
-            embed_photos(embedder, photos, batch_size=arguments.batch)
+            embed_photos(embedder, photos, "none", batch_size=arguments.batch)
             in_process_seconds.append(time.perf_counter() - started)
             started = time.perf_counter()
             _post(server, forms, arguments.clients)

@@ -140,7 +140,10 @@ def test_results_and_calibration_match_validation_identities(run, exported, cats
     positive, negative = scores[same & above], scores[~same & above]
     auc = np.mean([(p > n) + 0.5 * (p == n) for p in positive for n in negative])
     assert results["auc"] == pytest.approx(auc, abs=1e-3)
-    assert 0 < results["eer"] < 0.5 < results["best_accuracy"] < 1
+    thresholds = [*scores[above], np.inf]
+    errors = np.array([((positive < t).mean(), (negative >= t).mean()) for t in thresholds])
+    assert results["best_accuracy"] == pytest.approx(1 - errors.mean(axis=1).min(), abs=2e-3)
+    assert results["eer"] == pytest.approx(errors.max(axis=1).min(), abs=1e-2)
     assert results["tar_at_far"] == {"1e-2": None, "1e-3": None, "1e-4": None}, "640 pairs are too few"
     source = exported.metadata.parity["source"]
     assert source == {name: pytest.approx(results[name], abs=1e-2) for name in source}

@@ -9,6 +9,8 @@ def printable(text: str) -> str:
     >>> print(printable("Mia\\n\\x1b[2J قطة \\udcff"))
     Mia\\n\\x1b[2J قطة \\xff
     """
+    if text.isprintable():  # nearly all
+        return text
     return "".join(letter if letter.isprintable() or letter in _JOINERS else _escape(letter) for letter in text)
 
 
