@@ -16,6 +16,7 @@ from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.core.vectors import normalize, prefix
 from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.embedding.embedder import Embedder
+from familiar.evaluation import verification_pairs
 from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.results import metric_at
 from familiar.evaluation.results.json_conversion import to_json
@@ -77,6 +78,19 @@ def test_reliability_uses_bundle_calibration_curve(make_context):
     assert [row.weight for row in probability.bins] == pytest.approx([weights[bins == b].sum() for b in nonempty])
     assert [row.observed for row in probability.bins] == pytest.approx(
         [weights[(bins == b) & same].sum() / weights[bins == b].sum() for b in nonempty]
+    )
+
+
+def test_reliability_of_a_sample_is_that_of_all_pairs(make_context, monkeypatch):
+    context = make_context(identities=60)
+    all_pairs = verification(context).metrics.probability
+    monkeypatch.setattr(verification_pairs, "MAX_INTERVAL_PAIRS", 2_000)
+    context = make_context(identities=60)
+    sampled = verification(context).metrics
+    assert sampled.interval_pairs < 0.1 * (sampled.same_pairs + sampled.different_pairs)
+    assert sampled.probability.calibration_error == pytest.approx(all_pairs.calibration_error, abs=2e-3)
+    assert [row.observed for row in sampled.probability.bins] == pytest.approx(
+        [row.observed for row in all_pairs.bins], abs=2e-3
     )
 
 

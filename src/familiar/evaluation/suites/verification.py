@@ -12,7 +12,7 @@ from familiar.evaluation.results.metrics import (
 )
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
-from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
+from familiar.metrics.calibration import ProbabilityCurve, reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
 from familiar.metrics.verification import verification_metrics as verification_metrics
@@ -91,9 +91,9 @@ def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> Proba
     if calibration.slope is None or calibration.intercept is None:
         return None
     probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
-    bins = reliability(probabilities, scored_pairs.pairs.same)
+    bins = reliability(probabilities, scored_pairs.pairs.same, weights=scored_pairs.weights)
     return ProbabilityMetrics(
-        calibration_error=calibration_error(probabilities, scored_pairs.pairs.same),
+        calibration_error=bins.error,
         validation_error=calibration.calibration_error,
         bins=tuple(
             ProbabilityBin(predicted, observed, weight)
