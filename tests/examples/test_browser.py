@@ -325,9 +325,9 @@ def test_rejects_file_that_is_not_a_bundle(opened: Page, photos: list[Path], tmp
 
 @pytest.mark.exhaustive
 def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
-    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=2))
+    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=3))
     expect(opened.get_by_role("status")).to_contain_text(
-        "newer.onnx: was made by a newer version of familiar (format 2; this page reads 1)"
+        "newer.onnx: was made by a newer version of familiar (format 3; this page reads 2)"
     )
 
 

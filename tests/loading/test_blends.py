@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from familiar.datasets.folders import DataSpec
 from familiar.loading.blends import NO_LABEL, BlendedDataset, bend, blend, match_colors
-from familiar.loading.crops import CropTable, read_table
+from familiar.loading.crops import Crops, CropTable, read_table
 from familiar.loading.dataset import PhotoKey
 from familiar.loading.sampler import ShuffledBatches
 from familiar.photos.preprocessing import Preprocessing
@@ -47,14 +47,17 @@ def test_blends_differ_from_all_photos_and_from_each_other(photos: CropTable) ->
 
 @given(st.integers(0, 2**32))
 def test_blend_of_equal_photos_of_one_color_is_that_color(seed: int) -> None:
-    class OneColor:
+    class OneColor(Crops):
+        def __init__(self) -> None:
+            """Without photos."""
+
         def __len__(self) -> int:
             return 3
 
         def __getitem__(self, row: int) -> np.ndarray:
             return np.full((SIDE, SIDE, 3), (10, 120, 250), np.uint8)
 
-    assert np.ptp(blend(OneColor(), 0, seed).astype(int) - [10, 120, 250]) <= 1  # pyright: ignore[reportArgumentType]
+    assert np.ptp(blend(OneColor(), 0, seed).astype(int) - [10, 120, 250]) <= 1
 
 
 @given(st.integers(0, 2**32))

@@ -53,6 +53,8 @@ def test_every_recipe_trains(name, tmp_path, shared_bundle):
         settings.append("sampler.chunk_size=5")
     if recipe.loss.compatible_with:
         settings.append(f"loss.compatible_with={shared_bundle}")
+    if recipe.distill.blends:
+        settings.append(f"distill.teacher={shared_bundle}")
     run = RunFolder(tmp_path)
     result = fit(recipe.with_settings(settings), DataSpec(("synthetic:cats:20x4",)), run.path)
     assert result.epochs == 1

@@ -4,7 +4,8 @@ Both formats are kept in the same container (ISO 23008-12): it begins with a `ft
 the formats that its pictures are in. Pillow reads AVIF itself.
 """
 
-from typing import IO, TYPE_CHECKING
+import io
+from typing import TYPE_CHECKING
 
 from familiar.core.errors import FamiliarError
 from familiar.core.plural import pluralize
@@ -70,7 +71,7 @@ def check_complete(data: bytes) -> None:
         start += size_bytes
 
 
-def open_heic(file: IO[bytes]) -> "ImageFile.ImageFile":
+def open_heic(file: io.BytesIO | io.BufferedReader) -> "ImageFile.ImageFile":
     """Read the header of a HEIC file; its pixels are decoded by `load`, upright and with 8 bits per channel.
 
     Pillow's list of formats is not changed: other parts of the program open what they opened before.
