@@ -22,6 +22,7 @@ TRUNKS = {
     "mobilenetv3_small_100": 1024,
     "mobilenetv3_large_100": 1280,
     "efficientnet_b0": 1280,
+    **{f"efficientnet_lite{number}": 1280 for number in range(3)},
     "resnet18": 512,
     "shufflenet_v2": 1024,
     SMALL: 1024,

@@ -200,3 +200,26 @@ def test_rejects_crops_below_minimum_size(name, too_small):
 def test_unknown_network_error_lists_known_networks():
     with pytest.raises(BadRecipe, match=r"'resnet'.*mobilenetv3_small_100, mobilenetv3_large_100, .*digits"):
         network_spec("resnet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size_px", "channels"),
+    [("mobilenetv4_conv_small_050", 64, 480), ("swin_tiny_patch4_window7_224", 224, 768)],
+)
+def test_timm_network_by_name(name, size_px, channels):
+    """The second has its channels last."""
+    spec = network_spec(f"timm:{name}")
+    network = spec.build(size_px, 8, 0.0).eval()
+    assert (spec.input_px, network.head.pool.in_channels) == (224, channels)
+    assert network(torch.zeros(2, 3, size_px, size_px)).shape == (2, 8)
+
+
+@pytest.mark.slow
+def test_timm_networks_that_cannot_be_used():
+    with pytest.raises(BadRecipe, match=r"timm has no network 'resnet43'; similar: resnet34"):
+        network_spec("timm:resnet43")
+    with pytest.raises(BadRecipe, match="does not end in a feature map"):
+        network_spec("timm:vit_tiny_patch16_224").build()
+    with pytest.raises(BadRecipe, match=r"input\.size_px=112 is no size for this network"):
+        network_spec("timm:vit_tiny_patch16_224").build(112)

