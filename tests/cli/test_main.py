@@ -86,6 +86,22 @@ def test_inspect_counts_identities_photos_and_unreadable_files(familiar: Familia
     assert "49 photos of 12 identities" in familiar("inspect", colors).out
 
 
+def test_left_out_folder_is_not_trained_on(familiar: Familiar, colors: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    trained = familiar("train", colors, "synthetic:cats:12x4", "--leave-out", "synthetic:cats", "--output", run, *TINY)
+    assert f"familiar evaluate {run} synthetic:cats:12x4" in trained.out
+    data = json.loads((run / "data.json").read_text())
+    assert set(data["train"]) == {colors.name}
+    assert data["spec"]["leave_out"] == ["synthetic:cats"]
+    judged = familiar("evaluate", run, "synthetic:cats:12x4", "--output", tmp_path / "report", "--suite", "retrieval")
+    assert "trained on" not in judged.err
+    known = familiar("evaluate", run, colors, "--output", tmp_path / "report", "--suite", "retrieval")
+    assert f"warning: the model was trained on photos of {colors.name};" in known.err
+    wrong = familiar("train", colors, "--leave-out", "dogs", "--output", tmp_path / "wrong", *TINY)
+    assert wrong.code == 1
+    assert "cannot leave out dogs" in wrong.err
+
+
 def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, colors: Path, tmp_path: Path):
     run, report = tmp_path / "run", tmp_path / "report"
     (colors / "id 03" / "fake.jpg").write_text("text")

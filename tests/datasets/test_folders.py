@@ -301,6 +301,16 @@ def test_larger_share_contains_smaller_share(tmp_path: Path) -> None:
         assert set(listed(smaller)) < set(listed(larger))
 
 
+def test_left_out_sources_are_not_read(cats: Path) -> None:
+    both = (str(cats), "synthetic:dogs:3x4")
+    table = DataSpec(both, leave_out=(cats.name,)).read()
+    assert {name.split("/")[0] for name in table.names} == {"synthetic:dogs"}
+    with pytest.raises(BadDataset, match=rf"cannot leave out lions: the data are {cats.name}, synthetic:dogs"):
+        DataSpec(both, leave_out=("lions",)).read()
+    with pytest.raises(BadDataset, match="nothing remains"):
+        DataSpec((str(cats),), leave_out=(cats.name,)).read()
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
 def test_max_photos_limits_each_identity(count: int, cats: Path) -> None:
     table = read(cats, "synthetic:dogs:3x4", max_photos=count)

@@ -13,6 +13,7 @@ from markupsafe import escape
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
+from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import ComparedPhotos
@@ -79,6 +80,19 @@ def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Pat
         evaluate(run, spec(other_folder), tmp_path / "out", split="test")
     with pytest.raises(BadDataset, match="test identities are unknown"):
         evaluate(mean_color_bundle, spec(colors), tmp_path / "out", split="test")
+
+
+def test_names_collections_of_training(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    bundle = load_bundle(mean_color_bundle)
+    metadata = dataclasses.replace(bundle.metadata, trained_on={"colors": {"identities": 3, "photos": 9}, "dogs": {}})
+    (tmp_path / "trained.onnx").write_bytes(serialize_bundle(network_bytes(bundle), metadata))
+    data = evaluate(tmp_path / "trained.onnx", spec(colors), tmp_path / "out", ONE_SUITE).data
+    assert data.collections_trained_on == ("colors",)
+    assert read_results(tmp_path / "out" / "eval_results.json").data == data
+    assert "trained on photos of the same collection" in (tmp_path / "out" / "report.html").read_text()
+    other = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", ONE_SUITE).data
+    assert other.collections_trained_on == ()
+    assert "of the same collection" not in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.exhaustive

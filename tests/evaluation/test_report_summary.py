@@ -149,6 +149,19 @@ def test_wilson_low_equals_closed_form_and_penalizes_few_photos():
     assert wilson_lower_bound(1, 1) < wilson_lower_bound(15, 22)
 
 
+def test_collection_of_training_is_a_caveat():
+    data = replace(
+        results_with(60, 6).data,
+        identities_seen_in_training=0,
+        identities_seen_in_validation=2,
+        collections_trained_on=("cats", "dogs"),
+    )
+    known = replace(results_with(60, 6), data=data)
+    lower = "The model was trained on photos of the same collections: the metrics are lower on others."
+    assert caveats(known)[0] == lower
+    assert lower not in caveats(replace(known, data=replace(data, identities_seen_in_training=3)))
+
+
 def test_caveats_are_listed_but_for_the_one_in_the_first_sentence():
     results = results_with(23, 6, reasons={"lfw": "lfw: no <pairs>"})
     results = replace(results, data=replace(results.data, identities_seen_in_validation=2, skipped=("a.png: empty",)))

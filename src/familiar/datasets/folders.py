@@ -143,6 +143,7 @@ class DataSpec:
             source contains are warned about.
         max_identities: limit of the number of identities; the selection is the same on every machine.
         max_photos: limit of the photos per identity; likewise.
+        leave_out: names of sources not to read.
 
     >>> table = DataSpec(("synthetic:cats:5x4",), max_photos=3).read()
     >>> len(table), table.names[0]
@@ -153,6 +154,7 @@ class DataSpec:
     identities: tuple[str, ...] | None = None
     max_identities: int | None = None
     max_photos: int | None = None
+    leave_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_identities", "max_photos"):
@@ -189,6 +191,7 @@ class DataSpec:
                 **{
                     **spec,
                     "sources": tuple(spec["sources"]),
+                    "leave_out": tuple(spec.get("leave_out", ())),
                     "identities": None if identities is None else tuple(identities),
                 }
             )
@@ -204,7 +207,12 @@ class DataSpec:
         if not self.sources:
             raise BadDataset("no data given: name a folder that holds one folder of photos per identity")
         ignored: Counter[str] = Counter()
-        sources = {name: scan(ignored) for name, scan in parse_sources(self.sources).items()}
+        scans = parse_sources(self.sources)
+        if missing := set(self.leave_out) - scans.keys():
+            raise BadDataset(f"cannot leave out {', '.join(sorted(missing))}: the data are {', '.join(scans)}")
+        sources = {name: scan(ignored) for name, scan in scans.items() if name not in self.leave_out}
+        if not sources:
+            raise BadDataset(f"nothing remains of the data without {', '.join(scans)}")
         if self.identities is not None:
             sources = _keep_listed_identities(sources, set(self.identities), ignored)
         names = [f"{root}/{identity}" for root, source in sources.items() for identity in source.identities]

@@ -230,6 +230,7 @@ def _model_info(context: EvaluationContext, resize_px: int | None) -> ModelInfo:
 def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:
     table = context.table
     names = set(table.names)
+    collections = {name.split("/", 1)[0] for name in names}
     trained, selected = None, None
     if chosen.trained_on is not None and chosen.seen_identities is not None:
         trained = len(names & set(chosen.trained_on.names))
@@ -243,6 +244,7 @@ def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationDat
         identities_seen_in_validation=selected,
         skipped=tuple(str(error) for error in context.skipped),
         fingerprint=table.fingerprint,
+        collections_trained_on=tuple(sorted(collections & context.embedder.metadata.trained_on.keys())),
     )
 
 

@@ -221,6 +221,9 @@ def _warn(results: "EvaluationResults") -> None:
             "warning: the epoch and the thresholds were chosen on "
             f"{data.identities_seen_in_validation} of these identities"
         )
+    if data.collections_trained_on and not data.identities_seen_in_training:
+        collections = ", ".join(data.collections_trained_on)
+        note(f"warning: the model was trained on photos of {collections}; the metrics are lower on other collections")
     if leaks and (across := len(leaks.across_splits)):
         note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")
     if leaks and (across := len(leaks.across_identities)):

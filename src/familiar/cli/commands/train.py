@@ -46,6 +46,12 @@ STOPPED = {
     metavar="BUNDLE",
     help="Also learn the embeddings of this bundle; may be repeated.",
 )
+@click.option(
+    "--leave-out",
+    multiple=True,
+    metavar="ROOT",
+    help="Train without this folder of DATA, to evaluate on all of it; may be repeated.",
+)
 @click.option("--resume", is_flag=True, help="Resume the interrupted run in the run folder.")
 @click.option(
     "--workers",
@@ -77,6 +83,7 @@ def train(
     max_identities: int | None,
     max_photos: int | None,
     teachers: tuple[Path, ...],
+    leave_out: tuple[str, ...],
     resume: bool,
     workers: int | None,
     cache: Path | None,
@@ -95,11 +102,15 @@ def train(
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
       familiar train photos/people --recipe person-nano --teacher sface.onnx --output runs/people
+      familiar train photos/cats photos/dogs photos/cows --leave-out cows --output runs/without-cows
     """
+    from familiar.datasets.sources import parse_sources
     from familiar.export.run_export import UNKNOWN_LICENSE
     from familiar.recipes import recipe_named
 
     spec = data_spec(data, identities, max_identities, max_photos)
+    spec = replace(spec, leave_out=tuple(Path(name).name for name in leave_out))
+    left_out = [source for source in data if parse_sources([source]).keys() <= set(spec.leave_out)]
     chosen = recipe_named(recipe).with_settings(settings)
     if teachers:
         chosen = replace(chosen, distill=replace(chosen.distill, teacher=tuple(map(str, teachers))))
@@ -137,7 +148,7 @@ def train(
     )
     if result.skipped_photos:
         click.echo(f"{result.skipped_photos} photos could not be read and were left out")
-    evaluate = ["familiar", "evaluate", str(output), *data, "--output", str(output / "evaluation")]
+    evaluate = ["familiar", "evaluate", str(output), *(left_out or data), "--output", str(output / "evaluation")]
     if bundle.metadata.detector != "none":
         evaluate += ["--detector", "none"]  # training photos are crops already
     click.echo(f"next: {shlex.join(evaluate)}")

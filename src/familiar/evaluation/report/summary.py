@@ -21,9 +21,9 @@ MIN_FALSE_ACCEPTS = 10  # fewer say little about a rate
 
 @dataclass(frozen=True)
 class Caveat:
-    """A limit of the metrics: `count` identities, or leaked pictures."""
+    """A limit of the metrics: `count` identities, collections that the model was trained on, or leaked pictures."""
 
-    kind: Literal["trained", "selected", "leaks", "too few", "few"]
+    kind: Literal["trained", "selected", "collection", "leaks", "too few", "few"]
     count: int
 
 
@@ -128,6 +128,8 @@ def _data_caveats(results: EvaluationResults) -> list[Caveat]:
         limits.append(Caveat("trained", data.identities_seen_in_training))
     if data.identities_seen_in_validation:
         limits.append(Caveat("selected", data.identities_seen_in_validation))
+    if data.collections_trained_on and not data.identities_seen_in_training:
+        limits.append(Caveat("collection", len(data.collections_trained_on)))
     if leaks is not None and not leaks.excluded and (leaks.across_splits or leaks.across_identities):
         limits.append(Caveat("leaks", len(leaks.across_splits) + len(leaks.across_identities)))
     if data.identities < MIN_INTERVAL_IDENTITIES:

@@ -60,7 +60,11 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class DataInfo:
-    """The evaluated photos. `skipped`: why photos could not be evaluated. The numbers seen are None if unknown."""
+    """The evaluated photos.
+
+    `skipped`: why photos could not be evaluated. The numbers seen are None if unknown. `collections_trained_on`: names
+    of folders of the data from which the model learned, even if from other identities.
+    """
 
     sources: tuple[str, ...]
     split: Literal["test", "all"]
@@ -70,6 +74,7 @@ class DataInfo:
     identities_seen_in_validation: int | None
     skipped: tuple[str, ...]
     fingerprint: str
+    collections_trained_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
