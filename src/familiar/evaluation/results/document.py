@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.results.json_conversion import SUITE, from_json, to_json
+from familiar.evaluation.results.json_conversion import OPTIONAL, SUITE, from_json, to_json
 from familiar.evaluation.results.metrics import (
     ClusteringMetrics,
     IdentificationMetrics,
@@ -74,7 +74,7 @@ class DataInfo:
     identities_seen_in_validation: int | None
     skipped: tuple[str, ...]
     fingerprint: str
-    collections_trained_on: tuple[str, ...] = ()
+    collections_trained_on: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 # is left out. The last field is written after those of the subclasses, too.
 SUITE = {"suite": True}
 LAST = {"last": True}
+OPTIONAL = {"optional": True}  # results that were written before the field existed lack its key
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ def _to_dataclass(expected: Any, value: Any, path: str) -> Any:
         if key not in hints:
             raise ValueError(f"the key {parent}{key} is unknown")
     for field in fields:
-        if field.name not in value and "suite" not in field.metadata:
+        if field.name not in value and not field.metadata.keys() & (SUITE | OPTIONAL).keys():
             raise ValueError(f"the key {parent}{field.name} is missing")
     converted = expected(**{key: _convert(hints[key], child, f"{parent}{key}") for key, child in value.items()})
     for field in fields:
