@@ -23,7 +23,6 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.pairs import count_all_pairs
-from familiar.metrics.verification import roc_auc
 from familiar.models.catalog import network_spec
 from familiar.models.weights import load_weights_file
 from familiar.photos.preprocessing import Preprocessing
@@ -88,7 +87,7 @@ def compute_features(trunk: torch.nn.Module, spec: DataSpec, size_px: int, file:
 
 def judge(rows: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> str:
     recall = metrics.retrieval_metrics(rows, labels).recall_at_k[1]
-    return f"{roc_auc(count_all_pairs(rows, labels)):.3f} / {recall:.3f}"
+    return f"{metrics.roc_auc(count_all_pairs(rows, labels)):.3f} / {recall:.3f}"
 
 
 if __name__ == "__main__":
