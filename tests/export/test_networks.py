@@ -21,7 +21,7 @@ QUICK = ("simple", "simple_v2", "digits", "facenet_nns2")
 def assert_exports(network, size_px=SIZE_PX):
     """Batch norms get the statistics of noise, so that embeddings of different noise differ."""
     torch.manual_seed(0)
-    network.frozen_trunk = False  # otherwise its statistics would stay at their initial values
+    network._in_evaluation = ()  # a frozen trunk too, or its statistics would stay at their initial values
     for module in network.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.momentum = None  # the mean of all batches, instead of a running one that includes the initial value

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from familiar.core.errors import BadRecipe
 from familiar.models.heads import (
     HEADS,
+    AverageGroupsHead,
     AverageMLPHead,
     GDConvHead,
     HiddenHead,
@@ -14,7 +16,7 @@ from familiar.models.heads import (
     MaxoutHead,
 )
 
-CHANNELS, DIM = 6, 5
+CHANNELS, DIM = 6, 3
 
 
 def shaken(head, seed=0):
@@ -88,6 +90,7 @@ SLOW = {
     "flatten_bias": lambda head, photo: slow_linear(head, photo, average=False, norm=False),
     "average": lambda head, photo: slow_linear(head, photo, average=True, norm=True),
     "average_bias": lambda head, photo: slow_linear(head, photo, average=True, norm=False),
+    "average_groups": lambda _, photo: average_of(photo).reshape(-1, 2).mean(1),
     "average_mlp": slow_average_mlp,
     "maxout": slow_maxout_head,
     "hidden": slow_hidden,
@@ -107,8 +110,8 @@ def test_every_head_matches_slow_reference(name, map_px):
     torch.testing.assert_close(embeddings, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_every_head_applies_dropout_before_project(name):
+@pytest.mark.parametrize("name", [name for name in HEADS if name != "average_groups"])
+def test_every_head_with_weights_applies_dropout_before_project(name):
     head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.5, **NARROW.get(name, {})))
     assert head.dropout.p == 0.5
     assert head.project.weight.shape[0] == DIM
@@ -125,10 +128,19 @@ def test_every_head_applies_dropout_before_project(name):
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("map_px", [1, 3])
 def test_every_head_passes_gradcheck(name, map_px):
-    head = shaken(HEADS[name](2, map_px, 3, 0.0, **NARROW.get(name, {}))).double()
-    features = torch.randn(2, 2, map_px, map_px, dtype=torch.float64, requires_grad=True)
+    head = shaken(HEADS[name](4, map_px, 2, 0.0, **NARROW.get(name, {}))).double()
+    features = torch.randn(2, 4, map_px, map_px, dtype=torch.float64, requires_grad=True)
     assert head(features).dtype == torch.float64
     assert torch.autograd.gradcheck(head, (features,))
+
+
+def test_groups_have_no_weights_and_as_many_channels_each():
+    head = AverageGroupsHead(6, 3, 3, 0.5)
+    assert not list(head.parameters())
+    features = torch.randn(8, 6, 3, 3)
+    assert not torch.equal(head(features), head(features)), "dropout"
+    with pytest.raises(BadRecipe, match=r"average_groups: 6 channels cannot be divided into 4 groups; set .* to 6"):
+        AverageGroupsHead(6, 3, 4, 0.0)
 
 
 @torch.no_grad()

@@ -1,10 +1,13 @@
 import copy
+import re
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from familiar.core.errors import BadRecipe
+from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork, unit_length
 
 
@@ -100,3 +103,53 @@ def test_float64_keeps_dtype_and_passes_gradcheck():
 def test_zero_embedding_stays_zero_without_nan():
     assert torch.equal(unit_length(torch.zeros(2, 5)), normalize(torch.zeros(2, 5)))
     assert not unit_length(torch.zeros(2, 5)).any()
+
+
+def test_frozen_statistics_stay_while_weights_are_trained(network):
+    network.freeze_statistics()
+    norm = network.trunk[1]
+    mean, weight = norm.running_mean.clone(), norm.weight.detach().clone()
+    train_steps(network)
+    assert torch.equal(norm.running_mean, mean)
+    assert not torch.equal(norm.weight, weight)
+    assert network.trunk[3].training, "dropout stays in training mode"
+    assert not torch.equal(network.head[2].running_mean, torch.zeros(5)), "the head's statistics are not the trunk's"
+
+
+def test_first_stages_stay_and_later_ones_are_trained():
+    torch.manual_seed(0)
+    network = network_spec("mobilenetv3_small_050").build(32, 8)
+    network.freeze_stages(2)
+    frozen = [network.trunk.backbone.conv_stem, network.trunk.backbone.bn1, *network.trunk.backbone.blocks[:2]]
+    trained = [*network.trunk.backbone.blocks[2:], network.trunk.backbone.conv_head, network.head]
+    before = [copy.deepcopy(module.state_dict()) for module in (*frozen, *trained)]
+    train_steps(network, size_px=32)
+    changed = [
+        any(not torch.equal(tensor, then[key]) for key, tensor in module.state_dict().items())
+        for module, then in zip((*frozen, *trained), before, strict=True)
+    ]
+    assert changed == [False] * len(frozen) + [True] * len(trained)
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "message"),
+    [
+        ("mobilenetv3_small_050", 7, "model.frozen_stages: mobilenetv3_small_050 has 6 stages, not 7"),
+        ("resnet18", 1, "model.frozen_stages: resnet18 is not made of stages; set it to 0"),
+        ("simple", 1, "model.frozen_stages: this network is not made of stages; set it to 0"),
+    ],
+)
+def test_stages_that_do_not_exist_are_refused(name, stages, message):
+    with torch.device("meta"):
+        network = network_spec(name).build()
+    with pytest.raises(BadRecipe, match=re.escape(message)):
+        network.freeze_stages(stages)
+
+
+def train_steps(network, size_px=7):
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(3):
+        network.train()
+        optimizer.zero_grad()
+        network(torch.randn(4, 3, size_px, size_px))[:, 0].sum().backward()
+        optimizer.step()

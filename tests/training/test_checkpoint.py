@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from familiar.core.errors import BadRun, CannotWrite
-from familiar.training.checkpoint import load_state, load_weights, save_state, save_weights
+from familiar.training.checkpoint import load_state, load_weights, mix_weights, save_state, save_weights
 
 
 def network(seed=0, width=4):
@@ -147,3 +147,17 @@ def test_crash_while_saving_keeps_previous_file(tmp_path, monkeypatch, step):
         save_state(state, {"epoch": 2})
     assert (weights.read_bytes(), state.read_bytes()) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state.pt", "w.safetensors"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_mixed_weights_are_between_saved_and_own(tmp_path, share):
+    torch.manual_seed(0)
+    saved, trained = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(2))
+    trained(torch.randn(5, 3))
+    save_weights(tmp_path / "saved.safetensors", network=saved)
+    before = {key: tensor.clone() for key, tensor in trained.state_dict().items()}
+    mix_weights(trained, tmp_path / "saved.safetensors", "network", share)
+    for key, tensor in trained.state_dict().items():
+        expected = share * saved.state_dict()[key] + (1 - share) * before[key]
+        torch.testing.assert_close(tensor, expected if tensor.is_floating_point() else before[key])
+    assert int(trained[1].num_batches_tracked) == 1

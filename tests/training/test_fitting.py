@@ -121,6 +121,21 @@ def test_resumed_run_equals_uninterrupted_run(finished, tmp_path, epoch, workers
 
 
 @pytest.mark.usefixtures("without_curves")
+def test_final_network_keeps_its_share_of_the_initial_one(finished, tmp_path, cats):
+    """Also when it is interrupted: the initial weights are not those that it resumes from."""
+    run, recipe = RunFolder(tmp_path), TINY.with_settings(["model.initial_share=0.25"])
+    with pytest.raises(Interrupted):
+        fit(recipe, cats, run.path, on_epoch=stop_after(1))
+    fit(recipe, cats, run.path, resume=True)
+    initial, best, final = (safetensors.torch.load_file(path) for path in (run.initial, run.best, run.embedder))
+    trained = safetensors.torch.load_file(finished[0].embedder)
+    for key, tensor in final.items():
+        assert torch.equal(best[key], trained[key]), "training itself is the same"
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, 0.25 * initial[key] + 0.75 * best[key])
+
+
+@pytest.mark.usefixtures("without_curves")
 def test_resuming_finished_run_only_restores_embedder(finished, tmp_path, cats):
     shutil.copytree(finished[0].path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")

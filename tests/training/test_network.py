@@ -21,6 +21,7 @@ from familiar.training.network import (
     build_network,
     estimate_batch_norm_statistics,
     initial_network,
+    initialize_projection,
     with_normalization_from,
 )
 from familiar.training.recipe import Recipe
@@ -307,3 +308,38 @@ def test_dequantized_weights_use_symmetric_normalization(shared_data):
     largest = np.abs(before.numpy()).max()
     assert (network.trunk(images) - before).abs().max() < 1e-3 * largest
     assert (network.trunk.train()(images) - before).abs().max() < 2e-3 * largest
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("head", ["average_bias", "gdconv"])
+def test_projection_starts_as_principal_components(head):
+    """With as many components as photos, products are those of the pooled features; with fewer, as close as can be."""
+    cats, errors = photos(6), {}
+    for dim in (4, 12):
+        torch.manual_seed(0)
+        recipe = TINY.with_settings([f"model.embedding_dim={dim}", f"model.head={head}", "model.dropout=0"])
+        network = build_network(recipe).eval()
+        features = nn.functional.normalize(network.trunk(images_of(cats)).mean((2, 3)))
+        projection = network.head.project
+        for kind in ("random", "pca"):
+            if kind == "pca":
+                initialize_projection(network, cats)
+            projected = features @ projection.weight.flatten(1).T
+            errors[kind, dim] = (projected @ projected.T - features @ features.T).square().mean()
+    assert errors["pca", 12] < 1e-10
+    spectrum = torch.linalg.svdvals(features)
+    torch.testing.assert_close(errors["pca", 4] * 144, spectrum[4:].pow(4).sum(), rtol=1e-3, atol=1e-7)
+    assert errors["pca", 4] < errors["random", 4]
+
+
+def test_projection_longer_than_the_photos_allow_is_refused():
+    network = build_network(TINY.with_settings(["model.embedding_dim=13"]))
+    with pytest.raises(BadRecipe, match=r"allow 12 components at most; lower model\.embedding_dim from 13,"):
+        initialize_projection(network, photos(6))
+
+
+def test_recipe_freezes_stages_and_statistics():
+    network = build_network(TINY.with_settings(["model.frozen_stages=2", "model.frozen_statistics=true"]))
+    assert not any(parameter.requires_grad for parameter in network.trunk.backbone.blocks[1].parameters())
+    assert all(parameter.requires_grad for parameter in network.trunk.backbone.blocks[2].parameters())
+    assert not any(norm.training for norm in batch_norms(network.train().trunk))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 from torch.nn.functional import normalize
@@ -11,14 +12,19 @@ from torch.nn.functional import normalize
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.embedding.bundle import load_bundle
 from familiar.export.run_export import export_bundle
+from familiar.loading.crops import read_table
+from familiar.loading.dataset import FaceDataset
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
+from familiar.training.checkpoint import load_weights
 from familiar.training.fitting import fit
 from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES
+from familiar.training.network import build_network
 from familiar.training.objective import Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
 from familiar.training.schedule import Schedule
+from familiar.training.validation import embed_dataset
 from support.tiers import all_exhaustive_but, small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
@@ -62,7 +68,7 @@ def test_every_constant_setting_reaches_its_loss(name):
             float: 0.7,
             str: {"branch": "continuous", "reduction": "all", "select": "random", "mining": "semi_hard"}.get(key),
         }
-        if key in ("name", "compatible_with", "mined_on", "raw_embeddings") or type(value) not in others:
+        if key in ("name", "compatible_with", "mined_on", "raw_embeddings", "start") or type(value) not in others:
             continue
         other = others[type(value)]
         loss = Objective(replace(settings, **{key: other}), 8, 4).loss
@@ -261,3 +267,38 @@ def test_sparse_centers_have_their_own_optimizer():
     assert norm > 0
     assert moved[:4].all()
     assert moved.sum() == 4, "a tenth of forty"
+
+
+@pytest.mark.parametrize("name", ["arcface", "normface", "softmax", "partial_fc"])
+def test_class_centers_start_at_mean_embeddings(name):
+    built = objective(f"loss.name={name}", "loss.start=means")
+    embeddings, labels, _ = batch()
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    built.set_class_centers(embeddings[order], labels[order])
+    means = torch.stack([embeddings[labels == label].mean(0) for label in range(4)])
+    torch.testing.assert_close(built.loss.centers.detach(), normalize(means))
+    assert built.loss.centers.requires_grad
+
+
+@pytest.mark.parametrize("name", ["subcenter_arcface", "semi_hard"])
+def test_means_need_one_center_per_class(name):
+    with pytest.raises(BadRecipe, match=f"loss.start=means: {name} does not have one center for each class"):
+        objective(f"loss.name={name}").set_class_centers(*batch()[:2])
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_training_that_changes_nothing_keeps_centers_at_means(tmp_path, cats):
+    """The first epoch's network is the initial one, and its centers are the means of the photos' embeddings."""
+    still = ["optimizer.lr=0", "optimizer.backbone_lr=0", "budget.epochs=1", "model.frozen_statistics=true"]
+    recipe = TINY.with_settings([*still, "model.projection=pca", "model.embedding_dim=8", "loss.start=means"])
+    recipe = recipe.with_settings(["model.head=average_bias"])
+    fit(recipe, cats, tmp_path)
+    weights = safetensors.torch.load_file(RunFolder(tmp_path).last)
+    network = build_network(recipe)
+    load_weights(RunFolder(tmp_path).last, network=network)
+    table = cats.read().select_identities(RunFolder(tmp_path).split().train)
+    read = read_table(table, RunFolder(tmp_path).recipe().input.preprocessing())
+    embeddings = torch.from_numpy(embed_dataset(network, FaceDataset(read.table, read.crops)))
+    labels = torch.from_numpy(read.table.labels)
+    means = torch.stack([embeddings[labels == label].mean(0) for label in range(len(table.names))])
+    torch.testing.assert_close(weights["objective.of_batch.centers"], normalize(means), rtol=0, atol=1e-5)

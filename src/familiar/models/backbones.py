@@ -50,6 +50,25 @@ class BackboneTrunk(nn.Module, ABC):
         """Mean color, in [0, 1], that the library subtracts from photos for its ImageNet weights."""
         return IMAGENET_DEFAULT_MEAN
 
+    def first_stages(self, count: int) -> list[nn.Module]:
+        """Return all modules up to the end of a stage, in the order in which they run.
+
+        A stage is a group of blocks of equal width, between which the map may shrink: an element of timm's `blocks`.
+
+        Args:
+            count: number of stages, at least 1.
+
+        Raises:
+            BadRecipe: there are fewer, or the network is not made of such blocks.
+        """
+        blocks = getattr(self.backbone, "blocks", None)
+        if not isinstance(blocks, nn.Sequential):
+            raise BadRecipe(f"model.frozen_stages: {self.name} is not made of stages; set it to 0")
+        if count > len(blocks):
+            raise BadRecipe(f"model.frozen_stages: {self.name} has {len(blocks)} stages, not {count}")
+        children = list(self.backbone.children())
+        return [*children[: children.index(blocks)], *blocks[:count]]
+
     @abstractmethod
     def download(self) -> dict[str, Tensor]:
         """Fetch the weights that the library publishes, without the classifier; downloaded once."""

@@ -114,7 +114,7 @@ class NetworkSpec:
             self.dropout if dropout is None else dropout,
             **(head_options if head == self.head else {}),
         )
-        if self.projection_scale is not None:
+        if self.projection_scale is not None and hasattr(top, "project"):
             variance_scaling_(top.project.weight, self.projection_scale)
         network = EmbeddingNetwork(trunk, top)
         if self.frozen_trunk if frozen_trunk is None else frozen_trunk:

@@ -1,7 +1,7 @@
 """Heads: from a feature map to an embedding, not yet normalized to unit length.
 
-Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side, and its embedding
-layer is called `project`.
+Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side. The layer that makes
+the embedding is called `project`; `AverageGroupsHead` has none.
 """
 
 import math
@@ -10,6 +10,8 @@ from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from familiar.core.errors import BadRecipe
 
 
 class GDConvHead(nn.Module):
@@ -64,6 +66,28 @@ class LinearHead(nn.Module):
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
         """Compute embeddings, not yet normalized, from feature maps."""
         return self.norm(self.project(self.dropout(self.average(features).flatten(1))))
+
+
+class AverageGroupsHead(nn.Module):
+    """Average over the map's positions and over groups of neighboring channels - dropout. It has no weights.
+
+    A linear layer that is trained on some species discards what distinguishes others. The channels of a pretrained map
+    are 0 or more and mostly 0, so that a mean over few of them keeps nearly all they tell.
+    """
+
+    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
+        super().__init__()
+        if channels % embedding_dim:
+            raise BadRecipe(
+                f"model.head=average_groups: {channels} channels cannot be divided into {embedding_dim} groups; set "
+                f"model.embedding_dim to {channels}, or to a half or a quarter of it"
+            )
+        self.groups = embedding_dim
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
+        return self.dropout(features.mean((2, 3)).unflatten(1, (self.groups, -1)).mean(2))
 
 
 class AverageMLPHead(nn.Module):
@@ -154,6 +178,7 @@ HEADS = {
     "flatten_bias": partial(LinearHead, pool="flatten", norm=False),
     "average": partial(LinearHead, pool="average"),
     "average_bias": partial(LinearHead, pool="average", norm=False),
+    "average_groups": AverageGroupsHead,
     "average_mlp": AverageMLPHead,
     "maxout": MaxoutHead,
     "hidden": HiddenHead,

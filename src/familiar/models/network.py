@@ -1,12 +1,15 @@
 """The form of every network of the catalog: a trunk, a head, and an embedding of unit length."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from familiar.core.errors import BadRecipe
 
 
 class EmbeddingNetwork(nn.Module):
@@ -25,17 +28,45 @@ class EmbeddingNetwork(nn.Module):
         self.trunk = trunk
         self.head = head
         self.frozen_trunk = False
+        self._in_evaluation: tuple[nn.Module, ...] = ()  # whatever the mode
 
     def freeze_trunk(self) -> None:
         """Train only the head from now on; this cannot be undone."""
         self.frozen_trunk = True
-        self.trunk.requires_grad_(False).eval()
+        self._freeze(self.trunk)
+
+    def freeze_stages(self, count: int) -> None:
+        """Train only the trunk's later stages and the head from now on; this cannot be undone.
+
+        Args:
+            count: number of the trunk's first stages; what comes before the first is frozen with it.
+
+        Raises:
+            BadRecipe: the trunk has fewer stages, or is not made of stages.
+        """
+        first_stages = getattr(self.trunk, "first_stages", None)
+        if first_stages is None:
+            raise BadRecipe("model.frozen_stages: this network is not made of stages; set it to 0")
+        self._freeze(*first_stages(count))
+
+    def freeze_statistics(self) -> None:
+        """Keep the running means and variances of the trunk's batch norms from now on; this cannot be undone."""
+        self._keep_in_evaluation(module for module in self.trunk.modules() if isinstance(module, _BatchNorm))
+
+    def _freeze(self, *modules: nn.Module) -> None:
+        for module in modules:
+            module.requires_grad_(False)
+        self._keep_in_evaluation(modules)
+
+    def _keep_in_evaluation(self, modules: Iterable[nn.Module]) -> None:
+        self._in_evaluation = (*self._in_evaluation, *modules)
+        self.train(self.training)
 
     def train(self, mode: bool = True) -> "EmbeddingNetwork":
-        """Set training or evaluation mode; a frozen trunk stays in evaluation mode."""
+        """Set training or evaluation mode; what is frozen stays in evaluation mode."""
         super().train(mode)
-        if self.frozen_trunk:
-            self.trunk.eval()
+        for module in self._in_evaluation:
+            module.eval()
         return self
 
     def raw(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:

@@ -40,6 +40,32 @@ def load_weights(path: Path, **modules: nn.Module) -> None:
             raise BadRun(f"{path}: the weights belong to another network ({error})") from error
 
 
+@torch.no_grad()
+def mix_weights(module: nn.Module, path: Path, name: str, share: float) -> None:
+    """Replace a module's weights by `(1 - share)` of them and `share` of those saved in a file.
+
+    Between a pretrained network and the same network fine-tuned, the way is one of good networks: some of them are
+    better than the fine-tuned one on photos unlike those it was trained on, and hardly worse on these (WiSE-FT, arXiv
+    2109.01903).
+
+    Args:
+        module: changed in place. Integers, such as counts of batches, stay.
+        path: a file that `save_weights` wrote.
+        name: the keyword under which the module was saved.
+        share: in [0, 1].
+
+    Raises:
+        BadRun: as for `load_weights`.
+    """
+    trained = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
+    load_weights(path, **{name: module})
+    mixed = {
+        key: tensor.lerp(trained[key], 1 - share) if tensor.is_floating_point() else trained[key]
+        for key, tensor in module.state_dict().items()
+    }
+    module.load_state_dict(mixed)
+
+
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Save tensors, numbers, strings and containers of them, to be read back with `weights_only=True`."""
     buffer = io.BytesIO()

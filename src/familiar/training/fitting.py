@@ -18,7 +18,7 @@ from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.quantized import round_to_8_bits
-from familiar.training.checkpoint import load_weights, save_weights
+from familiar.training.checkpoint import load_weights, mix_weights, save_weights
 from familiar.training.data import (
     TrainingData,
     check_same_data,
@@ -34,6 +34,7 @@ from familiar.training.network import (
     build_network,
     estimate_batch_norm_statistics,
     initial_network,
+    initialize_projection,
     with_normalization_from,
 )
 from familiar.training.objective import check_loss
@@ -141,12 +142,18 @@ def fit(
             _write_run_records(run, recipe, data, training_data)
         if not has_state:
             estimate_batch_norm_statistics(network, training_data.train)
+            if recipe.model.projection == "pca":
+                initialize_projection(network, training_data.train)
+            if recipe.model.initial_share:
+                save_weights(run.initial, network=network)
         if recipe.quantize.aware:
             round_to_8_bits(network)
         network = network.to(device=device).to(memory_format=torch.channels_last)
         trainer = Trainer(recipe, network, training_data, run, device, workers, compiled)
         if has_state:
             trainer.restore()
+        elif getattr(recipe.loss, "start", "random") == "means":
+            trainer.start_centers_at_means()
         started = time.perf_counter()
         with torch_threads_for(workers):
             stopped = _train(trainer, tensorboard, on_step, on_epoch)
@@ -203,9 +210,11 @@ def _train(
 
 
 def _save_best_weights(run: RunFolder, trainer: Trainer) -> None:
-    """Save the network of the best epoch, and a picture of what mining picks with it."""
+    """Save the network of the best epoch, with its share of the initial one, and a picture of what mining picks."""
     network, recipe = trainer.network, trainer.recipe
     load_weights(run.best, network=network)
+    if recipe.model.initial_share:
+        mix_weights(network, run.initial, "network", recipe.model.initial_share)
     save_weights(run.embedder, network=network)
     if recipe.loss.mines_triplets:
         margin = trainer.objective.mining_margin

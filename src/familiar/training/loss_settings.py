@@ -150,6 +150,11 @@ class ClassifierSettings(LossSettings):
     center_weight: Schedule = setting(
         Schedule(0.0), "weight of center loss, added to the classifier; 0 for none", 0, 1000, argument=False
     )
+    start: Literal["random", "means"] = setting(
+        "random",
+        "where the class centers start: in random directions, or at the mean embedding of the identity's photos",
+        argument=False,
+    )
     triplet_weight: Schedule = setting(
         Schedule(0.0), "weight of the batch's semi-hard triplets, added to it; 0 for none", 0, 1000, argument=False
     )

@@ -1,20 +1,23 @@
 """The network a recipe starts from: its layers, its initial weights, and the normalization these weights need."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from timm.data.constants import IMAGENET_INCEPTION_MEAN
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from familiar.core.errors import BadRecipe
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.models.backbones import BackboneTrunk
 from familiar.models.catalog import network_spec
-from familiar.models.network import EmbeddingNetwork
+from familiar.models.network import EmbeddingNetwork, eval_mode
 from familiar.models.weights import (
     has_folded_batch_norm,
     has_untrained_batch_norm,
@@ -31,13 +34,19 @@ from familiar.training.settings import Normalization
 
 log = logging.getLogger(__name__)
 
+PROJECTION_PHOTOS = 4096
 STATISTICS_PHOTOS = 512  # enough for each channel's mean and variance to within a few per cent
 
 
 def build_network(recipe: Recipe) -> EmbeddingNetwork:
     """Build the recipe's network with random weights."""
     model = recipe.model
-    return network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout, **model.options)
+    network = network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout, **model.options)
+    if model.frozen_stages:
+        network.freeze_stages(model.frozen_stages)
+    if model.frozen_statistics:
+        network.freeze_statistics()
+    return network
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
@@ -78,15 +87,51 @@ def estimate_batch_norm_statistics(network: EmbeddingNetwork, photos: FaceDatase
     random = network.frozen_trunk and has_untrained_batch_norm(network.trunk)
     if not folded and not random:
         return
-    unaugmented = FaceDataset(photos.table, photos.crops)
-    rows = np.random.default_rng(photos.seed).permutation(len(unaugmented))[:STATISTICS_PHOTOS]
-    batches = PhotoBatches(unaugmented, sequential_batches(rows.tolist(), 64), torch.device("cpu"))
-    images = (batch.images for batch in batches)
+    images = _sample_images(photos, STATISTICS_PHOTOS)
     if folded:
         reinflate_batch_norm(network.trunk, images)
     else:
         log.warning("the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)")
         initialize_batch_norm(network.trunk, images)
+
+
+@torch.no_grad()
+def initialize_projection(network: EmbeddingNetwork, photos: FaceDataset) -> None:
+    """Give the layer that makes the embedding the principal directions of its inputs on some of the photos.
+
+    The inputs are scaled to unit length and not centered, so that the embedding's cosines are those of the inputs as
+    nearly as its length allows.
+
+    Raises:
+        BadRecipe: the embedding is longer than the layer's inputs, or there are fewer photos than its components.
+    """
+    projection = getattr(network.head, "project", None)
+    if projection is None:
+        raise BadRecipe("model.projection=pca: this head has no layer to initialize; set model.projection=random")
+    weight = projection.get_parameter("weight")
+    inputs: list[Tensor] = []
+    hook = projection.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0].flatten(1)))
+    with eval_mode(network):
+        for images in _sample_images(photos, PROJECTION_PHOTOS):
+            network(images)
+    hook.remove()
+    directions = torch.linalg.svd(normalize(torch.cat(inputs)).double(), full_matrices=False).Vh
+    if len(directions) < len(weight):
+        raise BadRecipe(
+            f"model.projection=pca: these photos and this network allow {len(directions)} components at most; "
+            f"lower model.embedding_dim from {len(weight)}, or set model.projection=random"
+        )
+    weight.copy_(directions[: len(weight)].reshape(weight.shape))
+    if getattr(projection, "bias", None) is not None:
+        nn.init.zeros_(projection.get_parameter("bias"))
+
+
+def _sample_images(photos: FaceDataset, count: int) -> Iterator[Float[Tensor, "_ 3 s s"]]:
+    """Yield batches of some of the photos, without augmentation."""
+    unaugmented = FaceDataset(photos.table, photos.crops)
+    rows = np.random.default_rng(photos.seed).permutation(len(unaugmented))[:count]
+    batches = PhotoBatches(unaugmented, sequential_batches(rows.tolist(), 64), torch.device("cpu"))
+    return (batch.images for batch in batches)
 
 
 def _published_normalization(trunk: nn.Module) -> Normalization:

@@ -154,6 +154,23 @@ class Objective(nn.Module):
             value = value + weight * self.triplets(unit_length(embeddings), labels)
         return value
 
+    @torch.no_grad()
+    def set_class_centers(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> None:
+        """Set each class center of the loss to the direction of the mean of its rows, at unit length.
+
+        Args:
+            embeddings: unit rows.
+            labels: their classes; each class has a row or more.
+
+        Raises:
+            BadRecipe: the loss has no class centers, or several for a class.
+        """
+        centers = getattr(self.loss, "centers", None)
+        if centers is None or centers.ndim != 2 or len(centers) <= int(labels.max()):
+            raise BadRecipe(f"loss.start=means: {self.settings.name} does not have one center for each class")
+        sums = torch.zeros_like(centers).index_add_(0, labels, embeddings.to(centers))
+        centers.copy_(unit_length(sums))
+
     @property
     def mining_margin(self) -> float:
         """The margin of a loss that mines triplets, in squared distance."""

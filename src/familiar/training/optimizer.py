@@ -25,14 +25,14 @@ class Optimizer:
     Attributes:
         dense: has two parameter groups, the trunk and everything else.
         sparse: updates parameters with sparse gradients, if there are any.
-        projection: the weight of the layer that makes the embedding.
+        projection: the weight of the layer that makes the embedding, if there is one.
         settings: rates, schedule and clipping.
         epochs: length of the run.
     """
 
     dense: torch.optim.Optimizer
     sparse: torch.optim.SparseAdam | None
-    projection: Tensor
+    projection: Tensor | None
     settings: OptimizerSettings
     epochs: int
 
@@ -50,7 +50,7 @@ class Optimizer:
         Returns:
             The norm of the gradient before clipping.
         """
-        if self.settings.embedding_l2 and self.projection.grad is not None:
+        if self.settings.embedding_l2 and self.projection is not None and self.projection.grad is not None:
             self.projection.grad.add_(self.projection.detach(), alpha=2 * self.settings.embedding_l2)
         dense = [parameter for group in self.dense.param_groups for parameter in group["params"]]
         norm = nn.utils.clip_grad_norm_(dense, self.settings.gradient_norm)
@@ -108,6 +108,7 @@ def build_optimizer(
     ]
     dense = [parameter for parameter in objective.parameters() if all(parameter is not other for other in sparse)]
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
+    projection = getattr(network.head, "project", None)
     decay = settings.weight_decay
     groups = [
         {"params": trunk, "peak_lr": settings.backbone_lr, "weight_decay": decay},
@@ -116,7 +117,7 @@ def build_optimizer(
     return Optimizer(
         OPTIMIZERS[settings.name](groups, settings),
         torch.optim.SparseAdam([{"params": sparse, "peak_lr": settings.lr}]) if sparse else None,
-        network.head.get_submodule("project").get_parameter("weight"),
+        None if projection is None else projection.weight,
         settings,
         epochs,
     )

@@ -63,6 +63,11 @@ class RunFolder:
         return self.path / run_files.CURVES
 
     @property
+    def initial(self) -> Path:
+        """The network before its first step, if the final one keeps a share of it."""
+        return self.path / run_files.INITIAL_WEIGHTS
+
+    @property
     def best(self) -> Path:
         """Network and classifier after the epoch that validated best."""
         return self.path / run_files.BEST_WEIGHTS

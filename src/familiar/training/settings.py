@@ -29,6 +29,11 @@ class ModelSettings:
             weights for the trunk, or a run for trunk and head.
         head: kind of head.
         frozen_trunk: whether only the head is trained.
+        frozen_stages: number of the trunk's first stages that are not trained; 0 for none.
+        frozen_statistics: whether the trunk's batch norms keep the means and variances of the initial weights.
+        projection: "random" initial weights of the layer that makes the embedding, or the principal components ("pca")
+            of what the initial network sees in the training photos, so that the embedding starts as its features.
+        initial_share: share of the initial weights in the final ones, in [0, 1]; the rest is what was trained.
         blocks: number of convolution blocks, for networks with this option.
         pooling: kind of pooling, for networks with this option.
         batch_norm: whether there is batch norm, for networks with this option.
@@ -40,6 +45,10 @@ class ModelSettings:
     initial_weights: str = "imagenet"
     head: str = "auto"
     frozen_trunk: AutoBool = "auto"
+    frozen_stages: int = 0
+    frozen_statistics: bool = False
+    projection: Literal["random", "pca"] = "random"
+    initial_share: float = 0.0
     blocks: int = 0
     pooling: Literal["auto", "max", "average"] = "auto"
     batch_norm: AutoBool = "auto"
@@ -47,6 +56,8 @@ class ModelSettings:
     def __post_init__(self) -> None:
         check_range("embedding_dim", self.embedding_dim, 2, 4096)
         check_range("dropout", self.dropout, 0, 0.95)
+        check_range("frozen_stages", self.frozen_stages, 0, 100)
+        check_range("initial_share", self.initial_share, 0, 1)
         check_range("blocks", self.blocks, 0, 6)
 
     @property

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from familiar.core.errors import BadRun, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
+from familiar.loading.dataset import FaceDataset
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.checkpoint import load_state, save_state, save_weights, with_current_names
@@ -129,6 +130,16 @@ class Trainer:
         finally:
             if self.records:
                 draw_curves(self.run.curves_png, self.records)
+
+    def start_centers_at_means(self) -> None:
+        """Set the class centers to the mean embeddings of the identities' photos, without augmentation.
+
+        With random centers the first steps change a pretrained network at random.
+        """
+        photos = self.data.train
+        unaugmented = FaceDataset(photos.table, photos.crops)
+        embeddings = torch.from_numpy(embed_dataset(self.network, unaugmented)).to(self.device)
+        self.objective.set_class_centers(embeddings, torch.from_numpy(photos.table.labels).to(self.device))
 
     def restore(self) -> None:
         """Go back to the last complete epoch. BadRun if the state is missing, damaged or of another version."""
