@@ -46,12 +46,14 @@ def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
             rounded = steps.astype(np.float32) * scale.astype(np.float32)
             rounding_errors[name] = values.astype(np.float64) - rounded
             tensor.CopyFrom(numpy_helper.from_array(rounded, name))
+    shifts: dict[str, list[Float64[np.ndarray, " o"]]] = {}  # a layer that looks at several views has one for each
     for node in model.graph.node:
         if len(node.input) == 3 and node.input[0] in means and node.input[1] in rounding_errors:
-            bias = tensors[node.input[2]]
             shift = _mean_output(node, rounding_errors[node.input[1]], means[node.input[0]])
-            corrected = numpy_helper.to_array(bias) + shift
-            bias.CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), bias.name))
+            shifts.setdefault(node.input[2], []).append(shift)
+    for name, of_views in shifts.items():
+        corrected = numpy_helper.to_array(tensors[name]) + np.mean(of_views, axis=0)
+        tensors[name].CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), name))
 
 
 def _mean_inputs(model: onnx.ModelProto, photos: Photos) -> dict[str, Float64[np.ndarray, " c"]]:

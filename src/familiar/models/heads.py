@@ -1,7 +1,8 @@
 """Heads: from a feature map to an embedding, not yet normalized to unit length.
 
 Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side. The layer that makes
-the embedding is called `project`; `AverageGroupsHead` has none.
+the embedding is called `project`; `AverageGroupsHead` has none. Heads that take maps of any size say so in
+`takes_any_map`.
 """
 
 import math
@@ -57,6 +58,7 @@ class LinearHead(nn.Module):
         norm: bool = True,
     ) -> None:
         super().__init__()
+        self.takes_any_map = pool == "average"
         self.average = nn.AdaptiveAvgPool2d(1) if pool == "average" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         inputs = channels * (1 if pool == "average" else map_px**2)
@@ -82,6 +84,7 @@ class AverageGroupsHead(nn.Module):
                 f"model.head=average_groups: {channels} channels cannot be divided into {embedding_dim} groups; set "
                 f"model.embedding_dim to {channels}, or to a half or a quarter of it"
             )
+        self.takes_any_map = True
         self.groups = embedding_dim
         self.dropout = nn.Dropout(dropout)
 
@@ -98,6 +101,7 @@ class AverageMLPHead(nn.Module):
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
         super().__init__()
+        self.takes_any_map = True
         self.hidden = nn.Sequential(nn.Linear(channels, channels, bias=False), nn.BatchNorm1d(channels), nn.ReLU())
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Linear(channels, embedding_dim, bias=False)

@@ -1,6 +1,6 @@
 """The form of every network of the catalog: a trunk, a head, and an embedding of unit length."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from familiar.core.errors import BadRecipe
+from familiar.models.views import View
 
 
 class EmbeddingNetwork(nn.Module):
@@ -21,12 +22,14 @@ class EmbeddingNetwork(nn.Module):
     Args:
         trunk: computes feature maps, "n c k k", from standardized crops, "n 3 s s".
         head: computes embeddings of any norm, "n d", from feature maps.
+        views: in evaluation mode, the embedding is the mean of those of these views; none: that of the whole crop.
     """
 
-    def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
+    def __init__(self, trunk: nn.Module, head: nn.Module, views: Sequence[View] = ()) -> None:
         super().__init__()
         self.trunk = trunk
         self.head = head
+        self.views = tuple(views)
         self.frozen_trunk = False
         self._in_evaluation: tuple[nn.Module, ...] = ()  # whatever the mode
 
@@ -79,7 +82,10 @@ class EmbeddingNetwork(nn.Module):
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
         """Compute the layer's output."""
-        return unit_length(self.raw(images))
+        if self.training or not self.views:
+            return unit_length(self.raw(images))
+        embeddings = [unit_length(self.raw(view.apply(images))) for view in self.views]
+        return unit_length(torch.stack(embeddings).sum(0))
 
 
 def unit_length(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

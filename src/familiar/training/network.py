@@ -18,6 +18,7 @@ from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.models.backbones import BackboneTrunk
 from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork, eval_mode
+from familiar.models.views import View
 from familiar.models.weights import (
     has_folded_batch_norm,
     has_untrained_batch_norm,
@@ -42,11 +43,24 @@ def build_network(recipe: Recipe) -> EmbeddingNetwork:
     """Build the recipe's network with random weights."""
     model = recipe.model
     network = network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout, **model.options)
+    network.views = _views(recipe, network)
     if model.frozen_stages:
         network.freeze_stages(model.frozen_stages)
     if model.frozen_statistics:
         network.freeze_statistics()
     return network
+
+
+def _views(recipe: Recipe, network: EmbeddingNetwork) -> tuple[View, ...]:
+    views = tuple(map(View.parse, recipe.input.views))
+    if not getattr(network.head, "takes_any_map", False) and any(
+        view.size_px != recipe.input.size_px for view in views
+    ):
+        raise BadRecipe(
+            f"input.views: this head takes the map of one size of photos only; use views of {recipe.input.size_px} px, "
+            "such as 0.8@" + f"{recipe.input.size_px}, or a head that averages over positions, such as average"
+        )
+    return views
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:

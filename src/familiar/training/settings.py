@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
 from familiar.detection.detectors import DETECTORS
+from familiar.models.views import View
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
 
 Normalization = Literal["auto", "imagenet", "symmetric"]
@@ -78,6 +79,9 @@ class InputSettings:
         resize_px: for "center_crop".
         margin: share of the face box that is added on each side.
         normalization: "auto" is replaced by what the initial weights need when training starts.
+        views: what the trained network looks at when it embeds, each `SHARE@PX` ("0.8@160" is the middle square of .8
+            of the side, resized to 160 px), with "m" for the mirror image; the embedding is the mean of theirs. None:
+            the whole crop. Training looks at whole crops.
         detector: name of the detector whose faces the network will take; stored in the bundle. Training photos are not
             searched for faces.
     """
@@ -87,9 +91,12 @@ class InputSettings:
     resize_px: int = 224
     margin: float = 0.0
     normalization: Normalization = "auto"
+    views: tuple[str, ...] = ()
     detector: str = "none"
 
     def __post_init__(self) -> None:
+        for view in self.views:
+            View.parse(view)
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: {self.detector!r} is none of {', '.join(DETECTORS)}")
         self._preprocessing_with("imagenet")  # checks the ranges, which are the same for every normalization
