@@ -80,8 +80,8 @@ def test_head_with_a_weight_per_position_needs_views_of_one_size():
 def test_export_stores_weights_once_for_all_views():
     torch.manual_seed(0)
     settings = ["model.head=average_bias", "input.views=1@64,1@48m,0.7@64"]
-    one, three = (build_network(SMALL.with_settings(settings[:count])).eval() for count in (1, 2))
+    plain, three = (build_network(SMALL.with_settings(settings[:count])).eval() for count in (1, 2))
     batches = [torch.randn(3, 3, 64, 64), torch.ones(1, 3, 64, 64)]
     model = onnx_bytes(three, 64)
     assert require_parity(embed_with_source(three, batches), embed_with_export(model, batches)).crops == 4
-    assert len(model) < 1.2 * len(onnx_bytes(one, 64))
+    assert len(model) < 1.2 * len(onnx_bytes(plain, 64))

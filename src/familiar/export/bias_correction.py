@@ -51,8 +51,8 @@ def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
         if len(node.input) == 3 and node.input[0] in means and node.input[1] in rounding_errors:
             shift = _mean_output(node, rounding_errors[node.input[1]], means[node.input[0]])
             shifts.setdefault(node.input[2], []).append(shift)
-    for name, of_views in shifts.items():
-        corrected = numpy_helper.to_array(tensors[name]) + np.mean(of_views, axis=0)
+    for name, rows in shifts.items():
+        corrected = numpy_helper.to_array(tensors[name]) + np.mean(rows, axis=0)
         tensors[name].CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), name))
 
 
