@@ -49,7 +49,7 @@ def pet_nano() -> Recipe:
 
 
 def pet_lite() -> Recipe:
-    """EfficientNet-Lite0, 224 px, 640-d, its later stages trained briefly: for animals it has not seen."""
+    """EfficientNet-Lite0, 224 px, 640-d, its last stages trained briefly: for animals it has not seen."""
     return Recipe(
         name="pet-lite",
         model=ModelSettings(
@@ -57,9 +57,11 @@ def pet_lite() -> Recipe:
             embedding_dim=640,
             dropout=0.0,
             head="average_groups",
-            frozen_stages=3,
+            frozen_stages=5,
             frozen_statistics=True,
+            initial_share=0.5,
         ),
+        input=InputSettings(views=("1@224", "1@160m", "0.8@224")),
         augmentation=replace(
             NO_AUGMENTATION,
             crop_p=1.0,
@@ -82,7 +84,7 @@ def pet_lite() -> Recipe:
         loss=ArcFaceSettings(
             scale=Schedule(24.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING, start="means"
         ),
-        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=2e-4, weight_decay=1e-4, warmup_epochs=0.4, gradient_norm=5.0),
+        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-4, weight_decay=1e-4, warmup_epochs=0.4, gradient_norm=5.0),
         budget=BudgetSettings(epochs=4),
         validation=ValidationSettings(every_epochs=4, best_by="auc"),
     )
