@@ -10,14 +10,21 @@ import PIL.Image
 import pytest
 from markupsafe import escape
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import BadDataset
+from familiar.core.species_means import SpeciesMeans
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
+from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import ComparedPhotos
 from familiar.evaluation.run_evaluation import evaluate
+from familiar.metrics import roc_auc
+from familiar.metrics.pairs import count_all_pairs
+from familiar.neighbors.centering import SHARE
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
@@ -39,6 +46,35 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bu
     assert (results.verification.same_pairs, results.verification.different_pairs) == (2, 2)
     assert results.data.photos == 6
     assert results.verification.interval == {}  # four identities are too few for intervals
+
+
+def test_centered_evaluation_is_that_of_a_gallery(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    options = EvaluationOptions(("verification", "robustness"))
+    plain = evaluate(mean_color_bundle, spec(colors), tmp_path / "plain", options)
+    centered = evaluate(mean_color_bundle, spec(colors), tmp_path / "centered", options, centered=True)
+    assert (plain.model.centered, centered.model.centered) == (False, True)
+    table = spec(colors).read()
+    rows = embed_photos(Embedder(mean_color_bundle), table.photos, "none").embeddings
+    apart = normalize(rows - SHARE * rows.mean(axis=0))
+    assert centered.verification.auc == pytest.approx(roc_auc(count_all_pairs(apart, table.labels)), abs=1e-6)
+    assert plain.verification.auc == pytest.approx(roc_auc(count_all_pairs(rows, table.labels)), abs=1e-6)
+    assert "less the means of the photos" in (tmp_path / "centered" / "report.html").read_text()
+    assert "less the means of the photos" not in (tmp_path / "plain" / "report.html").read_text()
+    assert read_results(tmp_path / "centered" / "eval_results.json").model.centered
+
+
+def test_centered_evaluation_uses_thresholds_for_galleries(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    bundle = load_bundle(mean_color_bundle)
+    dim = bundle.metadata.embedding_dim
+    point = Threshold(0.123, 0.01, 0.9)
+    means = SpeciesMeans({"colors": (0.5,) * dim}, Calibration(point, point, point, 9.0, -1.0, 0.1, 99, 99, 0.01))
+    with_means = tmp_path / "means.onnx"
+    with_means.write_bytes(
+        serialize_bundle(network_bytes(bundle), dataclasses.replace(bundle.metadata, species_means=means))
+    )
+    results = evaluate(with_means, spec(colors), tmp_path / "out", EvaluationOptions(("verification",)), centered=True)
+    assert results.model.thresholds_fitted
+    assert "0.123" in json.dumps(results.to_json())
 
 
 @pytest.mark.exhaustive

@@ -27,6 +27,7 @@ from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics import pairs as pairs_module
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.retrieval import retrieval_metrics
+from familiar.neighbors import Centering
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -153,6 +154,27 @@ def test_results_and_calibration_match_validation_identities(run, exported, cats
         assert point.tar == pytest.approx((positive >= point.similarity).mean(), abs=1.01 / len(positive))
         assert point.far == pytest.approx((negative >= point.similarity).mean(), abs=1.01 / len(negative))
     assert calibration.slope > 0
+
+
+@pytest.mark.usefixtures("known_model")
+def test_centered_bundle_has_means_of_collections_and_their_calibration(run, exported, cats, tmp_path):
+    copy = RunFolder(shutil.copytree(run.path, tmp_path / "run"))
+    copy.recipe_json.write_text(copy.recipe().with_settings(["model.centered=true"]).to_json())
+    made = export_bundle(copy.path, tmp_path / "centered.onnx")
+    means = made.metadata.species_means
+    assert exported.metadata.species_means is None
+    table = DataSpec((str(cats),)).read()
+    train, held_out = (table.select_identities(names) for names in (run.split().train, run.split().validation))
+    embedder = Embedder(made)
+    mean = embed_photos(embedder, train.photos).embeddings.mean(axis=0)
+    assert list(means.means) == [cats.name]
+    np.testing.assert_allclose(means.rows()[0], mean, atol=1e-3)
+    embeddings = embed_photos(embedder, held_out.photos).embeddings
+    centered = Centering.fit(embeddings, means.rows()).apply(embeddings)
+    expected = calibrate(centered, held_out.labels)
+    assert means.calibration.slope == pytest.approx(expected.slope, rel=0.05)
+    assert means.calibration.balanced.similarity == pytest.approx(expected.balanced.similarity, abs=0.01)
+    assert means.calibration.balanced != made.metadata.calibration.balanced
 
 
 def test_thresholds_are_fixed_when_pairs_are_too_few():

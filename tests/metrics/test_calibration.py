@@ -14,6 +14,7 @@ from familiar.metrics.calibration import (
     MIN_SLOPE,
     ProbabilityCurve,
     calibrate,
+    calibrate_collections,
     calibration_error,
     fit_probability,
     reliability,
@@ -286,6 +287,43 @@ def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():
     assert after.slope == pytest.approx(before.slope, rel=0.15)
     unweighted = thresholds(count_all_pairs(crowded, crowded_labels))
     assert unweighted.balanced.similarity > before.balanced.similarity + 0.1
+
+
+def test_calibration_of_one_collection_is_its_calibration():
+    embeddings, labels = unit_photos([3, 5, 2, 7] * 8)
+    alone, of_one = calibrate(embeddings, labels), calibrate_collections([(embeddings, labels)])
+    assert of_one.target_far == alone.target_far
+    assert (of_one.pairs_same, of_one.pairs_different) == (alone.pairs_same, alone.pairs_different)
+    assert (of_one.slope, of_one.intercept) == pytest.approx((alone.slope, alone.intercept), rel=1e-6)
+    for name in ("high_precision", "balanced", "high_recall"):
+        assert getattr(of_one, name).similarity == pytest.approx(getattr(alone, name).similarity, abs=2e-3)
+
+
+def test_collections_count_alike_and_are_not_compared():
+    small, small_labels = unit_photos([4] * 10)
+    large, large_labels = unit_photos([4] * 40)
+    shifted = large + 0.5 * large.mean(axis=0) + np.float32(0.05)  # all more similar to each other
+    shifted = (shifted / np.linalg.norm(shifted, axis=1, keepdims=True)).astype(np.float32)
+    both = calibrate_collections([(small, small_labels), (shifted, large_labels)])
+    threshold = both.balanced.similarity
+
+    def rates(embeddings, labels):
+        similarities = np.clip(embeddings @ embeddings.T, -1, 1)
+        first, second = np.triu_indices(len(labels), 1)
+        accepted, same = similarities[first, second] >= threshold, labels[first] == labels[second]
+        return accepted[~same].mean(), accepted[same].mean()
+
+    parts = np.array([rates(small, small_labels), rates(shifted, large_labels)])
+    assert (both.balanced.far, both.balanced.tar) == pytest.approx(tuple(parts.mean(axis=0)), abs=5e-3)
+    pairs_of_small = 40 * 39 // 2 - 10 * 6
+    assert both.target_far == pytest.approx(10 / pairs_of_small)
+    assert both.pairs_different == pairs_of_small + 160 * 159 // 2 - 40 * 6
+
+
+@pytest.mark.parametrize("photos", [[], [[2, 2]], [[4] * 10, [1] * 30]])
+def test_collections_without_pairs_are_rejected(photos):
+    with pytest.raises(NothingToMeasure, match="each collection needs 10 pairs"):
+        calibrate_collections([unit_photos(counts) for counts in photos])
 
 
 def test_weights_count_like_repeated_pairs():

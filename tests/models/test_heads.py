@@ -91,6 +91,9 @@ SLOW = {
     "average": lambda head, photo: slow_linear(head, photo, average=True, norm=True),
     "average_bias": lambda head, photo: slow_linear(head, photo, average=True, norm=False),
     "average_groups": lambda _, photo: average_of(photo).reshape(-1, 2).mean(1),
+    "average_groups_root": lambda _, photo: torch.tensor(
+        [math.sqrt(max(float(mean), 0) + 0.01) - 0.1 for mean in average_of(photo).reshape(-1, 2).mean(1)]
+    ),
     "average_mlp": slow_average_mlp,
     "maxout": slow_maxout_head,
     "hidden": slow_hidden,
@@ -110,7 +113,7 @@ def test_every_head_matches_slow_reference(name, map_px):
     torch.testing.assert_close(embeddings, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in HEADS if name != "average_groups"])
+@pytest.mark.parametrize("name", [name for name in HEADS if not name.startswith("average_groups")])
 def test_every_head_with_weights_applies_dropout_before_project(name):
     head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.5, **NARROW.get(name, {})))
     assert head.dropout.p == 0.5
@@ -141,6 +144,15 @@ def test_groups_have_no_weights_and_as_many_channels_each():
     assert not torch.equal(head(features), head(features)), "dropout"
     with pytest.raises(BadRecipe, match=r"average_groups: 6 channels cannot be divided into 4 groups; set .* to 6"):
         AverageGroupsHead(6, 3, 4, 0.0)
+
+
+def test_roots_lie_between_0_and_root_of_activation_and_slope_is_bounded():
+    head = AverageGroupsHead(4, 1, 4, 0.0, root=True)
+    features = torch.tensor([-1.0, 1e-9, 1.0, 1e6]).reshape(1, 4, 1, 1).requires_grad_()
+    embedding = head(features)
+    torch.testing.assert_close(embedding.detach(), torch.tensor([[0.0, 0.0, 1.01**0.5 - 0.1, 1e3 - 0.1]]))
+    (slopes,) = torch.autograd.grad(embedding.sum(), features)
+    assert slopes.flatten().tolist() == pytest.approx([0.0, 5.0, 0.5 / 1.01**0.5, 5e-4], abs=1e-5)
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from .errors import (
     UnreadablePhoto,
     UnsureSpecies,
 )
+from .species_means import SpeciesMeans
 from .types import Crop, Detection, Photo
 from .vectors import cosine_similarity, normalize
 
@@ -53,6 +54,7 @@ __all__ = [
     "ParityFailed",
     "Photo",
     "SpaceMismatch",
+    "SpeciesMeans",
     "Threshold",
     "TooLarge",
     "TrainingFailed",

@@ -17,6 +17,7 @@ from typing import Any
 from familiar.core import run_files
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadBundle
+from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
 
@@ -45,6 +46,8 @@ class BundleMetadata:
         license: license of the weights.
         taught_by: the spaces of the bundles it was distilled from.
         detector: name of the detector whose faces the network takes; "none": it takes whole photos or crops.
+        species_means: what a gallery subtracts from embeddings until it has enough photos of its own to take the means
+            of; None: it compares embeddings as they are.
         source: of an imported network: the `file` it was made of, its `sha256`, and who `published` it.
         format_version: version of the bundle format. The network of version 2 takes crops as uint8 "n s s 3" in RGB,
             that of version 1 takes them standardized, as float32 "n 3 s s".
@@ -64,6 +67,7 @@ class BundleMetadata:
     license: str
     taught_by: tuple[str, ...] = ()
     detector: str = "none"
+    species_means: SpeciesMeans | None = None
     source: dict[str, str] | None = None
     format_version: int = FORMAT_VERSION
 
@@ -203,6 +207,7 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
             "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),
+            "species_means": SpeciesMeans.from_dict(stored.get("species_means")),
             "taught_by": tuple(stored.get("taught_by", ())),
         }
     )

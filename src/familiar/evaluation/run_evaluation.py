@@ -16,6 +16,7 @@ from familiar.datasets.split import Split
 from familiar.detection.detectors import Detector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
+from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.missing import missing_metrics
@@ -58,6 +59,7 @@ def evaluate(
     resize_px: int | None = None,
     detector: Detector | str | None = None,
     flip: bool = False,
+    centered: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> EvaluationResults:
     """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
@@ -78,6 +80,8 @@ def evaluate(
         detector: finds the face in each photo: a detector, or the name of one as for `build_detector`, such as "none"
             if the photos are crops already. None: the one that the model names.
         flip: average each photo's embedding with that of its mirror image.
+        centered: subtract the means of the evaluated photos from the embeddings and use the bundle's thresholds for
+            galleries: what a gallery of these photos does if the bundle has species means.
         on_progress: called with a line of text.
 
     Returns:
@@ -118,10 +122,12 @@ def evaluate(
             seen_identities=chosen.seen_identities or frozenset(),
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
+        if centered:
+            context = center_on_collection(context)
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         metrics: dict[str, Any] = dict(suite_results.metrics)
         results = EvaluationResults(
-            model=_model_info(context, resize_px),
+            model=_model_info(context, resize_px, centered),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
@@ -212,7 +218,7 @@ def _load_embedder(model: Path, resize_px: int | None) -> Embedder:
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=preprocessing)))
 
 
-def _model_info(context: EvaluationContext, resize_px: int | None) -> ModelInfo:
+def _model_info(context: EvaluationContext, resize_px: int | None, centered: bool) -> ModelInfo:
     bundle, metadata = context.embedder.bundle, context.embedder.metadata
     return ModelInfo(
         file_id=bundle.file_id,
@@ -224,6 +230,7 @@ def _model_info(context: EvaluationContext, resize_px: int | None) -> ModelInfo:
         tta="flip" if context.flip else None,
         thresholds_fitted=metadata.calibration.fitted,
         resize_px=resize_px,
+        centered=centered,
     )
 
 

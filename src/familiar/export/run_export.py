@@ -16,6 +16,7 @@ from torch import Tensor
 from familiar.conversion.pixel_input import take_pixels
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
+from familiar.core.species_means import SpeciesMeans
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
@@ -28,6 +29,7 @@ from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.calibration import calibrate
 from familiar.models.quantized import round_to_8_bits
+from familiar.neighbors.centering import Centering
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
@@ -37,6 +39,8 @@ from familiar.training.run import RunFolder
 UNKNOWN_LICENSE = "not stated; the terms of the photos it was trained on may bind it"
 BATCH_SIZE = 64
 CALIBRATION_PHOTOS = 256  # with more, the ranges of the layers' values hardly grow
+MEAN_PHOTOS = 400  # of each collection, for its mean
+MEAN_DECIMALS = 4  # as text they are a good part of a small bundle
 MEASURED_PRECISIONS: tuple[Precision, ...] = ("int8", "mixed", "int8-weights")  # parity alone does not bound their loss
 
 
@@ -197,6 +201,7 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         preprocessing=recipe.input.preprocessing(),
         detector=recipe.input.detector,
         calibration=calibrate(embeddings, source.labels),
+        species_means=_species_means(source, model, embeddings) if recipe.model.centered else None,
         prefixes=tuple(sorted(prefixes)),
         recipe=recipe.name,
         network=recipe.model.name,
@@ -249,6 +254,22 @@ def _check_export(
 def _parity_record(check: _ExportCheck) -> dict[str, Any]:
     """Describe for the bundle how close it is to its source, and the source's own metrics on the same crops."""
     return {**asdict(check.parity), "source": asdict(check.source) if check.source else None}
+
+
+def _species_means(source: _Source, model: bytes, embeddings: Float32[np.ndarray, "n d"]) -> SpeciesMeans:
+    """Return the mean of the training photos of each collection, and the calibration of what a gallery compares."""
+    table = source.table.select_identities(source.run.split().train)
+    collections = np.array([name.split("/", 1)[0] for name in table.names])[table.labels]
+    means: dict[str, tuple[float, ...]] = {}
+    for collection in np.unique(collections).tolist():
+        rows = np.flatnonzero(collections == collection)
+        rows = np.sort(np.random.default_rng(0).permutation(rows)[:MEAN_PHOTOS])
+        photos = _load_photos(table.select_rows(rows), source.recipe.input.preprocessing())
+        mean = embed_with_export(model, _pixels(photos)).mean(axis=0, dtype=np.float64)
+        means[collection] = tuple(np.round(mean, MEAN_DECIMALS).tolist())
+    rows_of_means = np.array([means[name] for name in sorted(means)])
+    centered = Centering.fit(embeddings, rows_of_means).apply(embeddings)
+    return SpeciesMeans(means, calibrate(centered, source.labels))
 
 
 def _calibration_photos(table: IdentityTable, recipe: Recipe) -> Float32[np.ndarray, "n 3 s s"]:

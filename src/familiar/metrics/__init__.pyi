@@ -1,5 +1,5 @@
 from .bootstrap import intervals
-from .calibration import calibrate, calibration_error
+from .calibration import calibrate, calibrate_collections, calibration_error
 from .clustering import PrecisionRecall, ami, ari, bcubed, nmi, pairwise, purity
 from .folds import folded_accuracy
 from .identification import Identification, identification_metrics
@@ -37,6 +37,7 @@ __all__ = [
     "bcubed",
     "best_accuracy",
     "calibrate",
+    "calibrate_collections",
     "calibration_error",
     "dunn",
     "equal_error_rate",

@@ -1,5 +1,6 @@
 """Thresholds and probability of similarities, fitted on validation pairs and stored in the bundle."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from familiar.metrics.pairs import (
     same_pairs_of_each_identity,
     sample_pairs,
 )
-from familiar.metrics.roc import RocCounts, pair_totals
+from familiar.metrics.roc import RocCounts, pair_totals, roc_counts
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
     OperatingPoint,
@@ -32,6 +33,7 @@ MIN_SLOPE = 1e-3  # nearly flat, used if the fitted curve would fall
 MIN_CALIBRATION_PAIRS = 10  # same, and different: fewer say nothing about similarities
 MAX_CALIBRATION_PHOTOS = 50  # of an identity, in pairs of the same one
 CURVE_PAIRS = 100_000  # enough for two parameters
+MAX_COLLECTION_PAIRS = 1_000_000  # of one collection, in `calibrate_collections`
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are equal
 _NEWTON_STEPS = 100
 
@@ -115,21 +117,51 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
     points = thresholds(_with_same_pairs(count_all_pairs(embeddings, labels), scores_same, weights_same))
     sampled = sample_pairs(labels, CURVE_PAIRS, seed=0)
     scores_different = pair_similarities(embeddings, sampled)[~sampled.same]
-    scores = np.concatenate([scores_same, scores_different])
-    is_same = np.arange(len(scores)) < len(scores_same)
-    weights = np.concatenate([weights_same, np.ones(len(scores_different))])
-    curve = fit_probability(scores, is_same, weights)
-    return Calibration(
-        high_precision=_to_threshold(points.high_precision),
-        balanced=_to_threshold(points.balanced),
-        high_recall=_to_threshold(points.high_recall),
-        slope=curve.slope,
-        intercept=curve.intercept,
-        calibration_error=calibration_error(curve.probabilities(scores), is_same, weights=weights),
-        pairs_same=same,
-        pairs_different=different,
-        target_far=points.target_far,
+    return _calibration(
+        points, _WeightedScores(scores_same, weights_same), _WeightedScores.alike(scores_different), (same, different)
     )
+
+
+def calibrate_collections(
+    collections: Sequence[tuple[Float32[np.ndarray, "_ d"], Int[np.ndarray, " _"]]],
+) -> Calibration:
+    """Fit one calibration to several collections, of which each counts as much as any other.
+
+    Only photos of the same collection make a pair. A threshold that is fitted to one collection promises what holds
+    there; one that is fitted to several is closer to what an unknown one will give.
+
+    Args:
+        collections: of each, the embeddings (unit rows) and the identity of each row.
+
+    Returns:
+        The calibration; `target_far` is the lowest false accept rate that the smallest collection's pairs support.
+
+    Raises:
+        NothingToMeasure: a collection has fewer than `MIN_CALIBRATION_PAIRS` pairs of one identity, or of different
+            ones.
+    """
+    totals = np.array([pair_totals(labels) for _, labels in collections]).reshape(-1, 2)
+    if not len(totals) or totals.min() < MIN_CALIBRATION_PAIRS:
+        raise NothingToMeasure(
+            f"calibration: each collection needs {MIN_CALIBRATION_PAIRS} pairs of the same identity, and as many of "
+            "different ones"
+        )
+    same_scores, different_scores, sampled_scores = [], [], []
+    for embeddings, labels in collections:
+        pairs, weights = same_pairs_of_each_identity(labels, MAX_CALIBRATION_PHOTOS)
+        same_scores.append(_WeightedScores(pair_similarities(embeddings, pairs), weights))
+        every = sample_pairs(labels, MAX_COLLECTION_PAIRS, seed=0, balanced=False)
+        different_scores.append(_WeightedScores.alike(pair_similarities(embeddings, every)[~every.same]))
+        some = sample_pairs(labels, CURVE_PAIRS, seed=0)
+        sampled_scores.append(_WeightedScores.alike(pair_similarities(embeddings, some)[~some.same]))
+    # The weights sum to the pairs of the smallest collection, which limits the rates that can be measured.
+    same, different = (
+        _WeightedScores.with_equal_sums(scores, float(total))
+        for scores, total in zip((same_scores, different_scores), totals.min(axis=0), strict=True)
+    )
+    points = thresholds(roc_counts(same.scores, different.scores, same.weights, different.weights))
+    sampled = _WeightedScores.with_equal_sums(sampled_scores, 1.0)
+    return _calibration(points, same, sampled, (int(totals[:, 0].sum()), int(totals[:, 1].sum())))
 
 
 def thresholds(counts: RocCounts) -> Thresholds:
@@ -239,6 +271,44 @@ def reliability(
     predicted = np.bincount(bin_index, weights * probabilities, bins)[filled] / weight[filled]
     observed = np.bincount(bin_index, weights * same, bins)[filled] / weight[filled]
     return Reliability(predicted, observed, weight[filled])
+
+
+@dataclass(frozen=True, eq=False)
+class _WeightedScores:
+    """Similarities of pairs, and how much each counts."""
+
+    scores: Float32[np.ndarray, " p"]
+    weights: Float64[np.ndarray, " p"]
+
+    @staticmethod
+    def alike(scores: Float32[np.ndarray, " p"]) -> "_WeightedScores":
+        return _WeightedScores(scores, np.ones(len(scores)))
+
+    @staticmethod
+    def with_equal_sums(parts: Sequence["_WeightedScores"], total: float) -> "_WeightedScores":
+        """Concatenate parts, the weights of each scaled to the same sum, and all to `total`."""
+        weights = [part.weights * (total / len(parts) / part.weights.sum()) for part in parts]
+        return _WeightedScores(np.concatenate([part.scores for part in parts]), np.concatenate(weights))
+
+
+def _calibration(
+    points: Thresholds, same: _WeightedScores, different: _WeightedScores, totals: tuple[int, int]
+) -> Calibration:
+    scores = np.concatenate([same.scores, different.scores])
+    is_same = np.arange(len(scores)) < len(same.scores)
+    weights = np.concatenate([same.weights, different.weights])
+    curve = fit_probability(scores, is_same, weights)
+    return Calibration(
+        high_precision=_to_threshold(points.high_precision),
+        balanced=_to_threshold(points.balanced),
+        high_recall=_to_threshold(points.high_recall),
+        slope=curve.slope,
+        intercept=curve.intercept,
+        calibration_error=calibration_error(curve.probabilities(scores), is_same, weights=weights),
+        pairs_same=totals[0],
+        pairs_different=totals[1],
+        target_far=points.target_far,
+    )
 
 
 def _to_threshold(point: OperatingPoint) -> Threshold:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from familiar.core.errors import BadRecipe
 
+ROOT_OFFSET = 0.01  # bounds the slope of the square root at 0 by 5
+
 
 class GDConvHead(nn.Module):
     """Global depthwise convolution: every position of the feature map has its own learned weight.
@@ -75,9 +77,21 @@ class AverageGroupsHead(nn.Module):
 
     A linear layer that is trained on some species discards what distinguishes others. The channels of a pretrained map
     are 0 or more and mostly 0, so that a mean over few of them keeps nearly all they tell.
+
+    With `root`, the square roots of the means: no single channel can dominate the similarity of two photos, which then
+    is that of two histograms (Hellinger's kernel: Arandjelovic and Zisserman 2012, "Three things everyone should know
+    to improve object retrieval"). Means below 0 count as 0.
     """
 
-    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        channels: int,
+        map_px: int,  # noqa: ARG002
+        embedding_dim: int,
+        dropout: float,
+        *,
+        root: bool = False,
+    ) -> None:
         super().__init__()
         if channels % embedding_dim:
             raise BadRecipe(
@@ -86,11 +100,15 @@ class AverageGroupsHead(nn.Module):
             )
         self.takes_any_map = True
         self.groups = embedding_dim
+        self.root = root
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
         """Compute embeddings, not yet normalized, from feature maps."""
-        return self.dropout(features.mean((2, 3)).unflatten(1, (self.groups, -1)).mean(2))
+        means = features.mean((2, 3)).unflatten(1, (self.groups, -1)).mean(2)
+        if self.root:
+            means = (means.clamp_min(0) + ROOT_OFFSET).sqrt() - math.sqrt(ROOT_OFFSET)
+        return self.dropout(means)
 
 
 class AverageMLPHead(nn.Module):
@@ -183,6 +201,7 @@ HEADS = {
     "average": partial(LinearHead, pool="average"),
     "average_bias": partial(LinearHead, pool="average", norm=False),
     "average_groups": AverageGroupsHead,
+    "average_groups_root": partial(AverageGroupsHead, root=True),
     "average_mlp": AverageMLPHead,
     "maxout": MaxoutHead,
     "hidden": HiddenHead,

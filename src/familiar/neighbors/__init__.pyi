@@ -1,4 +1,5 @@
 from .brute_force import nearest_neighbors, search
+from .centering import Centering
 from .clustering import cluster, fit_threshold
 from .constraints import Constraints
 from .domains import cluster_by_domain
@@ -7,6 +8,7 @@ from .knn_graph import KnnGraph, build_knn_graph
 from .whitening import domain_shift, whiten_to_domain
 
 __all__ = [
+    "Centering",
     "Constraints",
     "HnswIndex",
     "KnnGraph",

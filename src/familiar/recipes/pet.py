@@ -56,10 +56,11 @@ def pet_lite() -> Recipe:
             name="efficientnet_lite0",
             embedding_dim=640,
             dropout=0.0,
-            head="average_groups",
+            head="average_groups_root",
             frozen_stages=5,
             frozen_statistics=True,
             initial_share=0.5,
+            centered=True,
         ),
         input=InputSettings(views=("1@224", "1@160m", "0.8@224")),
         augmentation=replace(

@@ -35,6 +35,9 @@ class ModelSettings:
         projection: "random" initial weights of the layer that makes the embedding, or the principal components ("pca")
             of what the initial network sees in the training photos, so that the embedding starts as its features.
         initial_share: share of the initial weights in the final ones, in [0, 1]; the rest is what was trained.
+        centered: whether galleries subtract the mean of their photos from the embeddings (`neighbors.Centering`), as
+            features need that all photos of a species have in common. The bundle has the mean of each of the data's
+            collections to start from.
         blocks: number of convolution blocks, for networks with this option.
         pooling: kind of pooling, for networks with this option.
         batch_norm: whether there is batch norm, for networks with this option.
@@ -50,6 +53,7 @@ class ModelSettings:
     frozen_statistics: bool = False
     projection: Literal["random", "pca"] = "random"
     initial_share: float = 0.0
+    centered: bool = False
     blocks: int = 0
     pooling: Literal["auto", "max", "average"] = "auto"
     batch_norm: AutoBool = "auto"

@@ -73,6 +73,11 @@ SAMPLED = ("balanced", "natural")
     metavar="A.json B.json",
     help="Compare two eval_results.json files instead of evaluating MODEL on DATA.",
 )
+@click.option(
+    "--centered",
+    is_flag=True,
+    help="Subtract the means of the photos from their embeddings, as a gallery does if the bundle has species means.",
+)
 @embedding_options
 @limit_options
 @json_option
@@ -89,6 +94,7 @@ def evaluate(
     by: tuple[str, ...],
     resize_px: int | None,
     compare: tuple[Path, Path] | None,
+    centered: bool,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -130,6 +136,7 @@ def evaluate(
         resize_px=resize_px,
         detector=build_detector(detector, detector_model) if detector else None,
         flip=tta,
+        centered=centered,
         on_progress=status.show,
     )
     status.clear()

@@ -45,7 +45,11 @@ SuiteMetrics: TypeAlias = (
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model. `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing."""
+    """The model.
+
+    `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
+    means of the photos were subtracted.
+    """
 
     file_id: str
     space_id: str
@@ -56,6 +60,7 @@ class ModelInfo:
     tta: Literal["flip"] | None
     thresholds_fitted: bool
     resize_px: int | None
+    centered: bool = field(default=False, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
         repository: of the open write.
         decision: the decision that this is a part of; None: none of them.
     """
-    if repository.settings.space().calibration.fitted:
+    if repository.settings.space().gallery_calibration.fitted:
         return
     previous = own_calibration(gallery)
     if previous is not None and not previous.clustering.is_automatic:

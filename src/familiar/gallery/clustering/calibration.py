@@ -114,7 +114,7 @@ class OwnCalibration:
 def calibration(gallery: GalleryDatabase) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none."""
     fitted = own_calibration(gallery)
-    return gallery.space.calibration if fitted is None else fitted.calibration
+    return gallery.space.gallery_calibration if fitted is None else fitted.calibration
 
 
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
@@ -128,7 +128,7 @@ def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     fitted = own_calibration(gallery)
     if fitted is not None:
         return fitted.clustering
-    model = gallery.space.calibration
+    model = gallery.space.gallery_calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
         odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))

@@ -253,7 +253,18 @@ class GalleryDatabase:
             )
 
     def faces(self) -> FaceTable:
-        """Return all faces, cached until a face is added, deleted or changed."""
+        """Return all faces as they are compared, cached until a face is added, deleted or changed.
+
+        If the model has species means, those of the gallery's faces are subtracted from the embeddings.
+        """
+        with self.reading():
+            faces, means = self.stored_faces(), self.space.species_means
+            if means is None:
+                return faces
+            return self.cached("centered faces", faces.revision, lambda: faces.centered(means))
+
+    def stored_faces(self) -> FaceTable:
+        """Return all faces with their embeddings as the model computed them, cached as by `faces`."""
         with self.reading() as repository:
             space, dtype_name, revision = repository.settings.embedding_format()
             dtype, dim = np.dtype(dtype_name).newbyteorder("<"), space.embedding_dim
@@ -267,7 +278,7 @@ class GalleryDatabase:
         One value is cached per key, and None never. Within a transaction that changes what the value is computed from,
         it is computed every time.
         """
-        if self._writing and (key != "faces" or self._faces_change):
+        if self._writing and (key not in ("faces", "centered faces") or self._faces_change):
             return factory()
         cached_revision, value = self._cache.get(key, (None, None))
         if cached_revision != revision or value is None:

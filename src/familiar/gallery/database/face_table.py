@@ -1,7 +1,7 @@
 """All faces of a gallery as arrays."""
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +9,26 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 
 from familiar.core.errors import CorruptGallery
+from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import check_unit_rows
+from familiar.neighbors.centering import Centering
 
 _FETCH_BATCH = 20_000  # rows
 
 
 @dataclass(frozen=True, eq=False)
 class FaceTable:
-    """Every face of a gallery, by increasing face id, as of one `revision` of the gallery's faces."""
+    """Every face of a gallery, by increasing face id, as of one `revision` of the gallery's faces.
+
+    `centering` is what was subtracted from the embeddings, if anything.
+    """
 
     ids: Int64[np.ndarray, " n"]
     photo_ids: Int64[np.ndarray, " n"]
     quality: Float32[np.ndarray, " n"]  # in [0, 1]
     embeddings: Float[np.ndarray, "n d"]  # float16 or float32, unit rows
     revision: int
+    centering: Centering | None = None
 
     def rows_of(self, ids: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " k"]:
         """Return the row index of each face id.
@@ -38,6 +44,16 @@ class FaceTable:
     def unit_rows(self, rows: Int64[np.ndarray, " k"] | None = None) -> Float32[np.ndarray, "k d"]:
         """Return the embeddings of some rows (None: of all) in float32."""
         return (self.embeddings if rows is None else self.embeddings[rows]).astype(np.float32, copy=False)
+
+    def center_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
+        """Subtract from a query what was subtracted from the embeddings."""
+        return query if self.centering is None else self.centering.apply(query[None])[0]
+
+    def centered(self, species_means: SpeciesMeans) -> "FaceTable":
+        """Return the table with the means of its species subtracted from its embeddings."""
+        centering = Centering.fit(self.embeddings, species_means.rows())
+        embeddings = centering.apply(self.embeddings).astype(self.embeddings.dtype)
+        return replace(self, embeddings=embeddings, centering=centering)
 
 
 def load_face_table(

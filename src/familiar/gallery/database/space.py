@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from familiar.core.calibration import Calibration
+from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
 
 
@@ -18,17 +19,31 @@ class Space:
         embedding_dim: the dimension of the stored embeddings.
         prefixes: the lengths to which an embedding may be cut and still be compared.
         calibration: the thresholds and probabilities of the model that defines the space.
+        species_means: the model's; None: embeddings are compared as they are. Otherwise less the means of the gallery's
+            photos of each species (`neighbors.Centering`).
     """
 
     space_id: str
     embedding_dim: int
     prefixes: tuple[int, ...]
     calibration: Calibration
+    species_means: SpeciesMeans | None = None
+
+    @property
+    def gallery_calibration(self) -> Calibration:
+        """The model's calibration of similarities within a gallery."""
+        return self.calibration if self.species_means is None else self.species_means.calibration
 
     @staticmethod
     def from_metadata(metadata: BundleMetadata) -> "Space":
         """Return the space of a bundle."""
-        return Space(metadata.space_id, metadata.embedding_dim, metadata.prefixes, metadata.calibration)
+        return Space(
+            metadata.space_id,
+            metadata.embedding_dim,
+            metadata.prefixes,
+            metadata.calibration,
+            metadata.species_means,
+        )
 
     def to_json(self) -> str:
         """Serialize as the database stores it."""
@@ -48,4 +63,5 @@ class Space:
             stored["embedding_dim"],
             tuple(stored["prefixes"]),
             Calibration.from_dict(stored["calibration"]),
+            SpeciesMeans.from_dict(stored.get("species_means")),
         )

@@ -8,7 +8,7 @@ from familiar.core.errors import FamiliarError
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
-from familiar.embedding.verification import probability_same
+from familiar.embedding.verification import probability_same, verify_embeddings
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
@@ -54,6 +54,7 @@ def search_photos(
     _check_query(gallery, query, k)
     with gallery.reading():  # one snapshot, whatever other processes write
         faces = gallery.faces()
+        query = faces.center_query(query)
         allowed = None if only.empty else filter_mask(gallery, faces, only)
         index = None if allowed is not None or prefix is not None else open_index(gallery)
         queries = query[None]
@@ -105,7 +106,7 @@ def search_identities(
     _check_query(gallery, query, k)
     with gallery.reading():
         assignments = load_assignments(gallery)
-        adapted = adapt_query(gallery, assignments, query)
+        adapted = adapt_query(gallery, assignments, assignments.faces.center_query(query))
         templates = _templates_to_compare(gallery, assignments, adapted, only)
         model, threshold = calibration(gallery), clustering_calibration(gallery).threshold
     if not len(templates.numbers):
@@ -184,6 +185,7 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
         members = assignments.rows_of_identity(identity)
         if not len(members):
             raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+        query = assignments.faces.center_query(query)
         adapted = adapt_query(gallery, assignments, query)
     rows = members[assignments.domain[members] == adapted.domain]
     if not len(rows):  # the query is a cat, for instance, and the identity a person
@@ -199,6 +201,21 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
     )
     probability = probability_same(similarity - threshold + model.balanced.similarity, model)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
+
+
+def verify_pair(
+    gallery: GalleryDatabase, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]
+) -> VerificationResult:
+    """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
+
+    Args:
+        gallery: whose model computed the embeddings.
+        first: unit vector of one photo, of the gallery or not.
+        second: unit vector of the other photo.
+    """
+    with gallery.reading():
+        faces, model = gallery.faces(), calibration(gallery)
+    return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
 
 
 def _odds(

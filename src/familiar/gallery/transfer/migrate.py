@@ -117,7 +117,7 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResu
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
     with gallery.writing(faces_change=True) as repository:
-        faces = gallery.faces()
+        faces = gallery.stored_faces()
         if prefix_length is not None:
             rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
             repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
@@ -245,7 +245,7 @@ def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_St
         `MigrationResult.mapped_mean_cosine`.
     """
     with gallery.reading() as repository:
-        faces = gallery.faces()
+        faces = gallery.stored_faces()
         rows = repository.migration.embeddings_from_photos()
     if len(rows) < MIN_BRIDGE_PAIRS:
         raise FamiliarError(

@@ -18,11 +18,9 @@ from familiar.core.recognition_types import (
     VerificationResult,
 )
 from familiar.core.vectors import check_unit_rows
-from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.assignments import check_faces
-from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.search.search import Filter, search_identities, search_photos
+from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.web.api import requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
@@ -100,8 +98,7 @@ async def search_photo(
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
-    similarity_calibration = await service.read_in_model_space(calibration)
-    answer = verify_embeddings(_embedding(first_face), _embedding(second_face), similarity_calibration)
+    answer = await service.read_in_model_space(verify_pair, _embedding(first_face), _embedding(second_face))
     return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
 
 
@@ -183,7 +180,7 @@ def _query_vector(gallery: GalleryDatabase, body: requests.SearchRequest) -> Vec
         )
     if body.face is not None:
         check_faces(gallery, [body.face])
-        faces = gallery.faces()
+        faces = gallery.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([body.face])))[0]
     query = np.array(body.embedding, np.float32)
     try:

@@ -8,8 +8,8 @@ from fastapi.responses import HTMLResponse
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.calibration import calibration
+from familiar.gallery.search.search import verify_pair
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -71,7 +71,7 @@ async def compare(
     assert first_face.embedding is not None, "the best face is embedded"
     assert second_face.embedding is not None, "the best face is embedded"
     means = await service.read_in_model_space(calibration)
-    result = verify_embeddings(first_face.embedding, second_face.embedding, means)
+    result = await service.read_in_model_space(verify_pair, first_face.embedding, second_face.embedding)
     comparison = Comparison(
         result,
         means,
