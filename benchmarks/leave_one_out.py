@@ -1,32 +1,37 @@
 """ROC AUC and recall@1 on whole collections that were left out of training.
 
     leave_one_out.py PHOTOS OUTPUT [--recipe pet-lite] [--set KEY=VALUE ...] [--seeds 3] [--rows COLLECTION ...]
+                     [--models BUNDLE ...] [--baseline BUNDLE]
 
 PHOTOS contains the collections. For each of them and each seed the recipe is trained on all others, and all photos of
-the one left out are embedded, with their mirror images. Runs are kept in OUTPUT, and a run that is finished is not
-trained again: interrupt the command and call it again as you like.
+the one left out are embedded. With `--models`, nothing is trained: the bundles, which must
+not have seen any of the collections, are the seeds. Runs and embeddings are kept in OUTPUT, and what is finished is not
+done again: interrupt the command and call it again as you like.
 
-Columns: similarities as they are, and less the mean of the collection's own photos; as means over seeds, with half the
-range. "false accepts" are those at the threshold at which .3 % of the other collections' negative pairs are accepted,
-each collection counting the same, with the networks that left these out.
+ROC AUC is over all pairs of a collection (for people, those of LFW's `pairsDevTest`), recall@1 over all of its photos.
+Both are means over the seeds, plus or minus half their range, with 95 % intervals over individuals. "Less its mean":
+less the mean of the collection's own photos, as a gallery compares them. "False accepts" are those at the threshold
+`high_precision` that is fitted to the other collections' photos, embedded by the networks that left these out, and what
+that threshold promises.
 """
 
 import argparse
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar import Embedder, metrics
 from familiar.core.vectors import normalize
-from familiar.datasets import DataSpec
+from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo
 from familiar.embedding.embedder import embed_photos
 from familiar.export import train
-from familiar.metrics.pairs import count_all_pairs
+from familiar.metrics.bootstrap import mean_replicates, verification_replicates
+from familiar.metrics.calibration import calibrate_collections
+from familiar.neighbors.centering import SHARE
 from familiar.recipes import recipe_named
 
 COLLECTIONS: dict[str, int | None] = {  # photos per identity at most, when the collection is left out
@@ -36,23 +41,60 @@ COLLECTIONS: dict[str, int | None] = {  # photos per identity at most, when the 
     "lions94_faces": None,
     "holstein2025_cows": 12,
 }
+PEOPLE = "lfw_112"  # trained on all collections
+PEOPLE_PAIRS = "pairsDevTest.txt"
 MAX_TRAINING_PHOTOS = 15  # per identity, so that no collection outweighs the others
-TARGET_FAR = 0.003  # of `high_precision`
-QUANTILES = 4096  # of each collection's similarities of negative pairs, kept for the thresholds
+REPLICATES = 500
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Photos that a network has not seen, embedded by it."""
+
+    embeddings: Float32[np.ndarray, "n d"]
+    labels: Int64[np.ndarray, " n"]
+    left: Int64[np.ndarray, " p"]  # of the pairs to verify
+    right: Int64[np.ndarray, " p"]
+
+    @property
+    def centered(self) -> "LeftOut":
+        """The same, less the mean of these photos, of which a gallery subtracts most."""
+        return replace(self, embeddings=normalize(self.embeddings - SHARE * self.embeddings.mean(axis=0)))
+
+    @property
+    def similarities(self) -> Float64[np.ndarray, " p"]:
+        """Of the pairs."""
+        return np.einsum("pd,pd->p", self.embeddings[self.left], self.embeddings[self.right], dtype=np.float64)
+
+    @property
+    def same(self) -> Bool[np.ndarray, " p"]:
+        """Whether both photos of a pair show one individual."""
+        return self.labels[self.left] == self.labels[self.right]
+
+
+@dataclass(frozen=True, eq=False)
 class Scores:
-    """How well one network tells the identities of a collection apart that it was not trained on."""
+    """How well individuals are told apart, and the same in replicates of the individuals."""
 
     auc: float
     recall_at_1: float
+    auc_replicates: Float64[np.ndarray, " r"]
+    recall_replicates: Float64[np.ndarray, " r"]
 
     @staticmethod
-    def measure(rows: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> "Scores":
-        """Measure unit rows over all pairs."""
-        auc = float(metrics.roc_auc(count_all_pairs(rows, labels)))
-        return Scores(auc, float(metrics.retrieval_metrics(rows, labels).recall_at_k[1]))
+    def measure(row: LeftOut) -> "Scores":
+        """Measure the pairs of a row, and the nearest photo of each."""
+        scores, labels = row.similarities, row.labels
+        auc = metrics.roc_auc(metrics.roc_counts(scores[row.same], scores[~row.same]))
+        similarities = row.embeddings @ row.embeddings.T
+        np.fill_diagonal(similarities, -2)
+        queries = np.bincount(labels)[labels] > 1
+        hits = (labels[similarities.argmax(axis=1)] == labels)[queries].astype(np.float64)
+        pairs = verification_replicates(
+            scores, labels[row.left], labels[row.right], replicates=REPLICATES, only={"auc"}
+        )
+        recall = mean_replicates({"recall": hits}, labels[queries], replicates=REPLICATES)
+        return Scores(float(auc), float(hits.mean()), pairs["auc"], recall["recall"])
 
 
 def main() -> None:
@@ -62,78 +104,109 @@ def main() -> None:
     parser.add_argument("--recipe", default="pet-lite")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
+    parser.add_argument("--rows", nargs="+", choices=[*COLLECTIONS, PEOPLE], default=[*COLLECTIONS, PEOPLE])
+    parser.add_argument("--models", nargs="+", type=Path, default=[])
+    parser.add_argument("--baseline", type=Path, help="bundle whose figures the others are compared with")
     options = parser.parse_args()
-    results: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in options.rows}
-    for seed in range(options.seeds):
-        for name in options.rows:
+    tables = {name: read_row(options.photos_folder, name) for name in options.rows}
+    rows: dict[str, list[LeftOut]] = {name: [] for name in options.rows}
+    for seed in range(len(options.models) or options.seeds):
+        for name, table in tables.items():
             run = options.output / f"{name}-{seed}"
-            if not (run / "left_out.json").exists():
-                train_without(name, options, seed, run)
-                measure(options.photos_folder, name, run)
-            results[name].append(json.loads((run / "left_out.json").read_text()))
-            print(f"{name}, seed {seed}: {results[name][-1]}", flush=True)
-    print("\n| left out | as it is | less its mean | false accepts |\n|---|---|---|--:|")
-    for name, runs in results.items():
-        cells = (" / ".join(spread(runs, column, score) for score in ("auc", "recall_at_1")) for column in runs[0])
-        print(f"| {name} | {' | '.join(cells)} | {false_accepts(options, name)} |")
+            model = options.models[seed] if options.models else train_without(name, options, seed, run)
+            rows[name].append(embedded(options.photos_folder, name, table, model, run / "left_out.npy"))
+            print_row(name, rows[name][-1:], [])
+    baseline: dict[str, list[LeftOut]] = {}
+    if options.baseline:
+        for name, table in tables.items():
+            file = options.output / f"{name}-{options.baseline.stem}.npy"
+            baseline[name] = [embedded(options.photos_folder, name, table, options.baseline, file)]
+    print("\n| left out | as it is | less its mean | gain over the baseline, less the mean |\n|---|---|---|---|")
+    for name in options.rows:
+        print_row(name, rows[name], baseline.get(name, []))
+    print("\n| left out | promised | false accepts | promised, less the means | false accepts |\n|---|--:|--:|--:|--:|")
+    for name in rows.keys() & COLLECTIONS.keys():
+        others = [row for other in COLLECTIONS if other in rows and other != name for row in rows[other]]
+        if others:
+            as_it_is = false_accepts(rows[name], others)
+            centered = false_accepts([row.centered for row in rows[name]], [row.centered for row in others])
+            print(f"| {name} | {as_it_is} | {centered} |")
 
 
-def train_without(name: str, options: argparse.Namespace, seed: int, run: Path) -> None:
-    """Train the recipe on all collections but one, unless the run is finished."""
-    if (run / "model.onnx").exists():
-        return
-    sources = tuple(str(options.photos_folder / collection) for collection in COLLECTIONS)
-    spec = DataSpec(sources, max_photos=MAX_TRAINING_PHOTOS, leave_out=(name,))
-    recipe = replace(recipe_named(options.recipe).with_settings(options.settings), seed=seed)
-    train(spec, run, recipe, resume=(run / "recipe.json").exists(), on_epoch=print)
+def read_row(photos_folder: Path, name: str) -> IdentityTable:
+    """List the photos of a collection that is left out."""
+    if name != PEOPLE:
+        return DataSpec((str(photos_folder / name),), max_photos=COLLECTIONS[name]).read()
+    people = DataSpec((str(photos_folder / name),)).read()
+    pairs = read_lfw_pairs(photos_folder / name / PEOPLE_PAIRS, people)
+    return people.select_rows(np.unique(np.concatenate([pairs.left, pairs.right])))
 
 
-def measure(photos_folder: Path, name: str, run: Path) -> None:
-    """Embed the collection left out, and store the scores and the similarities of its negative pairs."""
-    table = DataSpec((str(photos_folder / name),), max_photos=COLLECTIONS[name]).read()
-    embedded = embed_photos(Embedder(run), table.photos, "none", open_photo=open_photo, flip=True)
-    assert not embedded.skipped, embedded.skipped
-    rows, labels = embedded.embeddings, table.labels
-    centered = normalize(rows - rows.mean(axis=0))
-    np.savez(run / "negatives.npz", plain=negatives(rows, labels), centered=negatives(centered, labels))
-    scores = {
-        "as it is": asdict(Scores.measure(rows, labels)),
-        "less its mean": asdict(Scores.measure(centered, labels)),
-    }
-    (run / "left_out.json").write_text(json.dumps(scores))
+def train_without(name: str, options: argparse.Namespace, seed: int, run: Path) -> Path:
+    """Train the recipe on all collections but one, unless the run is finished, and return the bundle."""
+    bundle = run / "model.onnx"
+    if not bundle.exists():
+        sources = tuple(str(options.photos_folder / collection) for collection in COLLECTIONS)
+        left_out = (name,) if name in COLLECTIONS else ()
+        spec = DataSpec(sources, max_photos=MAX_TRAINING_PHOTOS, leave_out=left_out)
+        recipe = replace(recipe_named(options.recipe).with_settings(options.settings), seed=seed)
+        train(spec, run, recipe, resume=(run / "recipe.json").exists())
+    return bundle
 
 
-def negatives(rows: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " q"]:
-    """Return quantiles of the similarities of all negative pairs."""
-    first, second = np.triu_indices(len(rows), 1)
-    different = labels[first] != labels[second]
-    similarities = (rows @ rows.T)[first[different], second[different]]
-    return np.quantile(similarities, np.linspace(0, 1, QUANTILES))
+def embedded(photos_folder: Path, name: str, table: IdentityTable, model: Path, file: Path) -> LeftOut:
+    """Embed the photos of a collection, unless the file has them."""
+    if not file.exists():
+        result = embed_photos(Embedder(model), table.photos, "none", open_photo=open_photo)
+        assert not result.skipped, result.skipped
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, result.embeddings)
+    embeddings: Float32[np.ndarray, "n d"] = np.load(file)
+    if name == PEOPLE:
+        pairs = read_lfw_pairs(photos_folder / name / PEOPLE_PAIRS, table)
+        return LeftOut(embeddings, table.labels, pairs.left, pairs.right)
+    return LeftOut(embeddings, table.labels, *np.triu_indices(len(table), 1))
 
 
-def false_accepts(options: argparse.Namespace, name: str) -> str:
-    """Return the false accept rates at the other collections' threshold, as it is and less the mean."""
-    cells: list[str] = []
-    for column in ("plain", "centered"):
-        rates = list(_false_accept_rates(options, name, column))
-        cells.append(f"{np.mean(rates):.1%}" if rates else "-")
-    return " / ".join(cells)
+def print_row(name: str, rows: Sequence[LeftOut], baseline: Sequence[LeftOut]) -> None:
+    """Print a row of the first table."""
+    plain, centered = ([Scores.measure(row) for row in each] for each in (rows, [row.centered for row in rows]))
+    cells = [cell(plain), cell(centered)]
+    for row in baseline:
+        before = Scores.measure(row.centered)
+        auc = np.mean([scores.auc_replicates for scores in centered], axis=0) - before.auc_replicates
+        recall = np.mean([scores.recall_replicates for scores in centered], axis=0) - before.recall_replicates
+        gains = np.mean([(scores.auc, scores.recall_at_1) for scores in centered], axis=0)
+        cells.append(
+            f"{gains[0] - before.auc:+.3f} {interval(auc)} / {gains[1] - before.recall_at_1:+.3f} {interval(recall)}"
+        )
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def _false_accept_rates(options: argparse.Namespace, name: str, column: str) -> Iterator[float]:
-    for seed in range(options.seeds):
-        stored = {row: np.load(options.output / f"{row}-{seed}" / "negatives.npz")[column] for row in options.rows}
-        left_out = stored.pop(name)
-        if stored:
-            threshold = np.quantile(np.concatenate(list(stored.values())), 1 - TARGET_FAR)
-            yield float((left_out >= threshold).mean())
+def cell(runs: Sequence[Scores]) -> str:
+    """Write both figures: the mean over seeds, half the range, and the interval over individuals."""
+    aucs, recalls = [run.auc for run in runs], [run.recall_at_1 for run in runs]
+    auc_interval = interval(np.mean([run.auc_replicates for run in runs], axis=0))
+    recall_interval = interval(np.mean([run.recall_replicates for run in runs], axis=0))
+    return f"{spread(aucs)} {auc_interval} / {spread(recalls)} {recall_interval}"
 
 
-def spread(runs: list[dict[str, dict[str, float]]], column: str, score: str) -> str:
-    """Write a score's mean over seeds, and half its range."""
-    values = [run[column][score] for run in runs]
+def spread(values: Sequence[float]) -> str:
+    """Write a mean over seeds, and half the range."""
     return f"{np.mean(values):.3f}" + (f" ± {np.ptp(values) / 2:.3f}" if len(values) > 1 else "")
+
+
+def interval(replicates: Float64[np.ndarray, " r"]) -> str:
+    """Write the central 95 % of the replicates."""
+    low, high = np.quantile(replicates, [0.025, 0.975])
+    return f"[{low:.3f}, {high:.3f}]"
+
+
+def false_accepts(rows: Sequence[LeftOut], others: Sequence[LeftOut]) -> str:
+    """Write what the other collections' threshold promises, and what it gives here."""
+    calibration = calibrate_collections([(other.embeddings, other.labels) for other in others])
+    rates = [float((row.similarities[~row.same] >= calibration.high_precision.similarity).mean()) for row in rows]
+    return f"{calibration.high_precision.far:.2%} | {np.mean(rates):.2%}"
 
 
 if __name__ == "__main__":

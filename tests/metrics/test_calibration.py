@@ -291,12 +291,12 @@ def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():
 
 def test_calibration_of_one_collection_is_its_calibration():
     embeddings, labels = unit_photos([3, 5, 2, 7] * 8)
-    alone, of_one = calibrate(embeddings, labels), calibrate_collections([(embeddings, labels)])
-    assert of_one.target_far == alone.target_far
-    assert (of_one.pairs_same, of_one.pairs_different) == (alone.pairs_same, alone.pairs_different)
-    assert (of_one.slope, of_one.intercept) == pytest.approx((alone.slope, alone.intercept), rel=1e-6)
+    single, pooled = calibrate(embeddings, labels), calibrate_collections([(embeddings, labels)])
+    assert pooled.target_far == single.target_far
+    assert (pooled.pairs_same, pooled.pairs_different) == (single.pairs_same, single.pairs_different)
+    assert (pooled.slope, pooled.intercept) == pytest.approx((single.slope, single.intercept), rel=1e-6)
     for name in ("high_precision", "balanced", "high_recall"):
-        assert getattr(of_one, name).similarity == pytest.approx(getattr(alone, name).similarity, abs=2e-3)
+        assert getattr(pooled, name).similarity == pytest.approx(getattr(single, name).similarity, abs=2e-3)
 
 
 def test_collections_count_alike_and_are_not_compared():

@@ -61,6 +61,14 @@ def slow_average_mlp(head, photo):
     return normed(head.norm, head.project.weight @ hidden)
 
 
+def slow_average_wide(head, photo):
+    convolution, norm, _ = head.widen
+    positions = photo.flatten(1).T
+    widened = [normed(norm, convolution.weight.flatten(1) @ position) for position in positions]
+    active = [values * (values + 3).clamp(0, 6) / 6 for values in widened]
+    return normed(head.norm, head.project.weight @ (sum(active) / len(active)))
+
+
 def slow_maxout(layer, values):
     width = layer.weight.shape[0] // layer.pieces
     outputs = []
@@ -94,11 +102,12 @@ SLOW = {
     "average_groups_root": lambda _, photo: torch.tensor(
         [math.sqrt(max(float(mean), 0) + 0.01) - 0.1 for mean in average_of(photo).reshape(-1, 2).mean(1)]
     ),
+    "average_wide": slow_average_wide,
     "average_mlp": slow_average_mlp,
     "maxout": slow_maxout_head,
     "hidden": slow_hidden,
 }
-NARROW = {"maxout": {"widths": (7, 4)}, "hidden": {"width": 9}}
+NARROW = {"average_wide": {"width": 11}, "maxout": {"widths": (7, 4)}, "hidden": {"width": 9}}
 
 
 @torch.no_grad()

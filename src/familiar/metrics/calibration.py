@@ -118,7 +118,7 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
     sampled = sample_pairs(labels, CURVE_PAIRS, seed=0)
     scores_different = pair_similarities(embeddings, sampled)[~sampled.same]
     return _calibration(
-        points, _WeightedScores(scores_same, weights_same), _WeightedScores.alike(scores_different), (same, different)
+        points, _WeightedScores(scores_same, weights_same), _WeightedScores.equal(scores_different), (same, different)
     )
 
 
@@ -150,10 +150,10 @@ def calibrate_collections(
     for embeddings, labels in collections:
         pairs, weights = same_pairs_of_each_identity(labels, MAX_CALIBRATION_PHOTOS)
         same_scores.append(_WeightedScores(pair_similarities(embeddings, pairs), weights))
-        every = sample_pairs(labels, MAX_COLLECTION_PAIRS, seed=0, balanced=False)
-        different_scores.append(_WeightedScores.alike(pair_similarities(embeddings, every)[~every.same]))
-        some = sample_pairs(labels, CURVE_PAIRS, seed=0)
-        sampled_scores.append(_WeightedScores.alike(pair_similarities(embeddings, some)[~some.same]))
+        natural = sample_pairs(labels, MAX_COLLECTION_PAIRS, seed=0, balanced=False)
+        different_scores.append(_WeightedScores.equal(pair_similarities(embeddings, natural)[~natural.same]))
+        balanced = sample_pairs(labels, CURVE_PAIRS, seed=0)
+        sampled_scores.append(_WeightedScores.equal(pair_similarities(embeddings, balanced)[~balanced.same]))
     # The weights sum to the pairs of the smallest collection, which limits the rates that can be measured.
     same, different = (
         _WeightedScores.with_equal_sums(scores, float(total))
@@ -281,7 +281,7 @@ class _WeightedScores:
     weights: Float64[np.ndarray, " p"]
 
     @staticmethod
-    def alike(scores: Float32[np.ndarray, " p"]) -> "_WeightedScores":
+    def equal(scores: Float32[np.ndarray, " p"]) -> "_WeightedScores":
         return _WeightedScores(scores, np.ones(len(scores)))
 
     @staticmethod

@@ -29,9 +29,7 @@ class GDConvHead(nn.Module):
         super().__init__()
         self.widen = nn.Identity()
         if width:
-            convolution = nn.Conv2d(channels, width, 1, bias=False)
-            nn.init.kaiming_normal_(convolution.weight, mode="fan_in", nonlinearity="relu")
-            self.widen = nn.Sequential(convolution, nn.BatchNorm2d(width), nn.Hardswish())
+            self.widen = widening(channels, width)
             channels = width
         self.pool = nn.Conv2d(channels, channels, map_px, groups=channels, bias=False)
         # Starts as the global average: random weights would drown the features of the trunk's initial weights in noise.
@@ -44,6 +42,13 @@ class GDConvHead(nn.Module):
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
         """Compute embeddings, not yet normalized, from feature maps."""
         return self.norm(self.project(self.dropout(self.pool(self.widen(features))))).flatten(1)
+
+
+def widening(channels: int, width: int) -> nn.Sequential:
+    """Build a 1x1 convolution to `width` channels with batch norm and hard-swish."""
+    convolution = nn.Conv2d(channels, width, 1, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_in", nonlinearity="relu")
+    return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.Hardswish())
 
 
 class LinearHead(nn.Module):
@@ -109,6 +114,34 @@ class AverageGroupsHead(nn.Module):
         if self.root:
             means = (means.clamp_min(0) + ROOT_OFFSET).sqrt() - math.sqrt(ROOT_OFFSET)
         return self.dropout(means)
+
+
+class WideAverageHead(nn.Module):
+    """1x1 convolution to `width` channels, batch norm, hard-swish - global average - dropout - linear - batch norm.
+
+    For trunks whose map has few channels; unlike GDConv it takes maps of any size, with the same weights.
+    """
+
+    takes_any_map = True
+
+    def __init__(
+        self,
+        channels: int,
+        map_px: int,  # noqa: ARG002
+        embedding_dim: int,
+        dropout: float,
+        *,
+        width: int = 480,
+    ) -> None:
+        super().__init__()
+        self.widen = widening(channels, width)
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(width, embedding_dim, bias=False)
+        self.norm = nn.BatchNorm1d(embedding_dim)
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings, not yet normalized, from feature maps."""
+        return self.norm(self.project(self.dropout(self.widen(features).mean((2, 3)))))
 
 
 class AverageMLPHead(nn.Module):
@@ -202,6 +235,7 @@ HEADS = {
     "average_bias": partial(LinearHead, pool="average", norm=False),
     "average_groups": AverageGroupsHead,
     "average_groups_root": partial(AverageGroupsHead, root=True),
+    "average_wide": WideAverageHead,
     "average_mlp": AverageMLPHead,
     "maxout": MaxoutHead,
     "hidden": HiddenHead,

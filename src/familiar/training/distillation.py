@@ -117,7 +117,8 @@ def _key(recipe: Recipe, dataset: FaceDataset, contents: str, space_ids: tuple[s
     table, crops = dataset.table, dataset.crops.preprocessing
     names = [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
     geometry = (crops.size_px, crops.resize, crops.resize_px)
-    parts = (contents, *space_ids, recipe.model.embedding_dim, len(dataset), dataset.seed, *geometry, *names)
+    seed = dataset.seed if len(dataset) > len(table) else None  # of the blended faces
+    parts = (contents, *space_ids, recipe.model.embedding_dim, len(dataset), seed, *geometry, *names)
     return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

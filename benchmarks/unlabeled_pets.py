@@ -1,0 +1,73 @@
+"""Cut out the pets from which `pet-nano` learns what its teacher sees: they need no labels.
+
+    unlabeled_pets.py PHOTOS OUTPUT [--size 256]
+
+PHOTOS contains `pet_heads` with `heads.json`, `pet_photos` and `cats64_strangers`. OUTPUT gets a folder for each, with
+one subfolder per pet: all heads, some whole photos (to the middle square), and some of the faces of 64 px.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image, ImageOps
+
+MARGIN = 0.15  # around a head, in sides of its box
+WHOLE_PHOTOS, SMALL_FACES = 1600, 2000
+QUALITY = 92
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--size", type=int, default=256)
+    options = parser.parse_args()
+    for name, pets in (
+        ("pet_heads", heads(options.photos_folder / "pet_heads")),
+        ("pet_photos", middles(evenly(options.photos_folder / "pet_photos", WHOLE_PHOTOS))),
+        ("cats64_strangers", middles(evenly(options.photos_folder / "cats64_strangers", SMALL_FACES))),
+    ):
+        count = 0
+        for number, pet in enumerate(pets):
+            folder = options.output / name / f"{number:05}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pet.thumbnail((options.size, options.size), Image.Resampling.LANCZOS)
+            pet.save(folder / "1.jpg", quality=QUALITY)
+            count += 1
+        print(f"{name}: {count} pets")
+
+
+def heads(folder: Path) -> Iterator[Image.Image]:
+    """Yield a square around each head."""
+    for photo in json.loads((folder / "heads.json").read_text()):
+        image = upright(folder / photo["file"])
+        for left, top, right, bottom in photo["boxes_xyxy_px"]:
+            half = max(right - left, bottom - top) * (0.5 + MARGIN)
+            x, y = (left + right) / 2, (top + bottom) / 2
+            box = (max(0, x - half), max(0, y - half), min(image.width, x + half), min(image.height, y + half))
+            yield image.crop(tuple(map(round, box)))
+
+
+def middles(photos: Sequence[Path]) -> Iterator[Image.Image]:
+    """Yield the middle square of each photo."""
+    for photo in photos:
+        image = upright(photo)
+        side = min(image.size)
+        yield ImageOps.fit(image, (side, side))
+
+
+def evenly(folder: Path, count: int) -> list[Path]:
+    """Return `count` photos of a folder, evenly spaced by name."""
+    photos = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    return [photos[index * len(photos) // count] for index in range(min(count, len(photos)))]
+
+
+def upright(path: Path) -> Image.Image:
+    """Read a photo as it is meant to be seen."""
+    return ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+
+
+if __name__ == "__main__":
+    main()
