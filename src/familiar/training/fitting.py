@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from familiar.core.cpu import available_cores
+from familiar.core.cpu import available_cores, reuse_freed_memory
 from familiar.core.errors import BadRun, FamiliarError
 from familiar.core.files import remove_unfinished_files, write_atomically
 from familiar.datasets.folders import DataSpec
@@ -123,6 +123,8 @@ def fit(
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
         workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))
+    if device.type == "cpu":
+        reuse_freed_memory()
     _check_run_state(run, resume)
     table = data.read()
     split_identities(recipe, table)  # too few identities are detected before anything is downloaded
