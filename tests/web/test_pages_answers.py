@@ -10,6 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.core.species_means import SpeciesMeans
+from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.evaluation.results import write_results
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import merge, name_identity, split
@@ -129,6 +131,28 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
         assert "Two photos count as the same individual from a similarity of 0.900" in text
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
         assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
+
+
+def test_answers_are_less_what_the_album_has_in_common(
+    serving: Callable[..., TestClient], tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+):
+    bundle = load_bundle(mean_color_bundle)
+    means = SpeciesMeans({"colors": (0.5,) * bundle.metadata.embedding_dim}, bundle.metadata.calibration)
+    with_means = tmp_path / "means.onnx"
+    with_means.write_bytes(serialize_bundle(network_bytes(bundle), replace(bundle.metadata, species_means=means)))
+    with color_album.create_gallery(tmp_path / "centered", with_means, photos) as gallery:
+        stored, centered = gallery.stored_faces().unit_rows(), gallery.faces().unit_rows()
+    assert float(centered[0] @ centered[4]) < float(stored[0] @ stored[4]) - 0.1
+    client = serving(gallery=tmp_path / "centered", model=with_means)
+    both = {"first": photos[0].read_bytes(), "second": photos[4].read_bytes()}
+    similarity = client.post("/api/v1/verify", files=both).json()["similarity"]
+    assert similarity == pytest.approx(float(centered[0] @ centered[4]), abs=1e-3)
+    assert f"Similarity {similarity:.3f}".replace("-", "−") in text_of(post_compare(client, photos[0], photos[4]))
+    for query in ({"face": 1}, {"embedding": stored[0].tolist()}):
+        hits = client.post("/api/v1/search", json={**query, "by": "photo", "k": 9}).json()["photos"]
+        found = {hit["face"]: hit["similarity"] for hit in hits}
+        assert found[5] == pytest.approx(float(centered[0] @ centered[4]), abs=1e-3), query
+    assert "starts from the means of colors" in text_of(client.get("/model"))
 
 
 def test_scale_positions_match_thresholds():

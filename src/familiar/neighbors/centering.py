@@ -45,8 +45,10 @@ class Centering:
         for block in blocks(len(embeddings), 0, _BLOCK_ROWS):
             rows = embeddings[block].astype(np.float64)
             assigned = _most_similar(rows, species)
-            np.add.at(sums, assigned, rows)
-            counts += np.bincount(assigned, minlength=len(species))
+            for number in np.unique(assigned):  # far faster than np.add.at
+                members = rows[assigned == number]
+                sums[number] += members.sum(axis=0)
+                counts[number] += len(members)
         return Centering(species, SHARE * sums / counts[:, None])
 
     def apply(self, embeddings: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
