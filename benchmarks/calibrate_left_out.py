@@ -2,6 +2,9 @@
 
     calibrate_left_out.py PHOTOS LEFT_OUT BUNDLE --means cat=FOLDER dog=FOLDER ... [--license TEXT] --output FILE
 
+`high_precision` keeps its promise on every collection; the other thresholds and the probability are those of the
+collections of `--species`, for which the bundle is meant: what tells lions apart would not do for cats.
+
 LEFT_OUT is the folder that `leave_one_out.py` wrote: its networks are those that the bundle would be without one
 collection. Each collection counts alike, as if it were the next one that the bundle meets. The folders of `--means`
 have one subfolder per individual; several folders of one species are pooled.
@@ -9,20 +12,22 @@ have one subfolder per individual; several folders of one species are pooled.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from leave_one_out import COLLECTIONS, LeftOut, embedded, read_row
 
 from familiar import Embedder
-from familiar.core.calibration import Calibration
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.files import write_atomically
 from familiar.core.species_means import SpeciesMeans
 from familiar.datasets import DataSpec
 from familiar.datasets.folders import open_photo
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import embed_photos
+from familiar.export.gate import gate_metrics
 from familiar.export.run_export import MEAN_DECIMALS
 from familiar.metrics.calibration import calibrate_collections
 
@@ -35,17 +40,21 @@ def main() -> None:
     parser.add_argument("left_out", type=Path)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--means", nargs="+", required=True, metavar="SPECIES=FOLDER")
+    parser.add_argument("--species", nargs="+", default=["cats23_gpriamo", "dogs29_stdove"], choices=COLLECTIONS)
     parser.add_argument("--license")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     bundle = load_bundle(options.bundle)
-    rows = read_rows(options.photos_folder, options.left_out)
-    as_it_is = calibrate_collections([(row.embeddings, row.labels) for row in rows])
-    less_the_means = calibrate_collections([(row.centered.embeddings, row.labels) for row in rows])
+    by_name = read_rows(options.photos_folder, options.left_out)
+    rows = [row for parts in by_name.values() for row in parts]
+    meant = [row for name in options.species for row in by_name[name]]
+    as_it_is = calibrate(meant, rows)
+    less_the_means = calibrate([row.centered for row in meant], [row.centered for row in rows])
     metadata = replace(
         bundle.metadata,
         calibration=as_it_is,
         species_means=SpeciesMeans(species_means(Embedder(bundle), options.means), less_the_means),
+        results=mean_results(rows),
         license=options.license or bundle.metadata.license,
     )
     write_atomically(options.output, serialize_bundle(network_bytes(bundle), metadata))
@@ -54,14 +63,44 @@ def main() -> None:
         print(f"{name}: {describe(calibration)}")
 
 
-def read_rows(photos_folder: Path, left_out: Path) -> list[LeftOut]:
+def read_rows(photos_folder: Path, left_out: Path) -> dict[str, list[LeftOut]]:
     """Read the embeddings of all collections that were left out, of all seeds."""
-    rows: list[LeftOut] = []
+    rows: dict[str, list[LeftOut]] = {}
     for name in COLLECTIONS:
         table = read_row(photos_folder, name)
         files = sorted(left_out.glob(f"{name}-*/left_out.npy"))
-        rows += [embedded(photos_folder, name, table, file.parent, file) for file in files]
+        rows[name] = [embedded(photos_folder, name, table, file.parent, file) for file in files]
     return rows
+
+
+def calibrate(meant: Sequence[LeftOut], rows: Sequence[LeftOut]) -> Calibration:
+    """Fit thresholds and probability to the collections that are meant, and `high_precision` to all."""
+    calibration, strict = (
+        calibrate_collections([(row.embeddings, row.labels) for row in part]) for part in (meant, rows)
+    )
+    similarity = max(calibration.balanced.similarity, strict.high_precision.similarity)
+    accepted = [row.similarities >= similarity for row in meant]
+    far, tar = (
+        float(np.mean([same[row.same == kind].mean() for row, same in zip(meant, accepted, strict=True)]))
+        for kind in (False, True)
+    )
+    return replace(calibration, high_precision=Threshold(similarity, far, tar), target_far=strict.target_far)
+
+
+def mean_results(rows: Sequence[LeftOut]) -> dict[str, Any]:
+    """Return the mean over collections of each metric that a bundle holds; None where one has too few pairs."""
+    measured = [asdict(metrics) for row in rows if (metrics := gate_metrics(row.embeddings, row.labels))]
+    rates = [result.pop("tar_at_far") for result in measured]
+    return {
+        "on": f"{len(COLLECTIONS)} collections that were left out of training, the mean over them",
+        "identities": sum(len(np.unique(labels)) for labels in {id(row.labels): row.labels for row in rows}.values()),
+        "photos": sum(len(labels) for labels in {id(row.labels): row.labels for row in rows}.values()),
+        **{name: float(np.mean([result[name] for result in measured])) for name in measured[0]},
+        "tar_at_far": {
+            far: None if None in (values := [each[far] for each in rates]) else float(np.mean(values))
+            for far in rates[0]
+        },
+    }
 
 
 def species_means(embedder: Embedder, folders: Sequence[str]) -> dict[str, tuple[float, ...]]:

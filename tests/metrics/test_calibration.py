@@ -290,7 +290,7 @@ def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():
 
 
 def test_calibration_of_one_collection_is_its_calibration():
-    embeddings, labels = unit_photos([3, 5, 2, 7] * 8)
+    embeddings, labels = unit_photos([3, 5, 2, 7] * 3)
     single, pooled = calibrate(embeddings, labels), calibrate_collections([(embeddings, labels)])
     assert pooled.target_far == single.target_far
     assert (pooled.pairs_same, pooled.pairs_different) == (single.pairs_same, single.pairs_different)
@@ -317,6 +317,10 @@ def test_collections_count_alike_and_are_not_compared():
     assert (both.balanced.far, both.balanced.tar) == pytest.approx(tuple(parts.mean(axis=0)), abs=5e-3)
     pairs_of_small = 40 * 39 // 2 - 10 * 6
     assert both.target_far == pytest.approx(10 / pairs_of_small)
+    strict = both.high_precision.similarity
+    for embeddings, labels in ((small, small_labels), (shifted, large_labels)):
+        similarities, others = np.clip(embeddings @ embeddings.T, -1, 1), labels[:, None] != labels
+        assert (similarities[others] >= strict).mean() <= both.target_far + 1e-9, "the promise holds on each"
     assert both.pairs_different == pairs_of_small + 160 * 159 // 2 - 40 * 6
 
 

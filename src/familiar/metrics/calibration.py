@@ -26,6 +26,7 @@ from familiar.metrics.verification import (
 
 HIGH_PRECISION_FAR = 1e-4
 HIGH_RECALL_TAR = 0.95
+COLLECTIONS_FAR = 3e-3  # collections differ too much from each other for promises of lower rates
 # Similarities of the article on the mobile pet embedder, section 6.3. A threshold does not transfer between models, so
 # these are used only where a bundle has no thresholds and there are no validation pairs to fit them on.
 FIXED_THRESHOLDS = {"high_precision": 0.65, "balanced": 0.55, "high_recall": 0.40}
@@ -127,14 +128,16 @@ def calibrate_collections(
 ) -> Calibration:
     """Fit one calibration to several collections, of which each counts as much as any other.
 
-    Only photos of the same collection make a pair. A threshold that is fitted to one collection promises what holds
-    there; one that is fitted to several is closer to what an unknown one will give.
+    Only photos of the same collection make a pair. What a threshold promises on one collection it does not keep on the
+    next, so `high_precision` is one that keeps its promise on every one of them: the highest of those that each would
+    have. The other thresholds and the curve are fitted to all pairs.
 
     Args:
         collections: of each, the embeddings (unit rows) and the identity of each row.
 
     Returns:
-        The calibration; `target_far` is the lowest false accept rate that the smallest collection's pairs support.
+        The calibration; `target_far` is .003, or the lowest false accept rate that the smallest collection's pairs
+        support. The rates of the thresholds are means over the collections.
 
     Raises:
         NothingToMeasure: a collection has fewer than `MIN_CALIBRATION_PAIRS` pairs of one identity, or of different
@@ -159,7 +162,18 @@ def calibrate_collections(
         _WeightedScores.with_equal_sums(scores, float(total))
         for scores, total in zip((same_scores, different_scores), totals.min(axis=0), strict=True)
     )
-    points = thresholds(roc_counts(same.scores, different.scores, same.weights, different.weights))
+    counts = roc_counts(same.scores, different.scores, same.weights, different.weights)
+    target_far = min(1.0, max(COLLECTIONS_FAR, MIN_FALSE_ACCEPTS / float(totals[:, 1].min())))
+    highest = max(
+        point_at_far(roc_counts(left.scores, right.scores), target_far).similarity
+        for left, right in zip(same_scores, different_scores, strict=True)
+    )
+    points = thresholds(counts)
+    points = replace(
+        points,
+        high_precision=rates_at(counts, max(points.balanced.similarity, highest)),
+        target_far=target_far,
+    )
     sampled = _WeightedScores.with_equal_sums(sampled_scores, 1.0)
     return _calibration(points, same, sampled, (int(totals[:, 0].sum()), int(totals[:, 1].sum())))
 
