@@ -89,13 +89,13 @@ def calibrate(meant: Sequence[LeftOut], rows: Sequence[LeftOut]) -> Calibration:
 
 def mean_results(rows: Sequence[LeftOut]) -> dict[str, Any]:
     """Return the mean over collections of each metric that a bundle holds; None where one has too few pairs."""
-    measured = [asdict(metrics) for row in rows if (metrics := gate_metrics(row.embeddings, row.labels))]
-    rates = [result.pop("tar_at_far") for result in measured]
+    results = [asdict(metrics) for row in rows if (metrics := gate_metrics(row.embeddings, row.labels))]
+    rates = [result.pop("tar_at_far") for result in results]
     return {
         "on": f"{len(COLLECTIONS)} collections that were left out of training, the mean over them",
         "identities": sum(len(np.unique(labels)) for labels in {id(row.labels): row.labels for row in rows}.values()),
         "photos": sum(len(labels) for labels in {id(row.labels): row.labels for row in rows}.values()),
-        **{name: float(np.mean([result[name] for result in measured])) for name in measured[0]},
+        **{name: float(np.mean([result[name] for result in results])) for name in results[0]},
         "tar_at_far": {
             far: None if None in (values := [each[far] for each in rates]) else float(np.mean(values))
             for far in rates[0]

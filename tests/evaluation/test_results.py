@@ -139,9 +139,10 @@ def test_interval_is_next_to_its_metric_or_above_it():
 
 
 def test_json_document_is_that_of_the_dicts_before():
-    """The keys and their order are those of version 2, renamed; one was added."""
+    """The keys and their order are those of version 2, renamed; two were added."""
     expected = upgrade_from_version_2(stored())
     expected["data"]["collections_trained_on"] = []
+    expected["model"]["centered"] = False
     assert json.dumps(full_results().to_json()) == json.dumps(expected)
 
 

@@ -150,8 +150,8 @@ def test_answers_are_less_what_the_album_has_in_common(
     assert f"Similarity {similarity:.3f}".replace("-", "−") in text_of(post_compare(client, photos[0], photos[4]))
     for query in ({"face": 1}, {"embedding": stored[0].tolist()}):
         hits = client.post("/api/v1/search", json={**query, "by": "photo", "k": 9}).json()["photos"]
-        found = {hit["face"]: hit["similarity"] for hit in hits}
-        assert found[5] == pytest.approx(float(centered[0] @ centered[4]), abs=1e-3), query
+        similarities = {hit["face"]: hit["similarity"] for hit in hits}
+        assert similarities[5] == pytest.approx(float(centered[0] @ centered[4]), abs=1e-3), query
     assert "starts from the means of colors" in text_of(client.get("/model"))
 
 

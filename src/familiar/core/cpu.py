@@ -27,5 +27,5 @@ def reuse_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or Windows
         return False
-    kept = mallopt(_MMAP_THRESHOLD, _KEPT_BYTES) or mallopt(_MMAP_THRESHOLD, _MAX_THRESHOLD_BYTES)
-    return bool(kept and mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
+    is_set = mallopt(_MMAP_THRESHOLD, _KEPT_BYTES) or mallopt(_MMAP_THRESHOLD, _MAX_THRESHOLD_BYTES)
+    return bool(is_set and mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))

@@ -52,7 +52,11 @@ class Centering:
         return Centering(species, SHARE * sums / counts[:, None])
 
     def apply(self, embeddings: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-        """Subtract from each row the mean of its species, and scale it to unit length."""
+        """Subtract from each row the mean of its species, and scale it to unit length.
+
+        Args:
+            embeddings: unit rows, of the collection or not.
+        """
         centered = np.empty(embeddings.shape, np.float32)
         for block in blocks(len(embeddings), 0, _BLOCK_ROWS):
             rows = embeddings[block].astype(np.float64)
