@@ -149,7 +149,9 @@ def calibrate_collections(
             f"calibration: each collection needs {MIN_CALIBRATION_PAIRS} pairs of the same identity, and as many of "
             "different ones"
         )
-    same_scores, different_scores, sampled_scores = [], [], []
+    same_scores: list[_WeightedScores] = []
+    different_scores: list[_WeightedScores] = []
+    sampled_scores: list[_WeightedScores] = []
     for embeddings, labels in collections:
         pairs, weights = same_pairs_of_each_identity(labels, MAX_CALIBRATION_PHOTOS)
         same_scores.append(_WeightedScores(pair_similarities(embeddings, pairs), weights))
