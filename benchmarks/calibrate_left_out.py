@@ -11,7 +11,7 @@ have one subfolder per individual; several folders of one species are pooled.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def main() -> None:
         bundle.metadata,
         calibration=as_it_is,
         species_means=SpeciesMeans(species_means(Embedder(bundle), options.means), less_the_means),
-        results=mean_results(rows),
+        results=mean_results(by_name),
         license=options.license or bundle.metadata.license,
     )
     write_atomically(options.output, serialize_bundle(network_bytes(bundle), metadata))
@@ -87,14 +87,16 @@ def calibrate(meant: Sequence[LeftOut], rows: Sequence[LeftOut]) -> Calibration:
     return replace(calibration, high_precision=Threshold(similarity, far, tar), target_far=strict.target_far)
 
 
-def mean_results(rows: Sequence[LeftOut]) -> dict[str, Any]:
+def mean_results(by_name: Mapping[str, Sequence[LeftOut]]) -> dict[str, Any]:
     """Return the mean over collections of each metric that a bundle holds; None where one has too few pairs."""
+    labels = [rows[0].labels for rows in by_name.values()]  # the same for all seeds
+    rows = [row for parts in by_name.values() for row in parts]
     results = [asdict(metrics) for row in rows if (metrics := gate_metrics(row.embeddings, row.labels))]
     rates = [result.pop("tar_at_far") for result in results]
     return {
-        "on": f"{len(COLLECTIONS)} collections that were left out of training, the mean over them",
-        "identities": sum(len(np.unique(labels)) for labels in {id(row.labels): row.labels for row in rows}.values()),
-        "photos": sum(len(labels) for labels in {id(row.labels): row.labels for row in rows}.values()),
+        "on": f"{len(by_name)} collections that were left out of training, the mean over them",
+        "identities": sum(len(np.unique(each)) for each in labels),
+        "photos": sum(map(len, labels)),
         **{name: float(np.mean([result[name] for result in results])) for name in results[0]},
         "tar_at_far": {
             far: None if None in (values := [each[far] for each in rates]) else float(np.mean(values))

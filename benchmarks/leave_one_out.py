@@ -24,14 +24,13 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar import Embedder, metrics
-from familiar.core.vectors import normalize
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo
 from familiar.embedding.embedder import embed_photos
 from familiar.export import train
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.calibration import calibrate_collections
-from familiar.neighbors.centering import SHARE
+from familiar.neighbors import Centering
 from familiar.recipes import recipe_named
 
 COLLECTIONS: dict[str, int | None] = {  # photos per identity at most, when the collection is left out
@@ -59,7 +58,7 @@ class LeftOut:
     @property
     def centered(self) -> "LeftOut":
         """The same, less the mean of these photos, of which a gallery subtracts most."""
-        return replace(self, embeddings=normalize(self.embeddings - SHARE * self.embeddings.mean(axis=0)))
+        return replace(self, embeddings=Centering.fit(self.embeddings).apply(self.embeddings))
 
     @property
     def similarities(self) -> Float64[np.ndarray, " p"]:
@@ -125,7 +124,7 @@ def main() -> None:
     for name in options.rows:
         print_row(name, rows[name], baseline.get(name, []))
     print("\n| left out | promised | false accepts | promised, less the means | false accepts |\n|---|--:|--:|--:|--:|")
-    for name in rows.keys() & COLLECTIONS.keys():
+    for name in (name for name in options.rows if name in COLLECTIONS):
         others = [row for other in COLLECTIONS if other in rows and other != name for row in rows[other]]
         if others:
             as_it_is = false_accepts(rows[name], others)

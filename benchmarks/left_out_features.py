@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
+from leave_one_out import COLLECTIONS
 
 from familiar import metrics
 from familiar.core.vectors import normalize
@@ -27,13 +28,6 @@ from familiar.models.catalog import network_spec
 from familiar.models.weights import load_weights_file
 from familiar.photos.preprocessing import Preprocessing
 
-COLLECTIONS: dict[str, int | None] = {  # photos per identity at most
-    "cats23_gpriamo": None,
-    "dogs29_stdove": 15,
-    "pandas31_faces": None,
-    "lions94_faces": None,
-    "holstein2025_cows": 12,
-}
 BATCH_SIZE = 32
 CENTER = (0.5, 0.5, 0.5)  # EfficientNet-Lite takes pixels from -1 to 1
 

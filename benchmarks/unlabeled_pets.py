@@ -1,4 +1,4 @@
-"""Cut out the pets from which `pet-nano` learns what its teacher sees: they need no labels.
+"""Cut out the pets from which `pet-lite-nano` learns what its teacher sees: they need no labels.
 
     unlabeled_pets.py PHOTOS OUTPUT [--size 256]
 

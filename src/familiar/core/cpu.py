@@ -1,4 +1,4 @@
-"""What the processor and the C library are asked for: cores, and memory that is used again."""
+"""CPU cores, and memory that is used again."""
 
 import ctypes
 import os

@@ -22,8 +22,7 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
     embedder, embeddings = context.embedder, context.embeddings
     means = embedder.metadata.species_means
     if means is None:
-        # Without a prior: the mean of the photos is what the centering starts from, too.
-        centering = Centering.fit(embeddings, embeddings.mean(axis=0, keepdims=True, dtype=np.float64))
+        centering = Centering.fit(embeddings)
         calibration = calibrate(embedder.empty_embeddings(), np.empty(0, np.int64))
     else:
         centering, calibration = Centering.fit(embeddings, means.rows()), means.calibration
