@@ -164,7 +164,7 @@ def test_help_shows_examples_precisions_and_defaults(familiar: Familiar):
     help_text = familiar("export", "--help").out
     assert "Example:\n    familiar export runs/cats --output cats.onnx --precision int8-weights\n" in help_text
     assert "    familiar export runs/nano --output nano.onnx --max-size 308KB\n" in help_text
-    assert "[float32|float16|int8-weights|mixed|int8]" in help_text
+    assert "[float32|float16|int8-weights|int4-weights|mixed|int8]" in help_text
     for default in ("[default: float32]", "[default: 0.01;", "[default: 0.02;"):
         assert default in " ".join(help_text.split())
 

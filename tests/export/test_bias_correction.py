@@ -5,6 +5,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
 from familiar.export.bias_correction import BATCH_SIZE, MIN_PHOTOS, round_weights
+from familiar.export.gptq import MAX_INT4, row_scales
 from familiar.export.onnx import INPUT_NAME
 from familiar.export.rounding import quantize_rows
 
@@ -163,3 +164,42 @@ def test_rejects_too_few_photos(count):
     assert model.SerializeToString() == before
     round_weights(model, photos_of_noise(MIN_PHOTOS))
     assert model.SerializeToString() != before
+
+
+def test_4_bit_matrices_change_the_outputs_less_than_rounding_to_the_nearest():
+    mix = numbers(24, 3, seed=3)
+    nodes = [
+        helper.make_node("Conv", [INPUT_NAME, "mix", "zeros"], ["mixed"]),
+        helper.make_node("Relu", ["mixed"], ["before"]),
+        conv("before"),
+    ]
+    tensors = {"mix": mix.reshape(24, 3, 1, 1), "zeros": np.zeros(24, np.float32)}
+    tensors |= {"w": numbers(20, 24, 1, 1, seed=4), "b": numbers(20, seed=5)}
+    exact, photos = model_of(nodes, **tensors), photos_of_noise()
+    rounded = model_of(nodes, **tensors)
+    matrices = round_weights(rounded, photos, four_bits=True)
+    assert list(matrices) == ["w"], "that of three columns has 8 bits"
+    steps, scale = matrices["w"]
+    stored = tensors_of(rounded)["w"]
+    np.testing.assert_array_equal(steps.astype(np.float32) * scale.astype(np.float32), stored)
+    assert np.abs(steps).max() == MAX_INT4
+    before, after = run(exact, photos), run(rounded, photos)
+    np.testing.assert_allclose(after.mean((0, 2, 3)), before.mean((0, 2, 3)), atol=0.02)
+    nearest_scale = row_scales(tensors["w"].reshape(20, 24)).astype(np.float32).reshape(20, 1, 1, 1)
+    nearest = np.clip(np.rint(tensors["w"] / nearest_scale), -MAX_INT4, MAX_INT4) * nearest_scale
+    to_nearest = run(model_of(nodes, **{**tensors, "mix": tensors_of(rounded)["mix"], "w": nearest}), photos)
+    to_nearest += (before - to_nearest).mean((0, 2, 3), keepdims=True)
+    assert np.square(after - before).mean() < 0.7 * np.square(to_nearest - before).mean()
+
+
+def test_4_bits_leave_kernels_and_products_without_bias_in_8_bits():
+    for kind in ("without padding", "depthwise", "in groups", "product"):
+        nodes, shape, photos = ONE_LAYER[kind]
+        model = model_of(nodes, w=numbers(*shape), b=numbers(shape[1] if kind == "product" else shape[0]))
+        assert round_weights(model, photos, four_bits=True) == {}
+        np.testing.assert_array_equal(tensors_of(model)["w"], in_8_bits(numbers(*shape)))
+
+
+def in_8_bits(weights):
+    steps, scale = quantize_rows(weights)
+    return steps.astype(np.float32) * scale.astype(np.float32)

@@ -13,6 +13,7 @@ from familiar.export.parity import embed_with_export, embed_with_source, require
 from familiar.export.precision import (
     MIN_ELEMENTS_TO_COMPRESS,
     store_weights_as_float16,
+    store_weights_as_int4,
     store_weights_as_int8,
     to_float16,
 )
@@ -155,6 +156,44 @@ def test_8_bit_weights_compute_as_steps_times_scale(kind):
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     weight_types = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
     assert stored == weight_types | ({} if bias is None else {"bh": TensorProto.FLOAT16})
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 9), (4, 6), (1, 8)])  # an odd and an even number of weights
+def test_4_bit_weights_compute_as_steps_times_scale(rows, columns):
+    generator = np.random.default_rng(0)
+    steps = generator.integers(-8, 8, (rows, columns, 1, 1)).astype(np.int8)
+    steps.flat[:2] = -8, 7
+    scale = generator.uniform(0.01, 1, (rows, 1, 1, 1)).astype(np.float16)
+    kernels = generator.standard_normal((rows, 1, 3, 3)).astype(np.float32)
+    bias = generator.standard_normal(rows).astype(np.float32)
+    pointwise = helper.make_node("Conv", ["x", "w"], ["z"])
+    depthwise = helper.make_node("Conv", ["z", "k", "b"], ["y"], group=rows, pads=[1, 1, 1, 1])
+
+    def model_with(weights):
+        model = model_of(pointwise, ["n", columns, 4, 4], w=weights, k=kernels, b=bias)
+        model.graph.node.append(depthwise)
+        return model
+
+    quantized = model_with(generator.standard_normal((rows, columns, 1, 1)).astype(np.float32))
+    store_weights_as_int4(quantized, {"w": (steps, scale)})
+    onnx.checker.check_model(quantized)
+    types = {tensor.name: tensor.data_type for tensor in quantized.graph.initializer}
+    assert types["wq"] == TensorProto.INT4
+    stored = next(tensor for tensor in quantized.graph.initializer if tensor.name == "wq")
+    assert len(stored.raw_data) == (rows * columns + 1) // 2
+    np.testing.assert_array_equal(numpy_helper.to_array(stored).astype(np.int8), steps)
+    expected = model_with(steps.astype(np.float32) * scale.astype(np.float32))
+    store_weights_as_int8(expected, excluded={"w"})
+    x = generator.standard_normal((2, columns, 4, 4)).astype(np.float32)
+    np.testing.assert_allclose(run(quantized, x), run(expected, x), rtol=1e-5, atol=1e-4)
+
+
+def test_without_matrices_4_bit_weights_are_8_bit_weights():
+    node, shape, weights, bias = layers(np.random.default_rng(0))["convolution"]
+    four, eight = (model_of(node, shape, w=weights, b=bias) for _ in range(2))
+    store_weights_as_int4(four, {})
+    store_weights_as_int8(eight)
+    assert four == eight
 
 
 def test_named_tensors_are_unchanged():

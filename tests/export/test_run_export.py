@@ -314,7 +314,7 @@ def test_rejects_changed_byte(exported, tmp_path):
 
 @pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
-@pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
+@pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45), ("int4-weights", 0.25)])
 def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precision, most):
     bundle = export_bundle(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
     assert bundle == load_bundle(tmp_path / "cats.onnx")

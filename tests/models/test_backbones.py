@@ -2,12 +2,15 @@ import pytest
 import timm
 import torch
 import torchvision
+from timm.models._efficientnet_blocks import SqueezeExcite
 
+from familiar.core.errors import BadWeights
 from familiar.models.backbones import (
     BackboneTrunk,
     FineMobileNetV3Trunk,
     MobileNetV3Trunk,
     ShortMobileNetV3Trunk,
+    UngatedMobileNetV3Trunk,
 )
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
@@ -36,7 +39,9 @@ def test_trunk_table_lists_every_library_network():
     def is_one(spec):
         with torch.device("meta"):
             trunk = spec.build().trunk
-        return isinstance(trunk, BackboneTrunk) and not isinstance(trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk)
+        return isinstance(trunk, BackboneTrunk) and not isinstance(
+            trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk | UngatedMobileNetV3Trunk
+        )
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
 
@@ -197,3 +202,24 @@ def test_fine_trunk_has_all_weights_and_a_map_of_stride_16(monkeypatch):
     expected = whole.backbone.forward_features(images)
     assert expected.std() > 0
     torch.testing.assert_close(features, expected)
+
+
+@torch.no_grad()
+def test_ungated_trunk_is_the_whole_one_with_open_gates(monkeypatch):
+    whole, ungated = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, UngatedMobileNetV3Trunk))
+    assert not [name for name, _ in ungated.named_parameters() if ".se." in name]
+    state = whole.state_dict()
+    ungated.load_state_dict({key: state[key] for key in ungated.state_dict()})
+    for module in whole.modules():
+        if isinstance(module, SqueezeExcite):
+            monkeypatch.setattr(module, "forward", lambda features: features)
+    images = torch.randn(2, 3, 64, 64)
+    features = ungated(images)
+    assert features.shape == (2, 576, 2, 2)
+    assert features.std() > 0
+    torch.testing.assert_close(features, whole.backbone.forward_features(images))
+
+
+def test_nobody_publishes_weights_of_the_ungated_trunk():
+    with pytest.raises(BadWeights, match=r"benchmarks/ungated_weights\.py"):
+        load_published_weights(UngatedMobileNetV3Trunk("mobilenetv3_small_100"))

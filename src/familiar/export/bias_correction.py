@@ -1,9 +1,11 @@
-"""Bias correction: weights rounded to 8 bits, and biases that compensate for the rounding.
+"""Bias correction: weights rounded to 8 or 4 bits, and biases that compensate for the rounding.
 
 Rounding shifts the mean output of a channel, and later layers amplify the shift: the embeddings of a MobileNetV3 whose
 weights are each rounded to the nearest have a mean cosine of .95 to its own. With kernels that preserve their sum it is
 .985, and with corrected biases .998.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -12,21 +14,33 @@ from jaxtyping import Float32, Float64
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
+from familiar.export.gptq import round_matrix
 from familiar.export.onnx import INPUT_NAME
-from familiar.export.precision import MIN_ELEMENTS_TO_COMPRESS
+from familiar.export.precision import MIN_ELEMENTS_TO_COMPRESS, RoundedMatrix
 from familiar.export.rounding import quantize_rows
 
+MIN_MATRIX_COLUMNS = 8  # with fewer, rounding errors of one weight cannot be made up for by others
+MAX_POSITIONS = 256  # of a photo's map, whose channels' products are computed: neighbors are much alike
 MIN_PHOTOS = 32  # fewer show neither the mean output of a channel nor its range
 BATCH_SIZE = 32
 
 Photos = Float32[np.ndarray, "n 3 s s"]
 
 
-def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
-    """Round weights to their values in 8 bits, still stored as float32, and correct biases, in place.
+def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = False) -> dict[str, RoundedMatrix]:
+    """Round weights to their values in few bits, still stored as float32, and correct biases, in place.
 
     Biases are corrected so that each channel's mean on `photos` stays the same (Nagel et al. 2019, arXiv 1906.04721,
     section 4.2, with real photos).
+
+    Args:
+        model: is changed.
+        photos: standardized.
+        four_bits: round the matrices of layers with a bias, and those of 1x1 convolutions, to 4 bits (`gptq`) instead
+            of 8. Kernels have 8 bits all the same: they are few, and each weight of theirs counts.
+
+    Returns:
+        The matrices that were rounded to 4 bits, by name.
 
     Raises:
         BadRun: there are too few photos.
@@ -36,13 +50,20 @@ def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
             f"8 bits are calibrated on photos the network was trained on: {len(photos)} of them can be read, and at "
             f"least {MIN_PHOTOS} are needed. Give their folders with --data, or export in float16"
         )
-    means = _mean_inputs(model, photos)
+    means, moments = _input_statistics(model, photos, _matrices(model) if four_bits else {})
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     rounding_errors: dict[str, np.ndarray] = {}
+    matrices: dict[str, RoundedMatrix] = {}
     for name, tensor in tensors.items():
         values = numpy_helper.to_array(tensor)
         if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= MIN_ELEMENTS_TO_COMPRESS:
-            steps, scale = quantize_rows(values, name)
+            if name in moments:
+                matrix_steps, matrix_scale = round_matrix(values.reshape(values.shape[:2]), moments[name], name)
+                ones = (1,) * (values.ndim - 1)
+                steps, scale = matrix_steps.reshape(values.shape), matrix_scale.reshape(-1, *ones)
+                matrices[name] = steps, scale
+            else:
+                steps, scale = quantize_rows(values, name)
             rounded = steps.astype(np.float32) * scale.astype(np.float32)
             rounding_errors[name] = values.astype(np.float64) - rounded
             tensor.CopyFrom(numpy_helper.from_array(rounded, name))
@@ -54,10 +75,40 @@ def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
     for name, rows in shifts.items():
         corrected = numpy_helper.to_array(tensors[name]) + np.mean(rows, axis=0)
         tensors[name].CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), name))
+    return matrices
 
 
-def _mean_inputs(model: onnx.ModelProto, photos: Photos) -> dict[str, Float64[np.ndarray, " c"]]:
-    """Compute the mean of each channel over photos and positions, for the input of each layer with a bias, by name."""
+def _matrices(model: onnx.ModelProto) -> dict[str, list[str]]:
+    """Return the inputs of all layers whose weights are a matrix with a row per output, by the weights' name."""
+    shapes = {
+        tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT
+    }
+    inputs: dict[str, list[str]] = {}
+    for node in model.graph.node:
+        if len(node.input) != 3 or node.input[1] not in shapes:
+            continue
+        shape = shapes[node.input[1]]
+        options = {attribute.name: attribute.i for attribute in node.attribute}
+        pointwise = node.op_type == "Conv" and shape[2:] == (1, 1) and options.get("group", 1) == 1
+        transposed = node.op_type == "Gemm" and options.get("transB", 0) == 1
+        if (pointwise or transposed) and shape[1] >= MIN_MATRIX_COLUMNS:
+            inputs.setdefault(node.input[1], []).append(node.input[0])
+    return inputs
+
+
+def _input_statistics(
+    model: onnx.ModelProto, photos: Photos, matrices: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Float64[np.ndarray, " c"]], dict[str, Float64[np.ndarray, "c c"]]]:
+    """Compute statistics of the inputs of layers with a bias, over photos and positions.
+
+    Args:
+        model: is not changed.
+        photos: standardized.
+        matrices: names of the inputs of each matrix, by its name.
+
+    Returns:
+        The mean of each channel, by the input's name; the mean product of each pair of channels, by the matrix's name.
+    """
     outputs = {INPUT_NAME}  # ONNX Runtime needs at least one output
     outputs.update(
         node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm") and len(node.input) == 3
@@ -70,11 +121,24 @@ def _mean_inputs(model: onnx.ModelProto, photos: Photos) -> dict[str, Float64[np
     )
     session = ort.InferenceSession(instrumented.SerializeToString(), providers=["CPUExecutionProvider"])
     sums: dict[str, Float64[np.ndarray, " c"]] = {}
+    products: dict[str, Float64[np.ndarray, "c c"]] = {}
     for start in range(0, len(photos), BATCH_SIZE):
         batch = photos[start : start + BATCH_SIZE]
-        for name, values in zip(sorted(outputs), session.run(None, {INPUT_NAME: batch}), strict=True):
-            sums[name] = sums.get(name, 0) + _channel_means(np.asarray(values)) * len(batch)
-    return {name: total / len(photos) for name, total in sums.items()}
+        values = dict(zip(sorted(outputs), session.run(None, {INPUT_NAME: batch}), strict=True))
+        for name, each in values.items():
+            sums[name] = sums.get(name, 0) + _channel_means(np.asarray(each)) * len(batch)
+        for name, inputs in matrices.items():
+            for each in inputs:
+                products[name] = products.get(name, 0) + _channel_products(np.asarray(values[each])) * len(batch)
+    means = {name: total / len(photos) for name, total in sums.items()}
+    return means, {name: total / (len(photos) * len(matrices[name])) for name, total in products.items()}
+
+
+def _channel_products(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndarray, "c c"]:
+    rows = values.reshape(*values.shape[:2], -1)
+    rows = rows[:, :, :: max(1, rows.shape[2] // MAX_POSITIONS)]
+    flat = rows.transpose(0, 2, 1).reshape(-1, rows.shape[1])
+    return (flat.T @ flat).astype(np.float64) / len(flat)
 
 
 def _channel_means(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndarray, " c"]:

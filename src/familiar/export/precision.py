@@ -1,15 +1,20 @@
 """Weights stored in fewer bytes than they were trained in; the model still computes in float32."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, get_args
 
+import numpy as np
 import onnx
+from jaxtyping import Float16, Int8
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.export.rounding import as_float16, quantize_rows
 
-Precision = Literal["float32", "float16", "int8-weights", "mixed", "int8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # the most accurate first
+Precision = Literal["float32", "float16", "int8-weights", "int4-weights", "mixed", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # in the order in which they are tried for a size
+
+RoundedMatrix = tuple[Int8[np.ndarray, "o ..."], Float16[np.ndarray, "o ..."]]  # its integers, the scale of each row
+INT4_OPSET, INT4_IR_VERSION = 21, 10  # the first that have tensors of 4 bits
 
 # The node that casts back costs up to thirty bytes, so tensors with fewer elements are not compressed.
 MIN_ELEMENTS_TO_COMPRESS = 16
@@ -51,6 +56,48 @@ def store_weights_as_int8(model: onnx.ModelProto, excluded: Collection[str] = ()
     _compress_weights(model, eight_bits=True, excluded=excluded)
 
 
+def store_weights_as_int4(model: onnx.ModelProto, matrices: Mapping[str, RoundedMatrix]) -> None:
+    """Store matrices as 4 bits per weight times the scale of the row, and all other weights in 8 bits, in place.
+
+    ONNX Runtime multiplies once, when it opens the file, so that it computes in float32.
+
+    Args:
+        model: is changed; its version of ONNX becomes the first that has tensors of 4 bits.
+        matrices: the integers, in [-8, 7], and the scale of each row, by name (`gptq.round_matrix`).
+
+    Raises:
+        ParityFailed: a number is beyond float16's 65504.
+    """
+    store_weights_as_int8(model, excluded=matrices)
+    before: list[onnx.NodeProto] = []
+    scales: list[onnx.TensorProto] = []
+    for tensor in model.graph.initializer:
+        if tensor.name not in matrices:
+            continue
+        name = tensor.name
+        steps, scale = matrices[name]
+        tensor.CopyFrom(
+            TensorProto(name=f"{name}q", data_type=TensorProto.INT4, dims=steps.shape, raw_data=_pack_4_bits(steps))
+        )
+        scales.append(numpy_helper.from_array(scale.reshape(-1), f"{name}s"))
+        before += [
+            helper.make_node("Cast", [f"{name}s"], [f"{name}k"], to=TensorProto.FLOAT),
+            helper.make_node("DequantizeLinear", [f"{name}q", f"{name}k"], [name], axis=0),
+        ]
+    _insert_before(model.graph, before, scales)
+    if matrices:
+        model.ir_version = max(model.ir_version, INT4_IR_VERSION)
+        for opset in model.opset_import:
+            if not opset.domain:
+                opset.version = max(opset.version, INT4_OPSET)
+
+
+def _pack_4_bits(steps: Int8[np.ndarray, "o ..."]) -> bytes:
+    """Pack two numbers into each byte, the first into the lower half, as ONNX stores them."""
+    halves = np.append(steps.reshape(-1), np.zeros(steps.size % 2, np.int8)).astype(np.uint8) & 0xF
+    return (halves[::2] | halves[1::2] << 4).tobytes()
+
+
 def _compress_weights(model: onnx.ModelProto, *, eight_bits: bool, excluded: Collection[str] = ()) -> None:
     graph = model.graph
     before: list[onnx.NodeProto] = []
@@ -73,7 +120,13 @@ def _compress_weights(model: onnx.ModelProto, *, eight_bits: bool, excluded: Col
         else:
             tensor.CopyFrom(numpy_helper.from_array(as_float16(values, name), f"{name}h"))
             before.append(helper.make_node("Cast", [f"{name}h"], [name], to=TensorProto.FLOAT))
-    graph.initializer.extend(scales)
+    _insert_before(graph, before, scales)
+
+
+def _insert_before(
+    graph: onnx.GraphProto, before: Sequence[onnx.NodeProto], tensors: Sequence[onnx.TensorProto]
+) -> None:
+    graph.initializer.extend(tensors)
     nodes = [*before, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)

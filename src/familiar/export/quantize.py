@@ -18,7 +18,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from familiar.export.bias_correction import BATCH_SIZE, Photos, round_weights
 from familiar.export.onnx import INPUT_NAME, strip_metadata
-from familiar.export.precision import store_weights_as_int8
+from familiar.export.precision import store_weights_as_int4, store_weights_as_int8
 
 # Mean cosine between embeddings of the calibration photos and the source's that `mixed` has to reach.
 MIN_MIXED_COSINE = 0.98
@@ -31,6 +31,14 @@ def quantize_weights(model: bytes, photos: Photos) -> bytes:
     rounded = onnx.load_from_string(model)
     round_weights(rounded, photos)
     store_weights_as_int8(rounded)
+    onnx.checker.check_model(rounded)
+    return rounded.SerializeToString(deterministic=True)
+
+
+def quantize_weights_to_4_bits(model: bytes, photos: Photos) -> bytes:
+    """Quantize matrices to 4 bits and kernels to 8; it computes in float32. BadRun if there are too few photos."""
+    rounded = onnx.load_from_string(model)
+    store_weights_as_int4(rounded, round_weights(rounded, photos, four_bits=True))
     onnx.checker.check_model(rounded)
     return rounded.SerializeToString(deterministic=True)
 

@@ -23,7 +23,7 @@ from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, Gate
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import Precision, to_float16
-from familiar.export.quantize import quantize_all, quantize_mixed, quantize_weights
+from familiar.export.quantize import quantize_all, quantize_mixed, quantize_weights, quantize_weights_to_4_bits
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
@@ -41,7 +41,12 @@ BATCH_SIZE = 64
 CALIBRATION_PHOTOS = 256  # with more, the ranges of the layers' values hardly grow
 MEAN_PHOTOS = 400  # of each collection, for its mean
 MEAN_DECIMALS = 4  # as text they are a good part of a small bundle
-MEASURED_PRECISIONS: tuple[Precision, ...] = ("int8", "mixed", "int8-weights")  # parity alone does not bound their loss
+MEASURED_PRECISIONS: tuple[Precision, ...] = (
+    "int8",
+    "mixed",
+    "int8-weights",
+    "int4-weights",
+)  # parity alone does not bound their loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,12 @@ class _Source:
             return self.model
         if precision == "float16":
             return to_float16(self.model)
-        quantizers = {"int8-weights": quantize_weights, "mixed": quantize_mixed, "int8": quantize_all}
+        quantizers = {
+            "int8-weights": quantize_weights,
+            "int4-weights": quantize_weights_to_4_bits,
+            "mixed": quantize_mixed,
+            "int8": quantize_all,
+        }
         return quantizers[precision](self.model, self.calibration_photos)
 
     @cached_property

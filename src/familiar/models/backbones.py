@@ -11,7 +11,7 @@ from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
 from torchvision.models import shufflenetv2
 
-from familiar.core.errors import BadRecipe
+from familiar.core.errors import BadRecipe, BadWeights
 
 MAP_DIMENSIONS = 4
 STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
@@ -136,6 +136,32 @@ class FineMobileNetV3Trunk(MobileNetV3Trunk):
     def download(self) -> dict[str, Tensor]:
         """Fetch timm's ImageNet weights of the layers that are left."""
         return _without_missing(super().download(), self.backbone)
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
+        return self.backbone.forward_features(images)
+
+
+class UngatedMobileNetV3Trunk(MobileNetV3Trunk):
+    """timm's MobileNetV3 without squeeze-and-excitation, whose gates are half of its weights, and without `conv_head`.
+
+    No weights are published for it: `benchmarks/ungated_weights.py` makes them of those of the whole network.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        network = self.backbone
+        for block in (block for stage in network.blocks for block in stage if hasattr(block, "se")):
+            block.se = nn.Identity()
+        del network.conv_head, network.norm_head, network.act2
+        self.channels = network.blocks[-1][-1].conv.out_channels
+
+    def download(self) -> dict[str, Tensor]:
+        """Refuse: nobody publishes such weights."""
+        raise BadWeights(
+            "nobody publishes ImageNet weights without squeeze-and-excitation; make them of those of the whole network "
+            "with benchmarks/ungated_weights.py, and give the file: --set model.initial_weights=FILE"
+        )
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
         """Compute the feature maps of images."""

@@ -17,6 +17,7 @@ from familiar.models.backbones import (
     ShortMobileNetV3Trunk,
     ShuffleNetV2Trunk,
     TimmTrunk,
+    UngatedMobileNetV3Trunk,
 )
 from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
@@ -209,6 +210,14 @@ NETWORKS: dict[str, NetworkSpec] = {
         trunk=partial(ShortMobileNetV3Trunk, "mobilenetv3_small_100"),
         head="gdconv",
         head_options={"width": 384},
+    ),
+    "nano_deep": NetworkSpec(
+        summary="all of MobileNetV3-Small but its gates, for at most 308,000 bytes with int4 weights",
+        input_px=224,
+        embedding_dim=288,
+        dropout=0.0,
+        trunk=partial(UngatedMobileNetV3Trunk, "mobilenetv3_small_100"),
+        head="average_groups_root",
     ),
     "mobilenetv3_small_fine": NetworkSpec(
         summary="MobileNetV3-Small without its last stride, GDConv head: for faces at 112 px",

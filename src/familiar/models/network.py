@@ -84,8 +84,16 @@ class EmbeddingNetwork(nn.Module):
         """Compute the layer's output."""
         if self.training or not self.views:
             return unit_length(self.raw(images))
-        embeddings = [unit_length(self.raw(view.apply(images))) for view in self.views]
-        return unit_length(torch.stack(embeddings).sum(0))
+        # Views of one size run as one batch: a bundle then has the layers once for each size, not for each view.
+        by_size: dict[int, list[View]] = {}
+        for view in self.views:
+            by_size.setdefault(view.size_px, []).append(view)
+        sums = [self._sum_of_views(images, views) for views in by_size.values()]
+        return unit_length(torch.stack(sums).sum(0))
+
+    def _sum_of_views(self, images: Float[Tensor, "n 3 s s"], views: Sequence[View]) -> Float[Tensor, "n d"]:
+        embeddings = unit_length(self.raw(torch.cat([view.apply(images) for view in views])))
+        return embeddings.unflatten(0, (len(views), -1)).sum(0)
 
 
 def unit_length(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

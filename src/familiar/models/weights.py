@@ -56,6 +56,8 @@ def load_published_weights(trunk: nn.Module) -> None:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         published = trunk.download()
+    except BadWeights:
+        raise
     except Exception as error:  # the hub's client raises many kinds
         raise BadWeights(
             f"the weights of {trunk.name} could not be downloaded ({type(error).__name__}). Without a connection, give "

@@ -76,7 +76,7 @@ def embed_with_teachers(
     if not embedders:
         return None
     space_ids = tuple(embedder.metadata.space_id for embedder in embedders)
-    key = _key(recipe, dataset, contents, space_ids)
+    key = _key(dataset, contents, space_ids)
     embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
     if embeddings is None:
         rows = len(dataset)
@@ -84,13 +84,13 @@ def embed_with_teachers(
             _embed_rows(embedder, dataset, lambda done, before=before: on_crop(before + done, rows * len(embedders)))
             for before, embedder in zip(range(0, rows * len(embedders), rows), embedders, strict=True)
         ]
-        try:
-            embeddings = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
-        except ValueError as error:
-            raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
+        embeddings = normalize(np.concatenate(parts, axis=1))
         if stored is not None:
             _store(stored, key, embeddings)
-    return TeacherEmbeddings(space_ids, embeddings)
+    try:
+        return TeacherEmbeddings(space_ids, pca_project(embeddings, recipe.model.embedding_dim))
+    except ValueError as error:
+        raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
 
 
 def _embed_rows(
@@ -112,13 +112,13 @@ def _embed_rows(
     return np.concatenate([part.embeddings for part in embedded])
 
 
-def _key(recipe: Recipe, dataset: FaceDataset, contents: str, space_ids: tuple[str, ...]) -> str:
+def _key(dataset: FaceDataset, contents: str, space_ids: tuple[str, ...]) -> str:
     """Hash everything that the embeddings depend on; trainings that differ in nothing of it can share the file."""
     table, crops = dataset.table, dataset.crops.preprocessing
     names = [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
-    geometry = (crops.size_px, crops.resize, crops.resize_px)
-    seed = dataset.seed if len(dataset) > len(table) else None  # of the blended faces
-    parts = (contents, *space_ids, recipe.model.embedding_dim, len(dataset), seed, *geometry, *names)
+    # Teachers see photos as they are, and blended faces as they are made of the run's crops.
+    blended = (dataset.seed, crops.size_px, crops.resize, crops.resize_px) if len(dataset) > len(table) else ()
+    parts = (contents, *space_ids, len(dataset), *blended, *names)
     return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

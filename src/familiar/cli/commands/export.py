@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.export.precision import Precision
 
 # export.precision's own, which imports onnx
-PRECISIONS = ("float32", "float16", "int8-weights", "mixed", "int8")
+PRECISIONS = ("float32", "float16", "int8-weights", "int4-weights", "mixed", "int8")
 BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -77,7 +77,7 @@ def export(
     RUN is the output folder of familiar train. The file is self-contained ONNX. The export is compared with the
     trained network on validation photos; if it loses too much accuracy (--max-auc-drop, --max-recall-drop), no file
     is written. float16 takes half the bytes of float32,
-    int8-weights a quarter; mixed and int8 also compute in 8 bits.
+    int8-weights a quarter, int4-weights an eighth; mixed and int8 also compute in 8 bits.
 
     \b
     Example:
