@@ -96,11 +96,11 @@ def captured(
     network: nn.Module, layer: nn.Module, images: Tensor, choose: Callable[[Any, Any], Tensor]
 ) -> Float[Tensor, "n c h w"]:
     """Return what `choose` takes of a layer's arguments and output."""
-    kept: list[Tensor] = []
-    hook = layer.register_forward_hook(lambda _layer, arguments, output: kept.append(choose(arguments, output)))
+    tensors: list[Tensor] = []
+    hook = layer.register_forward_hook(lambda _layer, arguments, output: tensors.append(choose(arguments, output)))
     network(images)
     hook.remove()
-    return kept[0]
+    return tensors[0]
 
 
 def images_of(folder: Path) -> list[Tensor]:

@@ -39,14 +39,14 @@ def slow_round_matrix(matrix, moments):
     """Round column by column; each time solve for the best values of all columns that are not rounded yet."""
     scale = row_scales(matrix).astype(np.float64)[:, 0]
     damped = moments + np.eye(len(moments)) * DAMPING * moments.diagonal().mean()
-    rounded, left = np.zeros(matrix.shape), matrix.astype(np.float64)
+    rounded, remaining = np.zeros(matrix.shape), matrix.astype(np.float64)
     order = np.argsort(-moments.diagonal(), kind="stable")
     for position, column in enumerate(order):
-        rounded[:, column] = np.clip(np.rint(left[:, column] / scale), -MAX_INT4, MAX_INT4) * scale
+        rounded[:, column] = np.clip(np.rint(remaining[:, column] / scale), -MAX_INT4, MAX_INT4) * scale
         free, done = order[position + 1 :], order[: position + 1]
         if len(free):
             errors = rounded[:, done] - matrix[:, done]
-            left[:, free] = (
+            remaining[:, free] = (
                 matrix[:, free] - errors @ np.linalg.solve(damped[np.ix_(free, free)], damped[np.ix_(free, done)]).T
             )
     return rounded

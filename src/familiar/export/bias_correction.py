@@ -59,8 +59,8 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
         if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= MIN_ELEMENTS_TO_COMPRESS:
             if name in moments:
                 matrix_steps, matrix_scale = round_matrix(values.reshape(values.shape[:2]), moments[name], name)
-                ones = (1,) * (values.ndim - 1)
-                steps, scale = matrix_steps.reshape(values.shape), matrix_scale.reshape(-1, *ones)
+                trailing = (1,) * (values.ndim - 1)
+                steps, scale = matrix_steps.reshape(values.shape), matrix_scale.reshape(-1, *trailing)
                 matrices[name] = steps, scale
             else:
                 steps, scale = quantize_rows(values, name)

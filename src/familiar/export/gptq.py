@@ -35,13 +35,13 @@ def round_matrix(
     # Columns whose inputs are largest come first: later columns can still compensate for these.
     order = np.argsort(-moments.diagonal(), kind="stable")
     factor = _inverse_factor(moments[np.ix_(order, order)])
-    left = matrix[:, order].astype(np.float64)
+    remaining = matrix[:, order].astype(np.float64)
     steps = np.where(scale > 0, scale, 1).astype(np.float64)[:, 0]
-    rounded = np.empty_like(left)
+    rounded = np.empty_like(remaining)
     for column in range(len(order)):
-        rounded[:, column] = np.clip(np.rint(left[:, column] / steps), -MAX_INT4, MAX_INT4)
-        error = (left[:, column] - rounded[:, column] * steps) / factor[column, column]
-        left[:, column + 1 :] -= np.outer(error, factor[column, column + 1 :])
+        rounded[:, column] = np.clip(np.rint(remaining[:, column] / steps), -MAX_INT4, MAX_INT4)
+        error = (remaining[:, column] - rounded[:, column] * steps) / factor[column, column]
+        remaining[:, column + 1 :] -= np.outer(error, factor[column, column + 1 :])
     integers = np.empty(matrix.shape, np.int8)
     integers[:, order] = rounded.astype(np.int8)
     return integers, scale
