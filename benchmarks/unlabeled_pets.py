@@ -1,20 +1,22 @@
-"""Cut out the pets from which `pet-lite-nano` learns what its teacher sees: they need no labels.
+"""Cut out the pets from which networks learn what their teachers see: they need no labels.
 
     unlabeled_pets.py PHOTOS OUTPUT [--size 256]
 
-PHOTOS contains `pet_heads` with `heads.json`, `pet_photos` and `cats64_strangers`. OUTPUT gets a folder for each, with
-one subfolder per pet: all heads, some whole photos (to the middle square), and some of the faces of 64 px.
+PHOTOS contains `pet_heads` with `heads.json`, `pet_photos` and `cats64_strangers`. OUTPUT gets these folders, with one
+subfolder per pet: the heads of cats, those of dogs, the middle squares of the same photos and of others, and some of
+the faces of 64 px.
 """
 
 import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageOps
 
 MARGIN = 0.15  # around a head, in sides of its box
-WHOLE_PHOTOS, SMALL_FACES = 1600, 2000
+SMALL_FACES = 600
 QUALITY = 92
 
 
@@ -24,10 +26,14 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
+    folder = options.photos_folder / "pet_heads"
+    boxes = json.loads((folder / "heads.json").read_text())
     for name, pets in (
-        ("pet_heads", heads(options.photos_folder / "pet_heads")),
-        ("pet_photos", middles(evenly(options.photos_folder / "pet_photos", WHOLE_PHOTOS))),
-        ("cats64_strangers", middles(evenly(options.photos_folder / "cats64_strangers", SMALL_FACES))),
+        ("cat_heads", heads(folder, [photo for photo in boxes if photo["species"] == "cat"])),
+        ("dog_heads", heads(folder, [photo for photo in boxes if photo["species"] == "dog"])),
+        ("head_photos", middles([folder / photo["file"] for photo in boxes])),
+        ("pet_photos", middles(photos_in(options.photos_folder / "pet_photos"))),
+        ("cat_faces", middles(evenly(photos_in(options.photos_folder / "cats64_strangers"), SMALL_FACES))),
     ):
         count = 0
         for number, pet in enumerate(pets):
@@ -39,9 +45,9 @@ def main() -> None:
         print(f"{name}: {count} pets")
 
 
-def heads(folder: Path) -> Iterator[Image.Image]:
+def heads(folder: Path, boxes: Sequence[dict[str, Any]]) -> Iterator[Image.Image]:
     """Yield a square around each head."""
-    for photo in json.loads((folder / "heads.json").read_text()):
+    for photo in boxes:
         image = upright(folder / photo["file"])
         for left, top, right, bottom in photo["boxes_xyxy_px"]:
             half = max(right - left, bottom - top) * (0.5 + MARGIN)
@@ -58,9 +64,13 @@ def middles(photos: Sequence[Path]) -> Iterator[Image.Image]:
         yield ImageOps.fit(image, (side, side))
 
 
-def evenly(folder: Path, count: int) -> list[Path]:
-    """Return `count` photos of a folder, evenly spaced by name."""
-    photos = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+def photos_in(folder: Path) -> list[Path]:
+    """Return all photos below a folder, by name."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+
+
+def evenly(photos: Sequence[Path], count: int) -> list[Path]:
+    """Return `count` of the photos, evenly spaced."""
     return [photos[index * len(photos) // count] for index in range(min(count, len(photos)))]
 
 

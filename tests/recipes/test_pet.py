@@ -1,6 +1,10 @@
 import pytest
+import torch
 
-from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
+from familiar.core.errors import BadRecipe
+from familiar.models.catalog import network_spec
+from familiar.recipes.pet import pet_lite, pet_lite_distilled, pet_lite_nano, pet_mobile, pet_nano, quickstart
+from familiar.training.distillation import check_teachers
 from familiar.training.schedule import Schedule
 
 
@@ -40,3 +44,32 @@ def test_pet_nano_starts_from_imagenet_at_112_px():
     assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano_mobile", 128, 112)
     assert recipe.model.initial_weights == "imagenet"
     assert recipe.loss.name == "arcface"
+
+
+@pytest.mark.parametrize("make", [pet_lite_distilled, pet_lite_nano])
+def test_taught_recipes_learn_from_teachers_only(make):
+    recipe = make()
+    assert recipe.split.min_photos == 1, "photos without labels are one per folder"
+    assert (recipe.distill.label_weight, recipe.distill.weight) == (0, 0)
+    assert recipe.distill.relation_weight > 0
+    with pytest.raises(BadRecipe, match=r"pet-lite-\w+ learns from another network: name its bundle with --teacher"):
+        check_teachers(recipe)
+
+
+def test_pet_lite_goes_on_from_pet_lite_distilled():
+    distilled, trained = pet_lite_distilled(), pet_lite()
+    assert (distilled.model.name, distilled.model.head, distilled.input) == (
+        trained.model.name,
+        trained.model.head,
+        trained.input,
+    )
+    assert (distilled.model.initial_share, trained.model.initial_share) == (0, 0.5)
+
+
+def test_pet_lite_nano_fits_in_4_bits():
+    model = pet_lite_nano().model
+    with torch.device("meta"):
+        network = network_spec(model.name).build(224, model.embedding_dim, 0.0, head=model.head)
+    weights = list(network.parameters())
+    matrices = sum(weight.numel() for weight in weights if weight.ndim == 4 and weight.shape[2:] == (1, 1))
+    assert matrices / 2 + sum(weight.numel() for weight in weights) - matrices < 290_000

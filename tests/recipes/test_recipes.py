@@ -39,7 +39,7 @@ def test_every_recipe_is_documented_and_survives_json_roundtrip(name):
 def test_unknown_recipe_error_lists_known_recipes():
     with pytest.raises(
         BadRecipe,
-        match=r"'pets'; choose one of pet-mobile, pet-lite, pet-nano, pet-lite-nano, person-mobile, .*digits-arcface",
+        match=r"'pets'; choose one of pet-mobile, pet-lite, pet-lite-distilled, pet-nano, pet-lite-nano, .*-arcface",
     ):
         recipe_named("pets")
 
@@ -53,7 +53,7 @@ def test_every_recipe_trains(name, tmp_path, shared_bundle):
         settings.append("sampler.chunk_size=5")
     if recipe.loss.compatible_with:
         settings.append(f"loss.compatible_with={shared_bundle}")
-    if recipe.distill.blends:
+    if recipe.distill.blends or not recipe.distill.label_weight:
         settings.append(f"distill.teacher={shared_bundle}")
     run = RunFolder(tmp_path)
     result = fit(recipe.with_settings(settings), DataSpec(("synthetic:cats:20x4",)), run.path)

@@ -46,18 +46,21 @@ def dataset_of(cats: DataSpec) -> FaceDataset:
     return FaceDataset(photos.table, photos.crops)
 
 
-def embeddings_by(teacher: Path, cats: DataSpec) -> np.ndarray:
-    return embed_photos(Embedder(teacher), cats.read().photos, open_photo=open_photo, flip=True).embeddings
+def embeddings_by(teacher: Path, cats: DataSpec, *, mirrored: bool = True) -> np.ndarray:
+    return embed_photos(Embedder(teacher), cats.read().photos, open_photo=open_photo, flip=mirrored).embeddings
 
 
 def test_teacher_embeddings_are_none_without_teacher(cats: DataSpec) -> None:
     assert embed_with_teachers(SMALL, dataset_of(cats)) is None
 
 
-def test_one_teacher_gives_its_embeddings(teachers: list[Path], cats: DataSpec) -> None:
-    embedded = embed_with_teachers(recipe_with_teachers(teachers[0]), dataset_of(cats))
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_one_teacher_gives_its_embeddings(teachers: list[Path], cats: DataSpec, mirrored: bool) -> None:
+    recipe = recipe_with_teachers(teachers[0], settings=(f"distill.mirrored={mirrored}",))
+    embedded = embed_with_teachers(recipe, dataset_of(cats))
     assert embedded is not None
-    np.testing.assert_allclose(embedded.embeddings, embeddings_by(teachers[0], cats), atol=1e-6)
+    np.testing.assert_allclose(embedded.embeddings, embeddings_by(teachers[0], cats, mirrored=mirrored), atol=1e-6)
+    assert not np.allclose(embedded.embeddings, embeddings_by(teachers[0], cats, mirrored=not mirrored), atol=1e-3)
     assert embedded.space_ids == (Embedder(teachers[0]).metadata.space_id,)
 
 
@@ -109,7 +112,7 @@ def test_stored_embeddings_are_read_for_the_same_training_only(
     assert first is not None
     embedded_rows: list[int] = []
 
-    def embed(_embedder: Embedder, rows: FaceDataset, _count: object) -> np.ndarray:
+    def embed(_embedder: Embedder, rows: FaceDataset, _mirrored: bool, _count: object) -> np.ndarray:
         embedded_rows.append(len(rows))
         return np.zeros((len(rows), 4), np.float32) + np.float32(0.5)
 
@@ -120,10 +123,11 @@ def test_stored_embeddings_are_read_for_the_same_training_only(
     np.testing.assert_array_equal(again.embeddings, first.embeddings)
     embed_with_teachers(recipe, dataset, "other photos", stored)
     embed_with_teachers(recipe.with_settings(["loss.scale=9"]), dataset, "other photos", stored)
+    embed_with_teachers(recipe.with_settings(["distill.mirrored=false"]), dataset, "other photos", stored)
     embed_with_teachers(recipe, BlendedDataset(dataset.table, dataset.crops, blends=4), "contents", stored)
     stored.write_bytes(b"PK\x03\x04 cut")
     embed_with_teachers(recipe, dataset, "contents", stored)
-    assert len(embedded_rows) == 3
+    assert len(embedded_rows) == 4
 
 
 def test_blends_need_a_teacher(tmp_path: Path, cats: DataSpec) -> None:

@@ -92,13 +92,28 @@ def pet_lite() -> Recipe:
     )
 
 
+def pet_lite_distilled() -> Recipe:
+    """pet-lite's network, taught by larger ones on photos without labels: what pet-lite's own training starts from."""
+    lite = pet_lite()
+    return replace(
+        lite,
+        name="pet-lite-distilled",
+        model=replace(lite.model, initial_share=0.0),
+        split=replace(lite.split, min_photos=1),
+        distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
+        budget=BudgetSettings(epochs=3),
+        validation=ValidationSettings(every_epochs=3, best_by="auc"),
+    )
+
+
 def pet_lite_nano() -> Recipe:
-    """The first half of MobileNetV3-Small, 192 px, taught by pet-lite on photos without labels; 308,000 bytes."""
+    """MobileNetV3-Small without its gates, taught as pet-lite-distilled is; 308,000 bytes in int4-weights."""
     return Recipe(
         name="pet-lite-nano",
-        model=ModelSettings(name="nano_mobile", embedding_dim=128, dropout=0.0, head="average_wide", centered=True),
-        input=InputSettings(size_px=192, resize_px=192),
-        # The teacher embeds photos as they are, so they may not be changed much.
+        model=ModelSettings(
+            name="nano_deep", embedding_dim=288, dropout=0.0, head="average_groups_root", centered=True
+        ),
+        # The teachers embed photos as they are, so they may not be changed much.
         augmentation=replace(
             NO_AUGMENTATION,
             rotate_p=0.5,
@@ -114,13 +129,14 @@ def pet_lite_nano() -> Recipe:
             hue=0.02,
             downscale_p=0.15,
         ),
+        input=InputSettings(normalization="symmetric"),  # as the weights of `ungated_weights.py` expect
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
         loss=ArcFaceSettings(scale=Schedule(24.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
-        distill=DistillSettings(weight=1.0, relation_weight=20.0, label_weight=0.0, blends=1),
-        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1.5e-3, weight_decay=0.02, warmup_epochs=1),
-        budget=BudgetSettings(epochs=30),
-        validation=ValidationSettings(every_epochs=30, best_by="auc"),
+        distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
+        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1e-3, weight_decay=0.02, warmup_epochs=1),
+        budget=BudgetSettings(epochs=10),
+        validation=ValidationSettings(every_epochs=10, best_by="auc"),
     )
 
 

@@ -34,8 +34,9 @@ class TeacherEmbeddings:
 
 
 def check_teachers(recipe: Recipe) -> None:
-    """Raise BadRecipe if a teacher's file is missing, or if there are blended faces and no teacher to embed them."""
-    if recipe.distill.blends and not recipe.distill.teacher:
+    """Raise BadRecipe if a teacher's file is missing, or if there is none and only teachers are to be learned from."""
+    needed = recipe.distill.blends or not recipe.distill.label_weight
+    if needed and not recipe.distill.teacher:
         raise BadRecipe(f"the recipe {recipe.name} learns from another network: name its bundle with --teacher BUNDLE")
     for teacher in recipe.distill.teacher:
         try:
@@ -53,9 +54,9 @@ def embed_with_teachers(
 ) -> TeacherEmbeddings | None:
     """Embed the photos and the blended faces with the bundles that `distill.teacher` names.
 
-    Each teacher embeds a photo and its mirror image, and a blended face as it is. The vectors of several teachers are
-    concatenated, so that a similarity is the mean of theirs. If that is longer than the network's embedding, it is
-    projected to the network's length by PCA.
+    Each teacher embeds a photo and, if the recipe says so, its mirror image; a blended face as it is. The vectors of
+    several teachers are concatenated, so that a similarity is the mean of theirs. If that is longer than the network's
+    embedding, it is projected to the network's length by PCA.
 
     Args:
         recipe: of the run.
@@ -76,12 +77,17 @@ def embed_with_teachers(
     if not embedders:
         return None
     space_ids = tuple(embedder.metadata.space_id for embedder in embedders)
-    key = _key(dataset, contents, space_ids)
+    key = _key(dataset, contents, space_ids, recipe.distill.mirrored)
     embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
     if embeddings is None:
         rows = len(dataset)
         parts = [
-            _embed_rows(embedder, dataset, lambda done, before=before: on_crop(before + done, rows * len(embedders)))
+            _embed_rows(
+                embedder,
+                dataset,
+                recipe.distill.mirrored,
+                lambda done, before=before: on_crop(before + done, rows * len(embedders)),
+            )
             for before, embedder in zip(range(0, rows * len(embedders), rows), embedders, strict=True)
         ]
         embeddings = normalize(np.concatenate(parts, axis=1))
@@ -94,7 +100,7 @@ def embed_with_teachers(
 
 
 def _embed_rows(
-    embedder: Embedder, dataset: FaceDataset, on_row: Callable[[int], None]
+    embedder: Embedder, dataset: FaceDataset, mirrored: bool, on_row: Callable[[int], None]
 ) -> Float32[np.ndarray, "rows k"]:
     photos = dataset.table.photos
 
@@ -104,7 +110,7 @@ def _embed_rows(
 
     blends = range(len(photos), len(dataset))
     embedded = (
-        embed_photos(embedder, photos, "none", open_photo=open_photo, flip=True, on_batch=on_row),
+        embed_photos(embedder, photos, "none", open_photo=open_photo, flip=mirrored, on_batch=on_row),
         embed_photos(embedder, blends, "none", open_photo=open_blend, on_batch=lambda done: on_row(len(photos) + done)),
     )
     for skipped in (error for part in embedded for error in part.skipped):
@@ -112,13 +118,13 @@ def _embed_rows(
     return np.concatenate([part.embeddings for part in embedded])
 
 
-def _key(dataset: FaceDataset, contents: str, space_ids: tuple[str, ...]) -> str:
+def _key(dataset: FaceDataset, contents: str, space_ids: tuple[str, ...], mirrored: bool) -> str:
     """Hash everything that the embeddings depend on; trainings that differ in nothing of it can share the file."""
     table, crops = dataset.table, dataset.crops.preprocessing
     names = [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
     # Teachers see photos as they are, and blended faces as they are made of the run's crops.
     blended = (dataset.seed, crops.size_px, crops.resize, crops.resize_px) if len(dataset) > len(table) else ()
-    parts = (contents, *space_ids, len(dataset), *blended, *names)
+    parts = (contents, *space_ids, mirrored, len(dataset), *blended, *names)
     return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
