@@ -6,6 +6,8 @@ import onnx
 import torch
 from torch import nn
 
+from familiar.export.folding import fold_batch_norms
+
 INPUT_NAME, OUTPUT_NAME = "images", "embeddings"
 OPSET = 18  # which torch's exporter writes without a conversion
 
@@ -32,6 +34,7 @@ def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
         )
     assert program is not None
     model = program.model_proto
+    fold_batch_norms(model)
     strip_metadata(model)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)

@@ -100,6 +100,7 @@ def pet_lite_distilled() -> Recipe:
         name="pet-lite-distilled",
         model=replace(lite.model, initial_share=0.0),
         split=replace(lite.split, min_photos=1),
+        loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
         distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
         budget=BudgetSettings(epochs=3),
         validation=ValidationSettings(every_epochs=3, best_by="auc"),
@@ -132,7 +133,7 @@ def pet_lite_nano() -> Recipe:
         input=InputSettings(normalization="symmetric"),  # as the weights of `ungated_weights.py` expect
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
-        loss=ArcFaceSettings(scale=Schedule(24.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
+        loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
         distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1e-3, weight_decay=0.02, warmup_epochs=1),
         budget=BudgetSettings(epochs=10),
