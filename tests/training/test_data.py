@@ -105,6 +105,22 @@ def test_record_stores_split_spec_and_counts(run):
     assert stored["validation"]["synthetic:dogs"] == {"identities": 2, "photos": 6}
 
 
+def test_run_has_learned_what_the_run_of_its_initial_weights_has_learned(run, tmp_path):
+    stored = json.loads(run.data_json.read_text())
+    run.data_json.write_text(json.dumps({**stored, "distilled": {"space_ids": ["one", "two"]}}))
+    second, third = RunFolder(tmp_path / "second"), RunFolder(tmp_path / "third")
+    for folder, initial, species in ((second, run, "cats:16x2"), (third, second, "dogs:8x9")):
+        folder.path.mkdir()
+        data = DataSpec((f"synthetic:{species}",))
+        record_data(folder, data, prepare_data(RECIPE, read(*data.sources)), initial)
+    assert third.trained_on() == {
+        "synthetic:cats": {"identities": 8, "photos": 24},  # the larger number of both runs
+        "synthetic:dogs": {"identities": 4, "photos": 36},
+    }
+    assert third.taught_by() == ["one", "two"]
+    assert run.trained_on() == stored["train"]
+
+
 def test_checks_accept_unchanged_run(run):
     check_same_recipe(run, RECIPE)
     check_same_data(run, prepare_data(RECIPE, read(CATS, DOGS)))

@@ -21,6 +21,7 @@ from familiar.training.network import (
     build_network,
     estimate_batch_norm_statistics,
     initial_network,
+    initial_run,
     initialize_projection,
     with_normalization_from,
 )
@@ -343,3 +344,15 @@ def test_recipe_freezes_stages_and_statistics():
     assert not any(parameter.requires_grad for parameter in network.trunk.backbone.blocks[1].parameters())
     assert all(parameter.requires_grad for parameter in network.trunk.backbone.blocks[2].parameters())
     assert not any(norm.training for norm in batch_norms(network.train().trunk))
+
+
+def test_initial_run_is_the_one_whose_folder_or_file_is_named(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    for weights in ("none", "imagenet", run.path, run.embedder):
+        assert initial_run(with_initial_weights(weights)) is None
+    for file in (run.data_json, run.recipe_json, run.embedder):
+        file.write_text("{}")
+    assert initial_run(with_initial_weights(run.path)) == run
+    assert initial_run(with_initial_weights(run.embedder)) == run
+    assert initial_run(with_initial_weights("imagenet")) is None

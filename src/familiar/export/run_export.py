@@ -198,8 +198,7 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
     embeddings = embed_with_export(model, _pixels(source.photos))
     check = _check_export(source, embeddings, precision, gate)
     run = source.run
-    data_record = run.data()
-    compatible = data_record.get("compatible")
+    compatible = run.data().get("compatible")
     prefixes = {
         *recipe.loss.prefixes,
         recipe.model.embedding_dim,
@@ -216,8 +215,8 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         recipe=recipe.name,
         network=recipe.model.name,
         precision=precision,
-        trained_on=data_record["train"],
-        taught_by=tuple((data_record.get("distilled") or {}).get("space_ids", ())),
+        trained_on=run.trained_on(),
+        taught_by=tuple(run.taught_by()),
         results={
             "on": "the run's validation identities",
             "identities": len(source.photos.table.names),

@@ -100,8 +100,15 @@ def _training_dataset(recipe: Recipe, table: IdentityTable, crops: Crops) -> Fac
     return FaceDataset(table, crops, recipe.augmentation, recipe.seed)
 
 
-def record_data(run: RunFolder, spec: DataSpec, data: TrainingData) -> None:
-    """Write `split.json` and `data.json`."""
+def record_data(run: RunFolder, spec: DataSpec, data: TrainingData, initial: RunFolder | None = None) -> None:
+    """Write `split.json` and `data.json`.
+
+    Args:
+        run: the folder to write to.
+        spec: the sources of the photos.
+        data: the photos.
+        initial: the run that the initial weights are from, if any: what it has learned from is known to this one.
+    """
     reference, teachers = data.reference_embeddings, data.teacher_embeddings
     sides = {"train": data.train.table, "validation": data.validation.table}
     record = {
@@ -109,6 +116,7 @@ def record_data(run: RunFolder, spec: DataSpec, data: TrainingData) -> None:
         "contents": data.photos.contents,
         "compatible": None if reference is None else reference.to_record(),
         "distilled": None if teachers is None else teachers.to_record(),
+        "initial": None if initial is None else {"train": initial.trained_on(), "space_ids": initial.taught_by()},
         **{side: _counts_by_root(table) for side, table in sides.items()},
     }
     write_atomically(run.split_json, data.split.to_json().encode())

@@ -34,6 +34,7 @@ from familiar.training.network import (
     build_network,
     estimate_batch_norm_statistics,
     initial_network,
+    initial_run,
     initialize_projection,
     with_normalization_from,
 )
@@ -189,7 +190,7 @@ def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[E
 
 
 def _write_run_records(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData) -> None:
-    record_data(run, spec, data)
+    record_data(run, spec, data, initial_run(recipe))
     # Last, since its presence is what makes the folder a run.
     write_atomically(run.recipe_json, recipe.to_json().encode())
 

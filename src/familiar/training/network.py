@@ -86,6 +86,15 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
     return network, _with_normalization(recipe, _published_normalization(network.trunk))
 
 
+def initial_run(recipe: Recipe) -> RunFolder | None:
+    """Return the run that the initial weights are from; None if they are published ones, or random."""
+    weights = Path(recipe.model.initial_weights)
+    if recipe.model.initial_weights in ("none", "imagenet"):
+        return None
+    run = RunFolder(weights if weights.is_dir() else weights.parent)
+    return run if run.data_json.exists() and run.recipe_json.exists() else None
+
+
 def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
     """Return the recipe with the normalization of an earlier run's recipe in place of "auto"."""
     return _with_normalization(recipe, earlier.input.normalization)

@@ -157,6 +157,24 @@ class RunFolder:
             raise BadRun(f"{self.data_json}: is not the record of a run's photos; was it edited or cut short?")
         return stored
 
+    def trained_on(self) -> dict[str, dict[str, int]]:
+        """Return the numbers of identities and photos of each data set that the weights have learned from.
+
+        Those of a run that they started from count; of a data set of both runs, the larger numbers. BadRun as in
+        `data`.
+        """
+        record = self.data()
+        roots = dict((record.get("initial") or {}).get("train", {}))
+        for root, counts in record["train"].items():
+            before = roots.get(root, {})
+            roots[root] = {name: max(number, before.get(name, 0)) for name, number in counts.items()}
+        return roots
+
+    def taught_by(self) -> list[str]:
+        """Return the spaces of all teachers, those of a run that the weights started from among them."""
+        parts = ((self.data().get(part) or {}).get("space_ids", []) for part in ("initial", "distilled"))
+        return list(dict.fromkeys(space for part in parts for space in part))
+
     def data_spec(self) -> DataSpec:
         """Read the sources of the photos."""
         return DataSpec.from_run(self.path)
