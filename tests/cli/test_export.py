@@ -57,7 +57,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[di
     bundle = replace(bundle, metadata=replace(bundle.metadata, parity=parity))
 
     def export_run(*arguments: Any) -> Bundle:
-        names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate")
+        names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate", "rounding_photos")
         calls.append(dict(zip(names, arguments, strict=True)))
         return bundle
 

@@ -374,6 +374,15 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen["photos"], again)
 
 
+@pytest.mark.usefixtures("known_model")
+def test_weights_are_rounded_with_the_given_photos(run, tmp_path, monkeypatch):
+    counts = []
+    monkeypatch.setattr(export, "quantize_weights", lambda model, photos: counts.append(len(photos)) or model)
+    for photos in (None, "synthetic:cats:5x7"):
+        export_bundle(run.path, tmp_path / "cats.onnx", precisions=("int8-weights",), rounding_photos=photos)
+    assert counts == [40, 35]
+
+
 @pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("photos_per_identity", [0, 6])

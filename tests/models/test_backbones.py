@@ -4,10 +4,11 @@ import torch
 import torchvision
 from timm.models._efficientnet_blocks import SqueezeExcite
 
-from familiar.core.errors import BadWeights
+from familiar.core.errors import BadRecipe, BadWeights
 from familiar.models.backbones import (
     BackboneTrunk,
     FineMobileNetV3Trunk,
+    JoinedTimmTrunk,
     MobileNetV3Trunk,
     ShortMobileNetV3Trunk,
     UngatedMobileNetV3Trunk,
@@ -26,6 +27,7 @@ TRUNKS = {
     "mobilenetv3_large_100": 1280,
     "efficientnet_b0": 1280,
     **{f"efficientnet_lite{number}": 1280 for number in range(3)},
+    "efficientnet_lite_pair": 2560,
     "resnet18": 512,
     "shufflenet_v2": 1024,
     SMALL: 1024,
@@ -44,6 +46,38 @@ def test_trunk_table_lists_every_library_network():
         )
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
+
+
+@torch.no_grad()
+def test_joined_maps_are_those_of_each_network():
+    torch.manual_seed(0)
+    joined = JoinedTimmTrunk("tf_efficientnet_lite0", "mobilenetv3_small_050").eval()
+    images = torch.randn(2, 3, 64, 64)
+    parts = [backbone.forward_features(images) for backbone in joined.backbone]
+    assert torch.equal(joined(images), torch.cat(parts, dim=1))
+    assert joined.channels == sum(part.shape[1] for part in parts)
+
+
+def test_first_stages_of_joined_networks_are_those_of_each():
+    joined = JoinedTimmTrunk("tf_efficientnet_lite0", "mobilenetv3_small_050")
+    stages = joined.first_stages(2)
+    for backbone in joined.backbone:
+        assert any(module is backbone.conv_stem for module in stages)
+        assert [any(stage is module for module in stages) for stage in backbone.blocks[:3]] == [True, True, False]
+    with pytest.raises(BadRecipe, match="mobilenetv3_small_050 has 6 stages, not 7"):
+        joined.first_stages(7)
+
+
+def test_joined_networks_download_the_weights_of_each(monkeypatch):
+    published = {name: timm.create_model(name, num_classes=0) for name in ("mobilenetv3_small_050", "resnet18")}
+    create = timm.create_model
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, **how: published[name] if how["pretrained"] else create(name, **how)
+    )
+    joined = JoinedTimmTrunk(*published)
+    load_published_weights(joined)
+    assert torch.equal(joined.backbone[0].conv_stem.weight, published["mobilenetv3_small_050"].conv_stem.weight)
+    assert torch.equal(joined.backbone[1].conv1.weight, published["resnet18"].conv1.weight)
 
 
 @pytest.mark.one_case

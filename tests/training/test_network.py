@@ -124,6 +124,19 @@ def test_efficientnet_lite_uses_symmetric_normalization(tmp_path):
     assert resolved.input.normalization == "symmetric"
 
 
+def test_joined_networks_take_a_file_each(tmp_path):
+    recipe = TINY.with_settings(["model.name=efficientnet_lite_pair"])
+    source = build_network(recipe).trunk
+    files = [str(tmp_path / f"lite{number}.pth") for number in range(2)]
+    for backbone, file in zip(source.backbone, files, strict=True):
+        torch.save(backbone.state_dict(), file)
+    network, resolved = initial_network(recipe.with_settings([f"model.initial_weights={','.join(files)}"]))
+    assert all(torch.equal(value, network.trunk.state_dict()[key]) for key, value in source.state_dict().items())
+    assert resolved.input.normalization == "symmetric"
+    with pytest.raises(BadWeights, match="name the files of tf_efficientnet_lite0 and tf_efficientnet_lite1, in this"):
+        initial_network(recipe.with_settings([f"model.initial_weights={files[0]}"]))
+
+
 def test_keeps_explicit_normalization(folded_file):
     chosen = with_initial_weights(folded_file, name="mobilenetv3_small_100").with_settings(
         ["input.normalization=imagenet"]

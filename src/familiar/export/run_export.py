@@ -53,6 +53,7 @@ MEASURED_PRECISIONS: tuple[Precision, ...] = (
 class _Source:
     """A run's network and its embeddings of the validation photos.
 
+    `rounding_table`: photos with which weights are rounded to few bits; None for those that it was trained on.
     `rounded_embeddings`, only with `quantize.aware`: those of the network with rounding, as it was trained and
     validated, which an int8 export has to match.
     """
@@ -60,6 +61,7 @@ class _Source:
     run: RunFolder
     recipe: Recipe
     table: IdentityTable
+    rounding_table: IdentityTable | None
     model: bytes
     photos: FaceDataset
     embeddings: Float32[np.ndarray, "n d"]
@@ -84,7 +86,8 @@ class _Source:
 
     @cached_property
     def calibration_photos(self) -> Float32[np.ndarray, "n 3 s s"]:
-        return _calibration_photos(self.table.select_identities(self.run.split().train), self.recipe)
+        table = self.rounding_table or self.table.select_identities(self.run.split().train)
+        return _calibration_photos(table, self.recipe)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def export_bundle(
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
     gate: Gate = DEFAULT_GATE,
+    rounding_photos: DataSpec | Path | str | None = None,
 ) -> Bundle:
     """Write the best network of a run to `output` as one bundle, in the first of `precisions` that passes all checks.
 
@@ -123,6 +127,8 @@ def export_bundle(
         precisions: in the order in which they are tried.
         max_bytes: largest size of the bundle; by default any.
         gate: largest loss of recognition quality.
+        rounding_photos: photos like those that the bundle is for, with which weights are rounded to few bits; by
+            default those that the run was trained on.
 
     Returns:
         The bundle, as it is read back from the file.
@@ -132,7 +138,7 @@ def export_bundle(
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
     """
     output = Path(output)
-    source = _load_source(RunFolder(Path(run_dir)), None if data is None else DataSpec.from_source(data))
+    source = _load_source(RunFolder(Path(run_dir)), *(_spec(each) for each in (data, rounding_photos)))
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:
@@ -156,7 +162,11 @@ def export_bundle(
     )
 
 
-def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
+def _spec(data: DataSpec | Path | str | None) -> DataSpec | None:
+    return None if data is None else DataSpec.from_source(data)
+
+
+def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpec | None) -> _Source:
     recipe = run.recipe()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
@@ -182,6 +192,7 @@ def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
         run=run,
         recipe=recipe,
         table=table,
+        rounding_table=None if rounding_photos is None else rounding_photos.read(),
         model=model,
         photos=photos,
         embeddings=embeddings,
@@ -282,7 +293,7 @@ def _species_means(source: _Source, model: bytes, embeddings: Float32[np.ndarray
 
 
 def _calibration_photos(table: IdentityTable, recipe: Recipe) -> Float32[np.ndarray, "n 3 s s"]:
-    """Sample photos the network was trained on, preprocessed as for embedding; none if none can be read."""
+    """Sample photos, preprocessed as for embedding; none if none can be read."""
     rows = np.sort(np.random.default_rng(0).permutation(len(table))[:CALIBRATION_PHOTOS])
     try:
         photos = _load_photos(table.select_rows(rows), recipe.input.preprocessing())

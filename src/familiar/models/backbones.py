@@ -61,13 +61,7 @@ class BackboneTrunk(nn.Module, ABC):
         Raises:
             BadRecipe: there are fewer, or the network is not made of such blocks.
         """
-        blocks = getattr(self.backbone, "blocks", None)
-        if not isinstance(blocks, nn.Sequential):
-            raise BadRecipe(f"model.frozen_stages: {self.name} is not made of stages; set it to 0")
-        if count > len(blocks):
-            raise BadRecipe(f"model.frozen_stages: {self.name} has {len(blocks)} stages, not {count}")
-        children = list(self.backbone.children())
-        return [*children[: children.index(blocks)], *blocks[:count]]
+        return _first_stages(self.name, self.backbone, count)
 
     @abstractmethod
     def download(self) -> dict[str, Tensor]:
@@ -103,6 +97,48 @@ class TimmTrunk(BackboneTrunk):
             )
         channels_last = getattr(self.backbone, "output_fmt", "NCHW") == "NHWC"
         return features.permute(0, 3, 1, 2) if channels_last else features
+
+
+class JoinedTimmTrunk(BackboneTrunk):
+    """Several timm networks, trained on ImageNet each by itself, that look at the same photos: their maps are joined.
+
+    Networks that were trained apart make different mistakes, so that they recognize better together than any of them.
+    """
+
+    def __init__(self, *names: str) -> None:
+        parts = [TimmTrunk(name) for name in names]
+        backbones = nn.ModuleList(part.backbone for part in parts)
+        super().__init__(" and ".join(names), backbones, sum(part.channels for part in parts))
+        self.names = names
+
+    @property
+    def pixel_mean(self) -> tuple[float, ...]:
+        """Mean color, in [0, 1], that timm subtracts for all of them."""
+        return tuple(self.backbone[0].pretrained_cfg["mean"])
+
+    def first_stages(self, count: int) -> list[nn.Module]:
+        """Return all modules up to the end of a stage, those of the first network first. BadRecipe: one has fewer."""
+        pairs = zip(self.names, self.backbone, strict=True)
+        return [module for name, backbone in pairs for module in _first_stages(name, backbone, count)]
+
+    def download(self) -> dict[str, Tensor]:
+        """Fetch timm's ImageNet weights of all of them."""
+        published = [TimmTrunk(name).download() for name in self.names]
+        return {f"{number}.{key}": value for number, part in enumerate(published) for key, value in part.items()}
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images, the first network's channels first."""
+        return torch.cat([backbone.forward_features(images) for backbone in self.backbone], dim=1)
+
+
+def _first_stages(name: str, backbone: nn.Module, count: int) -> list[nn.Module]:
+    blocks = getattr(backbone, "blocks", None)
+    if not isinstance(blocks, nn.Sequential):
+        raise BadRecipe(f"model.frozen_stages: {name} is not made of stages; set it to 0")
+    if count > len(blocks):
+        raise BadRecipe(f"model.frozen_stages: {name} has {len(blocks)} stages, not {count}")
+    children = list(backbone.children())
+    return [*children[: children.index(blocks)], *blocks[:count]]
 
 
 class MobileNetV3Trunk(TimmTrunk):

@@ -13,6 +13,7 @@ from torch import nn
 from familiar.core.errors import BadRecipe
 from familiar.models.backbones import (
     FineMobileNetV3Trunk,
+    JoinedTimmTrunk,
     MobileNetV3Trunk,
     ShortMobileNetV3Trunk,
     ShuffleNetV2Trunk,
@@ -176,6 +177,11 @@ NETWORKS: dict[str, NetworkSpec] = {
         )
         for number, input_px in enumerate((224, 240, 260))
     },
+    "efficientnet_lite_pair": NetworkSpec(
+        summary="EfficientNet-Lite0 and Lite1 side by side, GDConv head: they make different mistakes",
+        trunk=partial(JoinedTimmTrunk, "tf_efficientnet_lite0", "tf_efficientnet_lite1"),
+        **PET_EMBEDDER,
+    ),
     "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET_EMBEDDER),
     "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET_EMBEDDER),
     "mobilenetv3_small_050": NetworkSpec(

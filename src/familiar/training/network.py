@@ -12,10 +12,10 @@ from timm.data.constants import IMAGENET_INCEPTION_MEAN
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from familiar.core.errors import BadRecipe
+from familiar.core.errors import BadRecipe, BadWeights
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, sequential_batches
-from familiar.models.backbones import BackboneTrunk
+from familiar.models.backbones import BackboneTrunk, JoinedTimmTrunk
 from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork, eval_mode
 from familiar.models.views import View
@@ -82,8 +82,22 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
         if is_network_file(file):
             load_network_file(network, file)
             return network, _with_normalization_of_run(recipe, file)
-        load_weights_file(network.trunk, file)
+        _load_trunk(network.trunk, file)
     return network, _with_normalization(recipe, _published_normalization(network.trunk))
+
+
+def _load_trunk(trunk: nn.Module, file: Path) -> None:
+    """Load a trunk from a file; one that joins several networks, from a file for each, separated by commas."""
+    if not isinstance(trunk, JoinedTimmTrunk):
+        load_weights_file(trunk, file)
+        return
+    files = str(file).split(",")
+    if len(files) != len(trunk.names):
+        raise BadWeights(
+            f"model.initial_weights={file}: name the files of {trunk.name}, in this order, with a comma between them"
+        )
+    for backbone, file in zip(trunk.backbone, files, strict=True):
+        load_weights_file(backbone, Path(file))
 
 
 def initial_run(recipe: Recipe) -> RunFolder | None:

@@ -27,7 +27,8 @@ class ModelSettings:
         embedding_dim: length of the embedding.
         dropout: probability, before the embedding layer.
         initial_weights: "none", "imagenet" (as the network's library publishes them, downloaded once), a file of
-            weights for the trunk, or a run for trunk and head.
+            weights for the trunk (for one that joins several networks a file each, separated by commas), or a run for
+            trunk and head.
         head: kind of head.
         frozen_trunk: whether only the head is trained.
         frozen_stages: number of the trunk's first stages that are not trained; 0 for none.

@@ -59,6 +59,12 @@ class Size(click.ParamType):
     show_default=True,
     help="How much recall@1 the bundle may lose.",
 )
+@click.option(
+    "--rounding-photos",
+    multiple=True,
+    help="Photos like those that the bundle is for, with which weights are rounded to 8 or 4 bits. "
+    "[default: the run's training photos]",
+)
 @license_option
 @json_option
 def export(
@@ -69,6 +75,7 @@ def export(
     max_size: int | None,
     max_auc_drop: float,
     max_recall_drop: float,
+    rounding_photos: tuple[str, ...],
     license: str | None,
     as_json: bool,
 ) -> None:
@@ -97,6 +104,7 @@ def export(
         chosen,
         max_size,
         Gate(max_auc_drop, max_recall_drop),
+        DataSpec(rounding_photos) if rounding_photos else None,
     )
     metadata = bundle.metadata
     if as_json:
