@@ -39,7 +39,7 @@ def test_every_recipe_is_documented_and_survives_json_roundtrip(name):
 def test_unknown_recipe_error_lists_known_recipes():
     with pytest.raises(
         BadRecipe,
-        match=r"'pets'; choose one of pet-mobile, pet-lite, pet-lite-distilled, pet-nano, pet-lite-nano, .*-arcface",
+        match=r"'pets'; choose one of pet-mobile, pet-lite, pet-nano, pet-lite-nano, .*-arcface",
     ):
         recipe_named("pets")
 

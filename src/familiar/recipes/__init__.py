@@ -13,7 +13,7 @@ from familiar.recipes.digits import digits_arcface, digits_normface, digits_soft
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.people import person_mobile, person_nano
-from familiar.recipes.pet import pet_lite, pet_lite_distilled, pet_lite_nano, pet_mobile, pet_nano, quickstart
+from familiar.recipes.pet import pet_lite, pet_lite_nano, pet_mobile, pet_nano, quickstart
 from familiar.training.recipe import Recipe
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "person_mobile",
     "person_nano",
     "pet_lite",
-    "pet_lite_distilled",
     "pet_lite_nano",
     "pet_mobile",
     "pet_nano",
@@ -44,7 +43,6 @@ __all__ = [
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
     "pet-lite": pet_lite,
-    "pet-lite-distilled": pet_lite_distilled,
     "pet-nano": pet_nano,
     "pet-lite-nano": pet_lite_nano,
     "person-mobile": person_mobile,

@@ -92,23 +92,8 @@ def pet_lite() -> Recipe:
     )
 
 
-def pet_lite_distilled() -> Recipe:
-    """pet-lite's network, taught by larger ones on photos without labels: what pet-lite's own training starts from."""
-    lite = pet_lite()
-    return replace(
-        lite,
-        name="pet-lite-distilled",
-        model=replace(lite.model, initial_share=0.0),
-        split=replace(lite.split, min_photos=1),
-        loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
-        distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
-        budget=BudgetSettings(epochs=3),
-        validation=ValidationSettings(every_epochs=3, best_by="auc"),
-    )
-
-
 def pet_lite_nano() -> Recipe:
-    """MobileNetV3-Small without its gates, taught as pet-lite-distilled is; 308,000 bytes in int4-weights."""
+    """MobileNetV3-Small without its gates, taught by larger networks on photos without labels, for int4-weights."""
     return Recipe(
         name="pet-lite-nano",
         model=ModelSettings(
