@@ -96,8 +96,8 @@ def _load_trunk(trunk: nn.Module, file: Path) -> None:
         raise BadWeights(
             f"model.initial_weights={file}: name the files of {trunk.name}, in this order, with a comma between them"
         )
-    for backbone, file in zip(trunk.backbone, files, strict=True):
-        load_weights_file(backbone, Path(file))
+    for backbone, name in zip(trunk.backbone, files, strict=True):
+        load_weights_file(backbone, Path(name))
 
 
 def initial_run(recipe: Recipe) -> RunFolder | None:
