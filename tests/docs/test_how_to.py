@@ -35,7 +35,7 @@ def test_start_page(folder: Path) -> None:
     for name, cat in (("a.jpg", "cat-0"), ("b.jpg", "cat-1")):
         shutil.copy(folder / cat / "0.png", folder / name)
     seen = run_page("docs/index.md")
-    assert seen["result"].embeddings.shape == (2, 128)
+    assert seen["result"].embeddings.shape == (2, 288)
     similarity = float(seen["result"].embeddings[0] @ seen["result"].embeddings[1])
     assert seen["answer"].similarity == pytest.approx(similarity, abs=1e-5)
 
