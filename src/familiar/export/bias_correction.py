@@ -23,6 +23,7 @@ MIN_MATRIX_COLUMNS = 8  # with fewer, rounding errors of one weight cannot be ma
 MAX_POSITIONS = 256  # of a photo's map, whose channels' products are computed: neighbors are much alike
 MIN_PHOTOS = 32  # fewer show neither the mean output of a channel nor its range
 BATCH_SIZE = 32
+STATISTICS_BATCH_SIZE = 8  # the inputs of all layers are in memory at once: 160 MB a photo in EfficientNets of three views
 
 Photos = Float32[np.ndarray, "n 3 s s"]
 
@@ -122,8 +123,8 @@ def _input_statistics(
     session = ort.InferenceSession(instrumented.SerializeToString(), providers=["CPUExecutionProvider"])
     sums: dict[str, Float64[np.ndarray, " c"]] = {}
     products: dict[str, Float64[np.ndarray, "c c"]] = {}
-    for start in range(0, len(photos), BATCH_SIZE):
-        batch = photos[start : start + BATCH_SIZE]
+    for start in range(0, len(photos), STATISTICS_BATCH_SIZE):
+        batch = photos[start : start + STATISTICS_BATCH_SIZE]
         values = dict(zip(sorted(outputs), session.run(None, {INPUT_NAME: batch}), strict=True))
         for name, each in values.items():
             sums[name] = sums.get(name, 0) + _channel_means(np.asarray(each)) * len(batch)
