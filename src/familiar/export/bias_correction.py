@@ -23,7 +23,7 @@ MIN_MATRIX_COLUMNS = 8  # with fewer, rounding errors of one weight cannot be ma
 MAX_POSITIONS = 256  # of a photo's map, whose channels' products are computed: neighbors are much alike
 MIN_PHOTOS = 32  # fewer show neither the mean output of a channel nor its range
 BATCH_SIZE = 32
-STATISTICS_BATCH_SIZE = 8  # the inputs of all layers are in memory at once: 160 MB a photo in EfficientNets of three views
+STATISTICS_BATCH_SIZE = 8  # the inputs of all layers are in memory at once, in large networks 160 MB a photo
 
 Photos = Float32[np.ndarray, "n 3 s s"]
 
