@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.bundle import load_bundle
+from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.verification import verify_embeddings, verify_photos
 from familiar.neighbors.clustering import cluster
@@ -194,6 +194,14 @@ def test_embeddings_match_python(
         expect(opened.get_by_role("list", name="Files left out")).to_contain_text(f"{name} left out")
     for name in saved.names:
         expect(opened.get_by_role("button", name=name)).to_contain_text(" ms")
+
+
+def test_shipped_bundle_in_4_bits_matches_python(opened: Page, photos: list[Path]):
+    bundle = resolve_model("pet-nano")
+    choose_bundle(opened, bundle)
+    choose_photos(opened, photos)
+    expected = embed_photos(Embedder(bundle), photos)
+    np.testing.assert_allclose(save(opened).embeddings, expected.embeddings, atol=2e-3, rtol=0)
 
 
 @pytest.mark.exhaustive

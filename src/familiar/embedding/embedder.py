@@ -270,7 +270,7 @@ def embed_photos(
     >>> from familiar import find_photos
     >>> result = embed_photos(Embedder("pet-nano"), find_photos("photos"))
     >>> result.embeddings.shape  # one unit row per photo
-    (4, 128)
+    (4, 288)
     """
     preprocessing, face_detector = embedder.metadata.preprocessing, embedder.detector(detector)
 
