@@ -55,6 +55,8 @@ def test_every_recipe_trains(name, tmp_path, shared_bundle):
         settings.append(f"loss.compatible_with={shared_bundle}")
     if recipe.distill.blends or not recipe.distill.label_weight:
         settings.append(f"distill.teacher={shared_bundle}")
+    if recipe.model.frozen_statistics:  # those of random weights would let all embeddings collapse
+        settings += ["model.frozen_statistics=false", "model.frozen_stages=0"]
     run = RunFolder(tmp_path)
     result = fit(recipe.with_settings(settings), DataSpec(("synthetic:cats:20x4",)), run.path)
     assert result.epochs == 1
