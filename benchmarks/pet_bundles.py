@@ -138,8 +138,9 @@ def labeled(options: argparse.Namespace, seed: int = 0) -> tuple[str, ...]:
 
 def trained(run: Path, recipe: Recipe, sources: tuple[str, ...]) -> Path:
     """Train a run unless it is finished, and return its folder."""
-    if not RunFolder(run).embedder.exists():
-        fit(recipe, DataSpec(sources), run, resume=(run / "recipe.json").exists())
+    folder = RunFolder(run)
+    if not folder.embedder.exists():
+        fit(recipe, DataSpec(sources), run, resume=folder.recipe_json.exists())
     return run
 
 

@@ -1,5 +1,6 @@
 """Batch norms folded into the convolutions before them, which then have a bias."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ DEFAULT_EPSILON = 1e-5  # of ONNX's BatchNormalization
 
 
 def fold_batch_norms(model: onnx.ModelProto) -> None:
-    """Fold each batch norm whose input is the output of a convolution, and of use to nothing else, in place.
+    """Fold each batch norm into the convolution before it, if nothing else takes the convolution's output, in place.
 
     torch's exporter does so only where each weight is used once; a network of several views uses its weights for each
     size of view.
@@ -21,9 +22,7 @@ def fold_batch_norms(model: onnx.ModelProto) -> None:
     graph = model.graph
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     producers = {name: node for node in graph.node for name in node.output}
-    uses: dict[str, int] = {}
-    for name in (name for node in graph.node for name in node.input):
-        uses[name] = uses.get(name, 0) + 1
+    uses = Counter(name for node in graph.node for name in node.input)
     folded: dict[str, onnx.TensorProto] = {}
     removed: list[onnx.NodeProto] = []
     for norm in (node for node in graph.node if node.op_type == "BatchNormalization"):

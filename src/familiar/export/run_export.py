@@ -136,9 +136,10 @@ def export_bundle(
     Raises:
         ParityFailed, GateRefused, TooLarge: no precision passes the checks.
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
+        BadDataset: `rounding_photos` has no photos.
     """
     output = Path(output)
-    source = _load_source(RunFolder(Path(run_dir)), *(_spec(each) for each in (data, rounding_photos)))
+    source = _load_source(RunFolder(Path(run_dir)), _spec(data), _spec(rounding_photos))
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:
@@ -168,6 +169,7 @@ def _spec(data: DataSpec | Path | str | None) -> DataSpec | None:
 
 def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpec | None) -> _Source:
     recipe = run.recipe()
+    rounding_table = None if rounding_photos is None else rounding_photos.read()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
     try:
@@ -192,7 +194,7 @@ def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpe
         run=run,
         recipe=recipe,
         table=table,
-        rounding_table=None if rounding_photos is None else rounding_photos.read(),
+        rounding_table=rounding_table,
         model=model,
         photos=photos,
         embeddings=embeddings,

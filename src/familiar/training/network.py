@@ -78,12 +78,17 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
     if weights == "imagenet":
         load_published_weights(network.trunk)
     elif weights != "none":
-        file = RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
+        file = _weights_file(weights)
         if is_network_file(file):
             load_network_file(network, file)
             return network, _with_normalization_of_run(recipe, file)
         _load_trunk(network.trunk, file)
     return network, _with_normalization(recipe, _published_normalization(network.trunk))
+
+
+def _weights_file(weights: str) -> Path:
+    """Return the file of initial weights that a file or a run's folder stands for."""
+    return RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
 
 
 def _load_trunk(trunk: nn.Module, file: Path) -> None:
@@ -102,10 +107,10 @@ def _load_trunk(trunk: nn.Module, file: Path) -> None:
 
 def initial_run(recipe: Recipe) -> RunFolder | None:
     """Return the run that the initial weights are from; None if they are published ones, or random."""
-    weights = Path(recipe.model.initial_weights)
-    if recipe.model.initial_weights in ("none", "imagenet"):
+    weights = recipe.model.initial_weights
+    if weights in ("none", "imagenet"):
         return None
-    run = RunFolder(weights if weights.is_dir() else weights.parent)
+    run = RunFolder(_weights_file(weights).parent)
     return run if run.data_json.exists() and run.recipe_json.exists() else None
 
 
