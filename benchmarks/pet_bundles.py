@@ -86,11 +86,11 @@ def mobile(options: argparse.Namespace) -> Recipe:
 
 def nano(options: argparse.Namespace) -> Recipe:
     """Return the recipe of `pet-nano`, after its teachers and the training that they teach are finished."""
-    initial = options.output / "ungated.safetensors"
+    initial = options.output / "narrow.safetensors"
     pets = options.output / "unlabeled"
     if not initial.exists():
         (whole,) = options.weights_folder.rglob("mobilenet_v3_small*.npz")
-        call("ungated_weights.py", whole, pets, "--output", initial)
+        call("narrow_gates.py", whole, pets, "--output", initial)
     teachers = [
         bundle_of(trained(options.output / f"teacher-lite{number}", teacher(number, options), labeled(options)))
         for number in (1, 2)

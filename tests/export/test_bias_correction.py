@@ -5,7 +5,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
 from familiar.export.bias_correction import BATCH_SIZE, MIN_PHOTOS, round_weights
-from familiar.export.gptq import MAX_INT4, row_scales
+from familiar.export.gptq import MAX_INT4, round_matrix, row_scales
 from familiar.export.onnx import INPUT_NAME
 from familiar.export.rounding import quantize_rows
 
@@ -192,12 +192,53 @@ def test_4_bit_matrices_change_the_outputs_less_than_rounding_to_the_nearest():
     assert np.square(after - before).mean() < 0.7 * np.square(to_nearest - before).mean()
 
 
-def test_4_bits_leave_kernels_and_products_without_bias_in_8_bits():
+@pytest.mark.parametrize(("strides", "pads"), [((1, 1), (2, 2, 2, 2)), ((2, 1), (1, 0, 2, 1))])
+def test_large_depthwise_kernels_are_rounded_to_4_bits_each_with_what_it_meets(strides, pads):
+    node = conv(group=3, strides=list(strides), pads=list(pads))
+    kernels, photos = numbers(3, 1, 5, 5), smooth_photos()
+    model = model_of([node], w=kernels, b=numbers(3))
+    exact = model_of([node], w=kernels, b=numbers(3))
+    steps, scale = round_weights(model, photos, four_bits=True)["w"]
+    assert (steps.shape, scale.shape) == ((3, 1, 5, 5), (3, 1, 1, 1))
+    top, left, bottom, right = pads
+    padded = np.pad(photos, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
+    for channel in range(3):
+        patches = [
+            photo[channel, y : y + 5, x : x + 5].reshape(-1)
+            for photo in padded
+            for y in range(0, padded.shape[2] - 4, strides[0])
+            for x in range(0, padded.shape[3] - 4, strides[1])
+        ]
+        moments = np.mean([np.outer(patch, patch) for patch in patches], axis=0)
+        expected, expected_scale = round_matrix(kernels[channel].reshape(1, 25), moments)
+        np.testing.assert_array_equal(steps[channel].reshape(1, 25), expected)
+        np.testing.assert_array_equal(scale[channel].reshape(1, 1), expected_scale)
+    before, after = run(exact, photos), run(model, photos)
+    nearest_scale = row_scales(kernels.reshape(3, 25)).astype(np.float32).reshape(3, 1, 1, 1)
+    nearest = np.clip(np.rint(kernels / nearest_scale), -MAX_INT4, MAX_INT4) * nearest_scale
+    to_nearest = run(model_of([node], w=nearest, b=numbers(3)), photos)
+    to_nearest += (before - to_nearest).mean((0, 2, 3), keepdims=True)
+    assert np.square(after - before).mean() < 0.7 * np.square(to_nearest - before).mean()
+
+
+def smooth_photos():
+    """Draw photos whose neighboring pixels are alike."""
+    noise = numbers(N, 3, SIZE_PX + 2, SIZE_PX + 2, seed=6)
+    return np.mean([noise[:, :, y : y + SIZE_PX, x : x + SIZE_PX] for y in range(3) for x in range(3)], axis=0)
+
+
+def test_4_bits_leave_small_kernels_and_products_without_bias_in_8_bits():
     for kind in ("without padding", "depthwise", "in groups", "product"):
         nodes, shape, photos = ONE_LAYER[kind]
         model = model_of(nodes, w=numbers(*shape), b=numbers(shape[1] if kind == "product" else shape[0]))
         assert round_weights(model, photos, four_bits=True) == {}
         np.testing.assert_array_equal(tensors_of(model)["w"], in_8_bits(numbers(*shape)))
+
+
+@pytest.mark.parametrize("attributes", [{"auto_pad": "SAME_UPPER"}, {"dilations": [2, 2], "pads": [4, 4, 4, 4]}])
+def test_kernels_padded_automatically_or_dilated_have_8_bits(attributes):
+    model = model_of([conv(group=3, **attributes)], w=numbers(3, 1, 5, 5), b=numbers(3))
+    assert round_weights(model, photos_of_noise(), four_bits=True) == {}
 
 
 def in_8_bits(weights):

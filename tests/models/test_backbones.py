@@ -10,8 +10,9 @@ from familiar.models.backbones import (
     FineMobileNetV3Trunk,
     JoinedTimmTrunk,
     MobileNetV3Trunk,
+    NarrowGate,
+    NarrowGateMobileNetV3Trunk,
     ShortMobileNetV3Trunk,
-    UngatedMobileNetV3Trunk,
 )
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
@@ -42,7 +43,7 @@ def test_trunk_table_lists_every_library_network():
         with torch.device("meta"):
             trunk = spec.build().trunk
         return isinstance(trunk, BackboneTrunk) and not isinstance(
-            trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk | UngatedMobileNetV3Trunk
+            trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk | NarrowGateMobileNetV3Trunk
         )
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
@@ -239,21 +240,47 @@ def test_fine_trunk_has_all_weights_and_a_map_of_stride_16(monkeypatch):
 
 
 @torch.no_grad()
-def test_ungated_trunk_is_the_whole_one_with_open_gates(monkeypatch):
-    whole, ungated = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, UngatedMobileNetV3Trunk))
-    assert not [name for name, _ in ungated.named_parameters() if ".se." in name]
+def test_narrow_gate_is_a_hard_sigmoid_of_a_linear_function_of_the_means():
+    torch.manual_seed(0)
+    gate = NarrowGate(6, 2)
+    features = torch.randn(5, 6, 3, 4) * 9
+    means = features.double().mean((2, 3))
+    weight = gate.expand.weight[:, :, 0, 0].double() @ gate.reduce.weight[:, :, 0, 0].double()
+    bias = gate.expand.weight[:, :, 0, 0].double() @ gate.reduce.bias.double() + gate.expand.bias.double()
+    factors = ((means @ weight.T + bias + 3) / 6).clamp(0, 1)  # MobileNetV3's hard sigmoid
+    torch.testing.assert_close(gate(features), (features * factors[:, :, None, None]).float())
+
+
+def test_narrow_gate_has_the_gradient_of_its_function():
+    torch.manual_seed(0)
+    gate = NarrowGate(4, 2).double()
+    features = torch.randn(2, 4, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(gate, (features,))
+
+
+@torch.no_grad()
+def test_narrow_gates_that_are_open_leave_the_whole_network_without_its_gates(monkeypatch):
+    whole, narrow = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, NarrowGateMobileNetV3Trunk))
     state = whole.state_dict()
-    ungated.load_state_dict({key: state[key] for key in ungated.state_dict()})
+    missing, unexpected = narrow.load_state_dict(
+        {key: state[key] for key in narrow.state_dict() if key in state}, strict=False
+    )
+    gates = [module for module in narrow.modules() if isinstance(module, NarrowGate)]
+    assert (len(missing), unexpected) == (4 * len(gates), [])
+    assert all(".se." in key for key in missing)
     for module in whole.modules():
         if isinstance(module, SqueezeExcite):
             monkeypatch.setattr(module, "forward", lambda features: features)
+    for gate in gates:
+        gate.expand.weight.zero_()
+        gate.expand.bias.fill_(3.0)
     images = torch.randn(2, 3, 64, 64)
-    features = ungated(images)
+    features = narrow(images)
     assert features.shape == (2, 576, 2, 2)
     assert features.std() > 0
     torch.testing.assert_close(features, whole.backbone.forward_features(images))
 
 
-def test_nobody_publishes_weights_of_the_ungated_trunk():
-    with pytest.raises(BadWeights, match=r"benchmarks/ungated_weights\.py"):
-        load_published_weights(UngatedMobileNetV3Trunk("mobilenetv3_small_100"))
+def test_nobody_publishes_weights_of_narrow_gates():
+    with pytest.raises(BadWeights, match=r"benchmarks/narrow_gates\.py"):
+        load_published_weights(NarrowGateMobileNetV3Trunk("mobilenetv3_small_100"))

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from jaxtyping import Float32, Float64
+from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
@@ -20,6 +21,7 @@ from familiar.export.precision import MIN_ELEMENTS_TO_COMPRESS, RoundedMatrix
 from familiar.export.rounding import quantize_rows
 
 MIN_MATRIX_COLUMNS = 8  # with fewer, rounding errors of one weight cannot be made up for by others
+MIN_KERNEL_TAPS = 16  # likewise
 MAX_POSITIONS = 256  # of a photo's map, whose channels' products are computed: neighbors are much alike
 MIN_PHOTOS = 32  # fewer show neither the mean output of a channel nor its range
 BATCH_SIZE = 32
@@ -37,11 +39,12 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
     Args:
         model: is changed.
         photos: standardized.
-        four_bits: round the matrices of layers with a bias, and those of 1x1 convolutions, to 4 bits (`gptq`) instead
-            of 8. Kernels have 8 bits all the same: they are few, and each weight of theirs counts.
+        four_bits: round the matrices of layers with a bias, those of 1x1 convolutions, and the depthwise kernels of 4 x
+            4 and more to 4 bits (`gptq`) instead of 8. Smaller kernels have 8 bits all the same: their weights are
+            few, and each of them counts.
 
     Returns:
-        The matrices that were rounded to 4 bits, by name.
+        The matrices and kernels that were rounded to 4 bits, by name.
 
     Raises:
         BadRun: there are too few photos.
@@ -51,7 +54,7 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
             f"8 bits are calibrated on photos the network was trained on: {len(photos)} of them can be read, and at "
             f"least {MIN_PHOTOS} are needed. Give their folders with --data, or export in float16"
         )
-    means, moments = _input_statistics(model, photos, _matrices(model) if four_bits else {})
+    means, moments = _input_statistics(model, photos, _layers_of_4_bits(model) if four_bits else {})
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     rounding_errors: dict[str, np.ndarray] = {}
     matrices: dict[str, RoundedMatrix] = {}
@@ -59,10 +62,7 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
         values = numpy_helper.to_array(tensor)
         if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= MIN_ELEMENTS_TO_COMPRESS:
             if name in moments:
-                matrix_steps, matrix_scale = round_matrix(values.reshape(values.shape[:2]), moments[name], name)
-                trailing = (1,) * (values.ndim - 1)
-                steps, scale = matrix_steps.reshape(values.shape), matrix_scale.reshape(-1, *trailing)
-                matrices[name] = steps, scale
+                steps, scale = matrices[name] = _round_to_4_bits(values, moments[name], name)
             else:
                 steps, scale = quantize_rows(values, name)
             rounded = steps.astype(np.float32) * scale.astype(np.float32)
@@ -79,36 +79,60 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
     return matrices
 
 
-def _matrices(model: onnx.ModelProto) -> dict[str, list[str]]:
-    """Return the inputs of all layers whose weights are a matrix with a row per output, by the weights' name."""
+def _round_to_4_bits(
+    values: Float32[np.ndarray, "o ..."], moments: Float64[np.ndarray, "*channels c c"], name: str
+) -> RoundedMatrix:
+    """Round a matrix, or depthwise kernels, each of which has inputs of its own."""
+    rows = values.reshape(len(values), -1)
+    if moments.ndim == 2:
+        steps, scale = round_matrix(rows, moments, name)
+    else:
+        kernels = (round_matrix(row[None], each, name) for row, each in zip(rows, moments, strict=True))
+        steps, scale = map(np.concatenate, zip(*kernels, strict=True))
+    return steps.reshape(values.shape), scale.reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def _layers_of_4_bits(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+    """Return all layers with a matrix that has a row per output, or with large depthwise kernels, by their weights."""
     shapes = {
         tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT
     }
-    inputs: dict[str, list[str]] = {}
+    layers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
         if len(node.input) != 3 or node.input[1] not in shapes:
             continue
         shape = shapes[node.input[1]]
-        options = {attribute.name: attribute.i for attribute in node.attribute}
+        options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         pointwise = node.op_type == "Conv" and shape[2:] == (1, 1) and options.get("group", 1) == 1
         transposed = node.op_type == "Gemm" and options.get("transB", 0) == 1
-        if (pointwise or transposed) and shape[1] >= MIN_MATRIX_COLUMNS:
-            inputs.setdefault(node.input[1], []).append(node.input[0])
-    return inputs
+        depthwise = _is_depthwise(node, shape) and set(options.get("dilations", [1])) == {1}
+        if ((pointwise or transposed) and shape[1] >= MIN_MATRIX_COLUMNS) or (
+            depthwise and np.prod(shape[2:]) >= MIN_KERNEL_TAPS
+        ):
+            layers.setdefault(node.input[1], []).append(node)
+    return layers
+
+
+def _is_depthwise(node: onnx.NodeProto, shape: Sequence[int]) -> bool:
+    """Tell whether a layer has one 2-D kernel for each channel; its padding must be given in pixels."""
+    options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    padded = options.get("auto_pad", b"NOTSET") == b"NOTSET"
+    return node.op_type == "Conv" and len(shape) == 4 and shape[1] == 1 and options.get("group") == shape[0] and padded
 
 
 def _input_statistics(
-    model: onnx.ModelProto, photos: Photos, matrices: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, Float64[np.ndarray, " c"]], dict[str, Float64[np.ndarray, "c c"]]]:
+    model: onnx.ModelProto, photos: Photos, layers: Mapping[str, Sequence[onnx.NodeProto]]
+) -> tuple[dict[str, Float64[np.ndarray, " _"]], dict[str, Float64[np.ndarray, "..."]]]:
     """Compute statistics of the inputs of layers with a bias, over photos and positions.
 
     Args:
         model: is not changed.
         photos: standardized.
-        matrices: names of the inputs of each matrix, by its name.
+        layers: those that get 4 bits, by the name of their weights.
 
     Returns:
-        The mean of each channel, by the input's name; the mean product of each pair of channels, by the matrix's name.
+        The mean of each channel, by the input's name. And by the weights' name: the mean product of each pair of
+        channels, for a matrix; for depthwise kernels, in each channel, that of each pair of positions below a kernel.
     """
     outputs = {INPUT_NAME}  # ONNX Runtime needs at least one output
     outputs.update(
@@ -122,17 +146,20 @@ def _input_statistics(
     )
     session = ort.InferenceSession(instrumented.SerializeToString(), providers=["CPUExecutionProvider"])
     sums: dict[str, Float64[np.ndarray, " c"]] = {}
-    products: dict[str, Float64[np.ndarray, "c c"]] = {}
+    products: dict[str, Float64[np.ndarray, "..."]] = {}
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     for start in range(0, len(photos), STATISTICS_BATCH_SIZE):
         batch = photos[start : start + STATISTICS_BATCH_SIZE]
         values = dict(zip(sorted(outputs), session.run(None, {INPUT_NAME: batch}), strict=True))
         for name, each in values.items():
             sums[name] = sums.get(name, 0) + _channel_means(np.asarray(each)) * len(batch)
-        for name, inputs in matrices.items():
-            for each in inputs:
-                products[name] = products.get(name, 0) + _channel_products(np.asarray(values[each])) * len(batch)
+        for name, nodes in layers.items():
+            for node in nodes:
+                inputs, shape = np.asarray(values[node.input[0]]), shapes[name]
+                each = _tap_products(inputs, node, shape) if _is_depthwise(node, shape) else _channel_products(inputs)
+                products[name] = products.get(name, 0) + each * len(batch)
     means = {name: total / len(photos) for name, total in sums.items()}
-    return means, {name: total / (len(photos) * len(matrices[name])) for name, total in products.items()}
+    return means, {name: total / (len(photos) * len(layers[name])) for name, total in products.items()}
 
 
 def _channel_products(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndarray, "c c"]:
@@ -140,6 +167,20 @@ def _channel_products(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndar
     rows = rows[:, :, :: max(1, rows.shape[2] // MAX_POSITIONS)]
     flat = rows.transpose(0, 2, 1).reshape(-1, rows.shape[1])
     return (flat.T @ flat).astype(np.float64) / len(flat)
+
+
+def _tap_products(
+    values: Float32[np.ndarray, "n c h w"], node: onnx.NodeProto, shape: Sequence[int]
+) -> Float64[np.ndarray, "c t t"]:
+    options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    top, left, bottom, right = options.get("pads", (0, 0, 0, 0))
+    down, across = options.get("strides", (1, 1))
+    padded = np.pad(values, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = sliding_window_view(padded, shape[2:], axis=(2, 3))[:, :, ::down, ::across]  # n c h w k k
+    rows = windows.reshape(*windows.shape[:2], -1, int(np.prod(shape[2:])))
+    rows = rows[:, :, :: max(1, rows.shape[2] // MAX_POSITIONS)]
+    taps = rows.transpose(1, 0, 2, 3).reshape(rows.shape[1], -1, rows.shape[3])
+    return (taps.transpose(0, 2, 1) @ taps).astype(np.float64) / taps.shape[1]
 
 
 def _channel_means(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndarray, " c"]:

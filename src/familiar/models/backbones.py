@@ -7,8 +7,10 @@ import timm
 import torch
 from jaxtyping import Float
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
+from timm.models._efficientnet_blocks import SqueezeExcite
 from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
+from torch.nn.functional import hardsigmoid
 from torchvision.models import shufflenetv2
 
 from familiar.core.errors import BadRecipe, BadWeights
@@ -178,25 +180,43 @@ class FineMobileNetV3Trunk(MobileNetV3Trunk):
         return self.backbone.forward_features(images)
 
 
-class UngatedMobileNetV3Trunk(MobileNetV3Trunk):
-    """timm's MobileNetV3 without squeeze-and-excitation, whose gates are half of its weights, and without `conv_head`.
+class NarrowGate(nn.Module):
+    """Squeeze-and-excitation whose squeeze has few channels and no activation: a factor for each channel of a map.
 
-    No weights are published for it: `benchmarks/ungated_weights.py` makes them of those of the whole network.
+    The factor is a hard sigmoid of a linear function, of low rank, of the channels' means. MobileNetV3's own gates have
+    half of its weights; of rank 4 they keep most of what these know (`benchmarks/narrow_gates.py`).
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, channels: int, rank: int) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, rank, 1)
+        self.expand = nn.Conv2d(rank, channels, 1)
+
+    def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Compute the layer's output."""
+        return features * hardsigmoid(self.expand(self.reduce(features.mean((2, 3), keepdim=True))))
+
+
+class NarrowGateMobileNetV3Trunk(MobileNetV3Trunk):
+    """timm's MobileNetV3 with `NarrowGate` in place of squeeze-and-excitation, and without `conv_head`.
+
+    No weights are published for it: `benchmarks/narrow_gates.py` makes them of those of the whole network.
+    """
+
+    def __init__(self, name: str, rank: int = 4) -> None:
         super().__init__(name)
         network = self.backbone
-        for block in (block for stage in network.blocks for block in stage if hasattr(block, "se")):
-            block.se = nn.Identity()
+        for block in (block for stage in network.blocks for block in stage):
+            if isinstance(getattr(block, "se", None), SqueezeExcite):
+                block.se = NarrowGate(block.se.conv_reduce.in_channels, rank)
         del network.conv_head, network.norm_head, network.act2
         self.channels = network.blocks[-1][-1].conv.out_channels
 
     def download(self) -> dict[str, Tensor]:
         """Refuse: nobody publishes such weights."""
         raise BadWeights(
-            "nobody publishes ImageNet weights without squeeze-and-excitation; make them of those of the whole network "
-            "with benchmarks/ungated_weights.py, and give the file: --set model.initial_weights=FILE"
+            "nobody publishes ImageNet weights with narrow gates; make them of those of the whole network with "
+            "benchmarks/narrow_gates.py, and give the file: --set model.initial_weights=FILE"
         )
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:

@@ -15,10 +15,10 @@ from familiar.models.backbones import (
     FineMobileNetV3Trunk,
     JoinedTimmTrunk,
     MobileNetV3Trunk,
+    NarrowGateMobileNetV3Trunk,
     ShortMobileNetV3Trunk,
     ShuffleNetV2Trunk,
     TimmTrunk,
-    UngatedMobileNetV3Trunk,
 )
 from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
@@ -218,11 +218,11 @@ NETWORKS: dict[str, NetworkSpec] = {
         head_options={"width": 384},
     ),
     "nano_deep": NetworkSpec(
-        summary="all of MobileNetV3-Small but its gates, for at most 308,000 bytes with int4 weights",
+        summary="MobileNetV3-Small with narrow gates, for at most 308,000 bytes with int4 weights",
         input_px=224,
         embedding_dim=288,
         dropout=0.0,
-        trunk=partial(UngatedMobileNetV3Trunk, "mobilenetv3_small_100"),
+        trunk=partial(NarrowGateMobileNetV3Trunk, "mobilenetv3_small_100"),
         head="average_groups_root",
     ),
     "mobilenetv3_small_fine": NetworkSpec(

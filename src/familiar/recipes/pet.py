@@ -115,12 +115,12 @@ def pet_lite_nano() -> Recipe:
             hue=0.02,
             downscale_p=0.15,
         ),
-        input=InputSettings(normalization="symmetric"),  # as the weights of `ungated_weights.py` expect
+        input=InputSettings(normalization="symmetric"),  # as the weights of `narrow_gates.py` expect
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
         loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
         distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
-        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1e-3, weight_decay=0.02, warmup_epochs=1),
+        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=5e-4, weight_decay=0.02, warmup_epochs=1),
         budget=BudgetSettings(epochs=10),
         validation=ValidationSettings(every_epochs=10, best_by="auc"),
     )
