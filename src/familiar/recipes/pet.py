@@ -93,7 +93,7 @@ def pet_lite() -> Recipe:
 
 
 def pet_lite_nano() -> Recipe:
-    """MobileNetV3-Small without its gates, taught by larger networks on photos without labels, for int4-weights."""
+    """MobileNetV3-Small with narrow gates, taught by larger networks on photos without labels, for int4-weights."""
     return Recipe(
         name="pet-lite-nano",
         model=ModelSettings(
