@@ -97,7 +97,12 @@ def pet_lite_nano() -> Recipe:
     return Recipe(
         name="pet-lite-nano",
         model=ModelSettings(
-            name="nano_deep", embedding_dim=288, dropout=0.0, head="average_groups_root", centered=True
+            name="nano_deep",
+            embedding_dim=288,
+            dropout=0.0,
+            head="average_groups_root",
+            initial_share=0.25,  # for what no photo shows
+            centered=True,
         ),
         # The teachers embed photos as they are, so they may not be changed much.
         augmentation=replace(
