@@ -7,7 +7,7 @@ PHOTOS contains the collections and the unlabeled pets, WEIGHTS the ImageNet wei
 finished is not done again.
 
 - `pet-mobile`: EfficientNet-Lite0, trained with `pet-lite` on people (ORL) and synthetic pets; 8 bits a weight.
-- `pet-nano`: MobileNetV3-Small without its gates. It first learns, on photos without labels, the similarities that two
+- `pet-nano`: MobileNetV3-Small with narrow gates. It first learns, on photos without labels, the similarities that two
   teachers see: EfficientNet-Lite1 and Lite2, trained as `pet-mobile` is. Then it is trained as that is, too.
 
 No photo of a collection that judges them is trained on, so one training is judged on all collections. Each seed's
