@@ -44,8 +44,8 @@ def test_lower_rank_explains_less_of_the_variance(monkeypatch: pytest.MonkeyPatc
     whole = whole_gate(0.5)
     model = SimpleNamespace(conv_expand=whole.conv_expand)
     gates = [NarrowGate(CHANNELS, rank) for rank in (1, 2, 3)]
-    one, two, three = (fit_gate(whole, gate, model, gate, photos()) for gate in gates)
-    assert 0 < one < two < three
+    explained = [fit_gate(whole, gate, model, gate, photos()) for gate in gates]
+    assert 0 < explained[0] < explained[1] < explained[2]
 
 
 def test_gate_that_never_changes_is_constant() -> None:
