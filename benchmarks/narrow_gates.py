@@ -84,9 +84,7 @@ def fit_gate(gated: nn.Module, narrow: nn.Module, model: Any, gate: NarrowGate, 
     x, y = x.double(), y.double().clamp(-SATURATED, SATURATED)
     mean_x, mean_y = x.mean(0), y.mean(0)
     x, y = x - mean_x, y - mean_y
-    moments = x.T @ x
-    damped = moments + torch.eye(len(moments)) * GATE_PENALTY * moments.diagonal().mean()
-    weight = torch.linalg.solve(damped, x.T @ y)
+    weight = damped_least_squares(x, y, GATE_PENALTY)
     _, _, directions = torch.linalg.svd(x @ weight, full_matrices=False)
     directions = directions[: gate.reduce.out_channels]
     reduce, expand = directions @ weight.T, directions.T
@@ -116,13 +114,18 @@ def fit_projection(
         outputs.append(y.flatten(2)[:, :, positions].transpose(1, 2).flatten(0, 1).double())
     x, y = torch.cat(inputs), torch.cat(outputs)
     weight = layer.weight.flatten(1).double()
-    moments = x.T @ x
-    damped = moments + torch.eye(len(moments)) * PENALTY * moments.diagonal().mean()
-    change = torch.linalg.solve(damped, x.T @ (y - x @ weight.T)).T
+    change = damped_least_squares(x, y - x @ weight.T, PENALTY).T
     layer.weight.copy_((weight + change).reshape(layer.weight.shape))
     errors = ((y - x @ each.T).square().sum() / y.square().sum() for each in (weight, weight + change))
     before, after = map(float, errors)
     return before, after
+
+
+def damped_least_squares(x: Float[Tensor, "n i"], y: Float[Tensor, "n o"], penalty: float) -> Float[Tensor, "i o"]:
+    """Return the weights with which `x` gives `y`, their size penalized in units of the inputs' mean square."""
+    moments = x.T @ x
+    damped = moments + torch.eye(len(moments)) * penalty * moments.diagonal().mean()
+    return torch.linalg.solve(damped, x.T @ y)
 
 
 def captured(

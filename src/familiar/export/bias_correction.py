@@ -5,7 +5,9 @@ weights are each rounded to the nearest have a mean cosine of .95 to its own. Wi
 .985, and with corrected biases .998.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -102,10 +104,17 @@ def _layers_of_4_bits(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]
         if len(node.input) != 3 or node.input[1] not in shapes:
             continue
         shape = shapes[node.input[1]]
-        options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        options = _options(node)
         pointwise = node.op_type == "Conv" and shape[2:] == (1, 1) and options.get("group", 1) == 1
         transposed = node.op_type == "Gemm" and options.get("transB", 0) == 1
-        depthwise = _is_depthwise(node, shape) and set(options.get("dilations", [1])) == {1}
+        padded_by_pixels = options.get("auto_pad", b"NOTSET") == b"NOTSET"
+        plain = (
+            node.op_type == "Conv"
+            and len(shape) == 4
+            and padded_by_pixels
+            and set(options.get("dilations", [1])) == {1}
+        )
+        depthwise = plain and shape[1] == 1 and options.get("group") == shape[0]
         if ((pointwise or transposed) and shape[1] >= MIN_MATRIX_COLUMNS) or (
             depthwise and np.prod(shape[2:]) >= MIN_KERNEL_TAPS
         ):
@@ -113,11 +122,9 @@ def _layers_of_4_bits(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]
     return layers
 
 
-def _is_depthwise(node: onnx.NodeProto, shape: Sequence[int]) -> bool:
-    """Tell whether a layer has one 2-D kernel for each channel; its padding must be given in pixels."""
-    options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    padded = options.get("auto_pad", b"NOTSET") == b"NOTSET"
-    return node.op_type == "Conv" and len(shape) == 4 and shape[1] == 1 and options.get("group") == shape[0] and padded
+def _options(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes by name."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def _input_statistics(
@@ -155,8 +162,8 @@ def _input_statistics(
             sums[name] = sums.get(name, 0) + _channel_means(np.asarray(each)) * len(batch)
         for name, nodes in layers.items():
             for node in nodes:
-                inputs, shape = np.asarray(values[node.input[0]]), shapes[name]
-                each = _tap_products(inputs, node, shape) if _is_depthwise(node, shape) else _channel_products(inputs)
+                inputs, (_, columns, *kernel) = np.asarray(values[node.input[0]]), shapes[name]
+                each = _tap_products(inputs, node, kernel) if columns == 1 else _channel_products(inputs)
                 products[name] = products.get(name, 0) + each * len(batch)
     means = {name: total / len(photos) for name, total in sums.items()}
     return means, {name: total / (len(photos) * len(layers[name])) for name, total in products.items()}
@@ -170,16 +177,17 @@ def _channel_products(values: Float32[np.ndarray, "n c ..."]) -> Float64[np.ndar
 
 
 def _tap_products(
-    values: Float32[np.ndarray, "n c h w"], node: onnx.NodeProto, shape: Sequence[int]
+    values: Float32[np.ndarray, "n c h w"], node: onnx.NodeProto, kernel: Sequence[int]
 ) -> Float64[np.ndarray, "c t t"]:
-    options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    options = _options(node)
     top, left, bottom, right = options.get("pads", (0, 0, 0, 0))
     down, across = options.get("strides", (1, 1))
     padded = np.pad(values, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = sliding_window_view(padded, shape[2:], axis=(2, 3))[:, :, ::down, ::across]  # n c h w k k
-    rows = windows.reshape(*windows.shape[:2], -1, int(np.prod(shape[2:])))
-    rows = rows[:, :, :: max(1, rows.shape[2] // MAX_POSITIONS)]
-    taps = rows.transpose(1, 0, 2, 3).reshape(rows.shape[1], -1, rows.shape[3])
+    windows = sliding_window_view(padded, kernel, axis=(2, 3))[:, :, ::down, ::across]  # n c h w k k
+    height, width = windows.shape[2:4]
+    positions = np.arange(0, height * width, max(1, height * width // MAX_POSITIONS))
+    chosen = windows[:, :, positions // width, positions % width]  # only these are copied: all would be k * k maps
+    taps = chosen.swapaxes(0, 1).reshape(values.shape[1], -1, math.prod(kernel))
     return (taps.transpose(0, 2, 1) @ taps).astype(np.float64) / taps.shape[1]
 
 
@@ -191,7 +199,7 @@ def _mean_output(
     node: onnx.NodeProto, weights: Float64[np.ndarray, "rows columns ..."], means: Float64[np.ndarray, " c"]
 ) -> Float64[np.ndarray, " o"]:
     """Compute the output of a layer with these weights, before its bias, for inputs that equal their channel's mean."""
-    options = {attribute.name: attribute.i for attribute in node.attribute}
+    options = _options(node)
     if node.op_type == "Gemm":
         return (weights if options.get("transB") else weights.T) @ means
     groups = options.get("group", 1)
