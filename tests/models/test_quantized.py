@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from timm.layers.conv2d_same import Conv2dSame
 from torch import nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -159,6 +160,8 @@ LAYERS = {
     "strided": nn.Conv2d(6, 4, 3, stride=2),
     "depthwise": nn.Conv2d(6, 6, 3, padding=1, groups=6),
     "1x1": nn.Conv2d(6, 4, 1),
+    "padded as in TensorFlow": Conv2dSame(6, 4, 3, stride=2),
+    "depthwise, padded as in TensorFlow": Conv2dSame(6, 6, 5, stride=2, groups=6, bias=False),
 }
 
 
@@ -200,7 +203,6 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
     with torch.device("meta"):
         network = network_spec(name).build()
     parameters, keys = dict(network.named_parameters()), list(network.state_dict())
-    projection = network.head.project.weight
     round_to_8_bits(network)
     layers = [each for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
     assert layers
@@ -210,7 +212,6 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
     assert list(network.state_dict()) == keys
     assert dict(network.named_parameters()).keys() == parameters.keys()
     assert all(each is parameters[key] for key, each in network.named_parameters())
-    assert network.head.get_submodule("project").get_parameter("weight") is projection
 
 
 @pytest.mark.one_case

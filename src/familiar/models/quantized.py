@@ -7,6 +7,7 @@ estimator). Results of additions and multiplications are rounded only by the lay
 
 import torch
 from jaxtyping import Float
+from timm.layers.conv2d_same import Conv2dSame, conv2d_same
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -58,6 +59,15 @@ class RoundedConv2d(nn.Conv2d):
         return self._conv_forward(input, fake_quantize_weights(self.weight), self.bias)
 
 
+class RoundedConv2dSame(Conv2dSame):
+    """A convolution that pads as TensorFlow does, with rounded weights: EfficientNet-Lite's."""
+
+    def forward(self, x: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        """Compute the layer's output."""
+        weights = fake_quantize_weights(self.weight)
+        return conv2d_same(x, weights, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
 class RoundedLinear(nn.Linear):
     """A linear layer with rounded weights."""
 
@@ -72,6 +82,7 @@ class RoundedMaxout(Maxout, RoundedLinear):
 
 ROUNDED_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv2d: RoundedConv2d,
+    Conv2dSame: RoundedConv2dSame,
     nn.Linear: RoundedLinear,
     Maxout: RoundedMaxout,
 }
