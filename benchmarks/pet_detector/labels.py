@@ -1,0 +1,224 @@
+"""Label the photos that the detector learns from and is judged by, and keep all labels in one file."""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from pet_detector.teachers import (
+    Box,
+    DogLandmarkTeacher,
+    HeadTeacher,
+    PersonTeacher,
+    PetTeacher,
+    contains,
+    middle,
+    overlap,
+)
+
+HELD_BACK = 3  # one photo of so many, by its file's name
+SURE, UNSURE = 0.5, 0.2  # scores of the teachers: a head; something that is neither counted as one nor as none
+SURE_PERSON = 0.75
+MIN_FACE_PX = 14
+SAME_HEAD = 0.4  # overlap of a hand-drawn box and a teacher's
+LEVEL = 0.07  # most that a dog's landmarks and those of its mirror image differ by, in sides of the head
+# A tight box of a cat's face as a head with ears: medians of the teacher's boxes on the photos that were not held back
+# (10 % to 90 %: ±.1, and -.25 to -.03 for the upper edge), in widths and heights of the tight box.
+HEAD_OF_TIGHT = (0.008, -0.117, -0.012, -0.048)
+# Eyes and nose of the small aligned cat faces, in sides of the photo: read off the mean of 1,500.
+CAT_FACE_POINTS = ((0.287, 0.413), (0.727, 0.413), (0.508, 0.780))
+LFW_BORDER_PX = 24
+PEOPLE = 3000
+
+
+@dataclass
+class Head:
+    """A head in a photo: its box, and landmarks if known (left eye, right eye, nose, for people corners of the mouth).
+
+    `counts_as_head` is False for a crop of a face whose box is not known: only its landmarks are learned.
+    """
+
+    label: str
+    box: list[float]
+    points: list[list[float]] | None = None
+    tight_box: list[float] | None = None
+    counts_as_head: bool = True
+
+
+@dataclass
+class LabeledPhoto:
+    """A photo with its heads. `ignored`: boxes of what may be a head; nothing is learned there."""
+
+    file: str
+    source: str
+    held_back: bool
+    heads: list[Head] = field(default_factory=list)
+    ignored: list[list[float]] = field(default_factory=list)
+
+
+class Teachers:
+    """All of them, opened once."""
+
+    def __init__(self, weights: Path) -> None:
+        self.heads, self.pets = HeadTeacher(weights), PetTeacher(weights)
+        self.people, self.dogs = PersonTeacher(weights), DogLandmarkTeacher(weights)
+
+    def candidates(self, rgb_u8: np.ndarray, min_pet_score: float = 0.3) -> list[Box]:
+        """Return heads whose middle lies in a cat or a dog."""
+        pets = self.pets(rgb_u8, min_pet_score)
+        return [
+            head
+            for head in self.heads(rgb_u8, UNSURE)
+            if any(contains(pet.xyxy, middle(head.xyxy)) for pet in pets)
+        ]
+
+    def landmarks(self, rgb_u8: np.ndarray, label: str, box: Sequence[float]) -> list[list[float]] | None:
+        """Return the landmarks of a dog that looks at the camera."""
+        if label != "dog":
+            return None
+        points, off = self.dogs(rgb_u8, box)
+        return rounded(points) if off < LEVEL and all(contains(box, point) for point in points) else None
+
+
+def label_photos(photos: Path, weights: Path, output: Path) -> list[LabeledPhoto]:
+    """Label all photos, or read the labels that an earlier call has written."""
+    if output.exists():
+        return read_labels(output)
+    teachers = Teachers(weights)
+    labeled = [
+        *pet_heads(photos, teachers),
+        *pet_photos(photos, teachers),
+        *other_animals(photos),
+        *people(photos, teachers),
+        *small_cat_faces(photos),
+    ]
+    output.write_text(json.dumps([asdict(photo) for photo in labeled]))
+    return labeled
+
+
+def read_labels(path: Path) -> list[LabeledPhoto]:
+    """Read the file of `label_photos`."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text())
+    return [LabeledPhoto(**{**row, "heads": [Head(**head) for head in row["heads"]]}) for row in rows]
+
+
+def pet_heads(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
+    """Label photos that have boxes drawn by hand; a further head that a teacher sees is ignored."""
+    for row in json.loads((photos / "pet_heads" / "heads.json").read_text()):
+        file = f"pet_heads/{row['file']}"
+        rgb_u8 = read_rgb(photos / file)
+        candidates, heads = teachers.candidates(rgb_u8), []
+        for drawn in row["boxes_xyxy_px"]:
+            same = [box for box in candidates if box.score >= SURE and overlap(box.xyxy, drawn) >= SAME_HEAD]
+            is_tight = row["kind"] == "face_tight"
+            box = head_of_tight(drawn) if is_tight else drawn
+            if is_tight and same and not is_held_back(file):
+                box = same[0].xyxy
+            points = teachers.landmarks(rgb_u8, row["species"], box)
+            heads.append(Head(row["species"], rounded(box), points, drawn if is_tight else None))
+        more = [
+            box for box in candidates if all(overlap(box.xyxy, head.tight_box or head.box) < SAME_HEAD / 2 for head in heads)
+        ]
+        yield with_people(
+            LabeledPhoto(file, row["file"].split("/")[0], is_held_back(file), heads, [rounded(box.xyxy) for box in more]),
+            rgb_u8,
+            teachers,
+        )
+
+
+def pet_photos(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
+    """Label photos of one species, as their folder says, with the heads that two teachers agree on."""
+    for path in photos_in(photos / "pet_photos"):
+        rgb_u8 = read_rgb(path)
+        candidates = teachers.candidates(rgb_u8)
+        label = path.parent.name
+        heads = [
+            Head(label, rounded(box.xyxy), teachers.landmarks(rgb_u8, label, box.xyxy))
+            for box in candidates
+            if box.score >= SURE
+        ]
+        if heads:
+            unsure = [rounded(box.xyxy) for box in candidates if box.score < SURE]
+            labeled = LabeledPhoto(str(path.relative_to(photos)), "pet_photos", False, heads, unsure)
+            yield with_people(labeled, rgb_u8, teachers)
+
+
+def other_animals(photos: Path) -> Iterator[LabeledPhoto]:
+    """Label animals that are neither cats nor dogs: there is nothing to find."""
+    for path in photos_in(photos / "other_animals"):
+        file = str(path.relative_to(photos))
+        yield LabeledPhoto(file, "other_animals", is_held_back(file))
+
+
+def people(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
+    """Label faces of people that are no part of LFW's DevTest."""
+    names = [line.split("\t")[0] for line in (photos / "lfw_112" / "peopleDevTrain.txt").read_text().splitlines()[1:]]
+    lfw = [sorted((photos / "lfw_112" / name).iterdir())[0] for name in names[:PEOPLE]]
+    for source, paths, border in (("lfw", lfw, LFW_BORDER_PX), ("orl", photos_in(photos / "orl_faces"), LFW_BORDER_PX)):
+        for path in paths:
+            rgb_u8 = cv2.copyMakeBorder(read_rgb(path), *[border] * 4, cv2.BORDER_REPLICATE)
+            faces = teachers.people(rgb_u8, SURE_PERSON)[:1]
+            heads = [
+                Head("person", rounded(np.array(face.xyxy) - border), rounded(np.array(face.points) - border))
+                for face in faces
+            ]
+            if heads:
+                yield LabeledPhoto(str(path.relative_to(photos)), source, False, heads)
+
+
+def small_cat_faces(photos: Path) -> Iterator[LabeledPhoto]:
+    """Label aligned faces of cats with landmarks, which on average are where they are in their mean."""
+    for path in photos_in(photos / "cats64_strangers"):
+        height, width = read_rgb(path).shape[:2]
+        points = rounded(np.array(CAT_FACE_POINTS) * [width, height])
+        head = Head("cat", [0.0, 0.0, width, height], points, counts_as_head=False)
+        yield LabeledPhoto(str(path.relative_to(photos)), "cats64", False, [head])
+
+
+def with_people(photo: LabeledPhoto, rgb_u8: np.ndarray, teachers: Teachers) -> LabeledPhoto:
+    """Add the people beside the pets. YuNet also finds faces of pets, so that what is near a pet's is none."""
+    for face in teachers.people(rgb_u8, UNSURE):
+        near = [*(head.box for head in photo.heads if head.label != "person"), *photo.ignored]
+        if any(overlap(face.xyxy, box) > 0.1 or contains(box, middle(face.xyxy)) for box in near):
+            continue
+        if face.score >= SURE_PERSON and face.xyxy[2] - face.xyxy[0] >= MIN_FACE_PX:
+            photo.heads.append(Head("person", rounded(face.xyxy), rounded(np.array(face.points))))
+        else:
+            photo.ignored.append(rounded(face.xyxy))
+    return photo
+
+
+def head_of_tight(box: Sequence[float]) -> list[float]:
+    """Bring a tight box of a cat's face to the convention of heads."""
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    shifts = np.array(HEAD_OF_TIGHT) * [width, height, width, height]
+    return list(np.array(box) + shifts)
+
+
+def is_held_back(file: str) -> bool:
+    """Return whether a photo judges the detector, and so is not learned from."""
+    return zlib.crc32(file.encode()) % HELD_BACK == 0
+
+
+def read_rgb(path: Path) -> np.ndarray:
+    """Read a photo, turned upright."""
+    bgr_u8 = cv2.imread(str(path))
+    if bgr_u8 is None:
+        raise SystemExit(f"{path}: cannot be read")
+    return np.ascontiguousarray(bgr_u8[..., ::-1])
+
+
+def photos_in(folder: Path) -> list[Path]:
+    """Return all photos below a folder, by name."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".pgm"))
+
+
+def rounded(values: Any) -> Any:
+    """Return nested lists of numbers with one decimal."""
+    return np.round(np.asarray(values, float), 1).tolist()
