@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cv2
 import numpy as np
 
+from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
+from familiar.datasets.synthetic import photo as drawing
+from familiar.datasets.synthetic.canvas import make_canvas
+from familiar.datasets.synthetic.face import render_face
 from pet_detector.teachers import (
     Box,
     DogLandmarkTeacher,
@@ -34,6 +39,7 @@ HEAD_OF_TIGHT = (0.008, -0.117, -0.012, -0.048)
 CAT_FACE_POINTS = ((0.287, 0.413), (0.727, 0.413), (0.508, 0.780))
 LFW_BORDER_PX = 24
 PEOPLE = 3000
+DRAWN_PETS, DRAWN_PHOTOS, DRAWN_SEED = 300, 2, 2719  # of each species, of each pet; no page or test uses this seed
 
 
 @dataclass
@@ -96,6 +102,7 @@ def label_photos(photos: Path, weights: Path, output: Path) -> list[LabeledPhoto
         *other_animals(photos),
         *people(photos, teachers),
         *small_cat_faces(photos),
+        *drawn_pets(output.parent / "drawn"),
     ]
     output.write_text(json.dumps([asdict(photo) for photo in labeled]))
     return labeled
@@ -178,6 +185,42 @@ def small_cat_faces(photos: Path) -> Iterator[LabeledPhoto]:
         points = rounded(np.array(CAT_FACE_POINTS) * [width, height])
         head = Head("cat", [0.0, 0.0, width, height], points, counts_as_head=False)
         yield LabeledPhoto(str(path.relative_to(photos)), "cats64", False, [head])
+
+
+def drawn_pets(folder: Path) -> Iterator[LabeledPhoto]:
+    """Draw synthetic pets, whose heads and landmarks are known."""
+    for species, label in (("cats", "cat"), ("dogs", "dog")):
+        source = SyntheticSource(species, DRAWN_PETS, DRAWN_PHOTOS, DRAWN_SEED)
+        for identity in range(DRAWN_PETS):
+            for photo in source.photos(identity):
+                path = folder / species / f"{identity:04}-{photo.index}.jpg"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                rgb_u8, head = draw_with_head(photo, label)
+                cv2.imwrite(str(path), rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])
+                yield LabeledPhoto(str(path.resolve()), "drawn", False, [head])
+
+
+def draw_with_head(photo: SyntheticPhoto, label: str) -> tuple[np.ndarray, Head]:
+    """Draw a photo; return it with the head as it lies after the pose, which is known only while drawing."""
+    poses: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def pose_map(*arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        poses.append(original(*arguments))
+        return poses[-1]
+
+    original = drawing._pose_map
+    with patch.object(drawing, "_pose_map", pose_map):
+        rgb_u8 = photo.draw().rgb_u8
+    face = render_face(photo.seed, photo.species, photo.identity, photo.difficulty, photo.size_px)
+    columns, rows = poses[0]
+    y, x = np.nonzero(cv2.remap(face.head, columns, rows, cv2.INTER_LINEAR) > 0.5)
+    pet = face.traits
+    places = [(-pet.eye_spacing, pet.eye_y), (pet.eye_spacing, pet.eye_y), (0.0, pet.nose_y)]
+    points: list[list[float]] = []
+    for column, row in make_canvas(photo.size_px).to_px(np.array(places, np.float32)):
+        nearest = int(np.argmin((columns - column) ** 2 + (rows - row) ** 2))
+        points.append([float(nearest % photo.size_px), float(nearest // photo.size_px)])
+    return rgb_u8, Head(label, [float(x.min()), float(y.min()), x.max() + 1.0, y.max() + 1.0], points)
 
 
 def with_people(photo: LabeledPhoto, rgb_u8: np.ndarray, teachers: Teachers) -> LabeledPhoto:

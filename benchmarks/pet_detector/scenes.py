@@ -20,7 +20,16 @@ VISIBLE, BARELY_VISIBLE = 0.5, 0.1  # share of a box that lies in the scene: a h
 SPREAD = 0.54  # of the cells that tell a head's box, in halves of its sides (TTFNet's alpha)
 LFW_BORDER_PX = 24
 # How often photos of a source are drawn.
-DRAWN = {"oxford": 3.0, "dogsvscats": 2.0, "pet_photos": 1.0, "other_animals": 4.0, "lfw": 0.4, "orl": 0.3, "cats64": 0.1}
+DRAWN = {
+    "oxford": 3.0,
+    "dogsvscats": 2.0,
+    "pet_photos": 1.0,
+    "other_animals": 4.0,
+    "lfw": 0.4,
+    "orl": 0.3,
+    "cats64": 0.1,
+    "drawn": 0.4,
+}
 DOGS_DRAWN = 1.5  # there are fewer dogs than cats
 
 
