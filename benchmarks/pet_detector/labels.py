@@ -78,9 +78,7 @@ class Teachers:
         """Return heads whose middle lies in a cat or a dog."""
         pets = self.pets(rgb_u8, min_pet_score)
         return [
-            head
-            for head in self.heads(rgb_u8, UNSURE)
-            if any(contains(pet.xyxy, middle(head.xyxy)) for pet in pets)
+            head for head in self.heads(rgb_u8, UNSURE) if any(contains(pet.xyxy, middle(head.xyxy)) for pet in pets)
         ]
 
     def landmarks(self, rgb_u8: np.ndarray, label: str, box: Sequence[float]) -> list[list[float]] | None:
@@ -129,10 +127,14 @@ def pet_heads(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
             points = teachers.landmarks(rgb_u8, row["species"], box)
             heads.append(Head(row["species"], rounded(box), points, drawn if is_tight else None))
         more = [
-            box for box in candidates if all(overlap(box.xyxy, head.tight_box or head.box) < SAME_HEAD / 2 for head in heads)
+            box
+            for box in candidates
+            if all(overlap(box.xyxy, head.tight_box or head.box) < SAME_HEAD / 2 for head in heads)
         ]
         yield with_people(
-            LabeledPhoto(file, row["file"].split("/")[0], is_held_back(file), heads, [rounded(box.xyxy) for box in more]),
+            LabeledPhoto(
+                file, row["file"].split("/")[0], is_held_back(file), heads, [rounded(box.xyxy) for box in more]
+            ),
             rgb_u8,
             teachers,
         )

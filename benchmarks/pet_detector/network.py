@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d
 
 from familiar.models.backbones import MobileNetV3Trunk
+from familiar.models.weights import TORCHVISION_BATCH_NORM_EPS
 
 LABELS = ("cat", "dog", "person")
 POINTS = 5  # left eye, right eye, nose, corners of the mouth; pets have the first three
@@ -61,8 +62,8 @@ class DetectorNetwork(nn.Module):
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        trunk = MobileNetV3Trunk("mobilenetv3_small_100")
-        self.trunk = trunk
+        self.trunk = trunk = MobileNetV3Trunk("mobilenetv3_small_100")
+        trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS  # that of the initial weights
         self.lateral_8, self.lateral_16, self.lateral_32 = (lateral(each, width) for each in (24, 48, trunk.channels))
         self.merge_8, self.merge_16, self.merge_32 = Block(width), Block(width), Block(width)
         self.tower = nn.Sequential(Block(width), Block(width))

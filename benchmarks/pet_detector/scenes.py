@@ -18,7 +18,6 @@ SMALLEST_PX, MAX_ENLARGED = 24, 3.0
 TURN_DEG, MAX_TURN_DEG = 8.0, 25.0  # standard deviation, and the limit
 VISIBLE, BARELY_VISIBLE = 0.5, 0.1  # share of a box that lies in the scene: a head; something that is not counted
 SPREAD = 0.54  # of the cells that tell a head's box, in halves of its sides (TTFNet's alpha)
-LFW_BORDER_PX = 24
 # How often photos of a source are drawn.
 DRAWN = {
     "oxford": 3.0,
@@ -114,7 +113,9 @@ def view(photo: LabeledPhoto, rgb_u8: np.ndarray, size: tuple[int, int], rng: np
     turned = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     linear = turned @ np.diag([(-1 if mirrored else 1) * stretch, 1 / stretch])
     matrix = np.hstack([linear, (place - linear @ anchor)[:, None]])
-    border = cv2.BORDER_REPLICATE if photo.source in ("lfw", "orl", "cats64") and rng.random() < 0.5 else cv2.BORDER_CONSTANT
+    border = (
+        cv2.BORDER_REPLICATE if photo.source in ("lfw", "orl", "cats64") and rng.random() < 0.5 else cv2.BORDER_CONSTANT
+    )
     fill = tuple(int(value) for value in (rng.integers(0, 256, 3) if rng.random() < 0.7 else (0, 0, 0)))
     if scale < 0.5:
         rgb_u8 = cv2.GaussianBlur(rgb_u8, (0, 0), 0.35 / scale)
@@ -180,10 +181,8 @@ def recolored(rgb_u8: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 80))]
         rgb_u8 = cv2.imdecode(cv2.imencode(".jpg", rgb_u8, quality)[1], cv2.IMREAD_COLOR)
     steps = np.arange(256) / 255
-    curves = []
     gamma, contrast, brightness = np.exp(rng.normal(0, 0.25)), np.exp(rng.normal(0, 0.2)), rng.normal(0, 0.07)
-    for tint in rng.normal(0, 0.04, 3):
-        curves.append((steps**gamma - 0.5) * contrast + 0.5 + brightness + tint)
+    curves = [(steps**gamma - 0.5) * contrast + 0.5 + brightness + tint for tint in rng.normal(0, 0.04, 3)]
     table = (np.clip(np.stack(curves, -1), 0, 1) * 255).astype(np.uint8)
     return np.ascontiguousarray(cv2.LUT(rgb_u8, table[None]))
 
@@ -213,7 +212,8 @@ def targets(scene: Scene) -> tuple[np.ndarray, ...]:
         row = min(max(int((top + bottom) / 2), 0), height - 1)
         reach_x, reach_y = (int((right - left) / 2 * SPREAD), int((bottom - top) / 2 * SPREAD))
         near = np.exp(
-            -((x - column) ** 2) / (2 * ((2 * reach_x + 1) / 6) ** 2) - (y - row) ** 2 / (2 * ((2 * reach_y + 1) / 6) ** 2)
+            -((x - column) ** 2) / (2 * ((2 * reach_x + 1) / 6) ** 2)
+            - (y - row) ** 2 / (2 * ((2 * reach_y + 1) / 6) ** 2)
         ).astype(np.float32)
         near[(abs(x - column) > reach_x) | (abs(y - row) > reach_y)] = 0
         cells = near > 0

@@ -53,7 +53,9 @@ class PetTeacher:
         self.session = ort.InferenceSession(folder / "detectors" / "yolox_nano_416.onnx")
         self.input = self.session.get_inputs()[0].name
         cells = [
-            np.stack([*np.meshgrid(*[np.arange(YOLOX_PX // stride)] * 2), np.full((YOLOX_PX // stride,) * 2, stride)], -1)
+            np.stack(
+                [*np.meshgrid(*[np.arange(YOLOX_PX // stride)] * 2), np.full((YOLOX_PX // stride,) * 2, stride)], -1
+            )
             for stride in YOLOX_STRIDES
         ]
         self.cells = np.concatenate([each.reshape(-1, 3) for each in cells])
@@ -122,7 +124,9 @@ class DogLandmarkTeacher:
         return (points + mirrored) / 2 / scale + corner, off
 
     def _predict(self, crop_u8: np.ndarray) -> np.ndarray:
-        self.network.set_tensor(self.network.get_input_details()[0]["index"], crop_u8[None].astype(np.float32) / 127.5 - 1)
+        self.network.set_tensor(
+            self.network.get_input_details()[0]["index"], crop_u8[None].astype(np.float32) / 127.5 - 1
+        )
         self.network.invoke()
         numbers = self.network.get_tensor(self.network.get_output_details()[0]["index"])[0, -DOG_OUTPUTS:]
         points = numbers.reshape(-1, 2)[list(DOG_LANDMARKS.values())]

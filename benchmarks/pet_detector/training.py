@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from torch.utils.data import DataLoader
 
 from familiar.models.weights import load_weights_file, reinflate_batch_norm
-from pet_detector.network import LABELS, MEAN_U8, POINTS, STD_U8, DetectorNetwork, Maps
+from pet_detector.network import MEAN_U8, POINTS, STD_U8, DetectorNetwork, Maps
 from pet_detector.scenes import Scenes
 
 BATCH = 32
@@ -33,9 +33,6 @@ def train(scenes: Scenes, initial_weights: Path, output: Path, workers: int = 1)
     torch.manual_seed(0)
     network = DetectorNetwork().to(memory_format=torch.channels_last)
     load_weights_file(network.trunk, initial_weights)
-    for norm in network.trunk.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            norm.eps = network.trunk.batch_norm_eps
     batches = DataLoader(scenes, BATCH, num_workers=workers, drop_last=True)
     reinflate_batch_norm(network.trunk, statistics_images(scenes))
     in_trunk = list(network.trunk.parameters())
@@ -125,9 +122,7 @@ def focal_loss(
     return -((found + spared) * counted).sum()
 
 
-def generalized_iou(
-    first: Float[Tensor, "n 4 h w"], second: Float[Tensor, "n 4 h w"]
-) -> Float[Tensor, "n h w"]:
+def generalized_iou(first: Float[Tensor, "n 4 h w"], second: Float[Tensor, "n 4 h w"]) -> Float[Tensor, "n h w"]:
     """Compute the generalized intersection over union of boxes (Rezatofighi et al. 2019, arXiv 1902.09630).
 
     In [-1, 1]: 1 if they are the same, 0 if they touch along a side, below if they are apart.
@@ -141,5 +136,3 @@ def generalized_iou(
     hull_height = torch.maximum(first[:, 3], second[:, 3]) - torch.minimum(first[:, 1], second[:, 1])
     hull = (hull_width * hull_height).clamp_min(1e-6)
     return both / union.clamp_min(1e-6) - (hull - union) / hull
-
-

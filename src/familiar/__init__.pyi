@@ -19,8 +19,10 @@ from .core.types import (
 from .detection.alignment import (
     align,
 )
-from .detection.detectors import (
+from .detection.detector import (
     Detector,
+)
+from .detection.detectors import (
     build_detector,
 )
 from .embedding.bundle import (

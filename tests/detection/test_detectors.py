@@ -11,7 +11,9 @@ from cv2.data import haarcascades
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
 from familiar.detection.alignment import similarity_transform, template_px
-from familiar.detection.detectors import DETECTORS, Detector, HaarFaces, _ModelPool, build_detector
+from familiar.detection.detector import Detector
+from familiar.detection.detectors import DETECTORS, build_detector
+from familiar.detection.opencv import HaarFaces, _ModelPool
 from familiar.photos.decoding import load_photo
 
 pytestmark = pytest.mark.slow
@@ -34,18 +36,18 @@ def yunet_file(shared_data: Path) -> Path:
 # By name
 
 
-@pytest.mark.parametrize("name", ["none", "center", "haar", "haar-arcface", "haar-cat"])
+@pytest.mark.parametrize("name", ["none", "center", "pets", "auto", "haar", "haar-arcface", "haar-cat"])
 def test_detectors_are_built_by_name(name: str) -> None:
     assert isinstance(build_detector(name), Detector)
 
 
 def test_every_detector_has_a_description() -> None:
-    assert set(DETECTORS) == {"none", "center", "haar", "haar-arcface", "haar-cat", "yunet"}
+    assert set(DETECTORS) == {"none", "center", "pets", "auto", "haar", "haar-arcface", "haar-cat", "yunet"}
     assert all(spec.description for spec in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, haar, haar-arcface, haar-cat, yunet"):
+    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, pets, auto, haar, haar-arcface, haar-cat, yunet"):
         build_detector("mtcnn")
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
-from familiar.detection.detectors import CenterSquare, HaarFaces
+from familiar.detection.detectors import CenterSquare
+from familiar.detection.opencv import HaarFaces
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos

@@ -86,8 +86,8 @@ limit_options = all_of(
 detector_options = all_of(
     click.option(
         "--detector",
-        help="none (photos are cropped already), center (the central square), haar, haar-arcface, haar-cat or yunet. "
-        "[default: the model's]",
+        help="pets (cats and dogs), auto (pets and people), none (photos are cropped already), center (the central "
+        "square), haar, haar-arcface, haar-cat or yunet. [default: the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
 )

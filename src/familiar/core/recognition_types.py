@@ -4,7 +4,7 @@ As in `core.gallery_types`, a field that is not described under "Attributes" is 
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from familiar.core.field_types import Box, FaceIdentity, FieldSpec, Name, Number, Probability, Similarity, Text, Vector
 
@@ -14,8 +14,10 @@ class DetectedFace:
     """A detected face.
 
     Attributes:
-        landmarks_px: Left eye, right eye, nose, left and right mouth corner as they appear; None: none detected.
+        landmarks_px: Left eye, right eye and nose, and of people left and right mouth corner, as they appear; None: none
+            detected.
         score: The detector's score, in [0, 1].
+        label: What the detector says it is: cat, dog or person; None: it does not tell.
         quality: How well the face can be recognized, in [0, 1].
         embedding: None, as none was requested.
     """
@@ -24,6 +26,7 @@ class DetectedFace:
     landmarks_px: tuple[tuple[float, ...], ...] | None
     score: float
     quality: float
+    label: Literal["cat", "dog", "person"] | None
     embedding: Annotated[Vector | None, FieldSpec(is_in_api=False)] = None
 
 

@@ -3,9 +3,13 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32, UInt8
+
+Label = Literal["cat", "dog", "person"]
+LANDMARK_SHAPES = ((3, 2), (5, 2))  # eyes and nose, and of people also the corners of the mouth
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +43,16 @@ class Detection:
 
     Attributes:
         box_xyxy_px: (left, top, right, bottom).
-        landmarks_px: left eye, right eye, nose, left and right mouth corner, as they appear in the image; or None.
+        landmarks_px: left eye, right eye and nose, and of a person also left and right mouth corner, as they appear in
+            the image; or None.
         score: confidence of the detector, in [0, 1].
+        label: what it is, if the detector tells; its species.
     """
 
     box_xyxy_px: tuple[float, float, float, float]
-    landmarks_px: Float32[np.ndarray, "5 2"] | None
+    landmarks_px: Float32[np.ndarray, "p 2"] | None
     score: float
+    label: Label | None = None
 
     def __post_init__(self) -> None:
         left, top, right, bottom = self.box_xyxy_px
@@ -53,8 +60,11 @@ class Detection:
             raise ValueError(f"a box must be finite with left < right and top < bottom, got {self.box_xyxy_px}")
         if not 0.0 <= self.score <= 1.0:
             raise ValueError(f"score must be in [0, 1], got {self.score}")
-        if self.landmarks_px is not None and not np.isfinite(self.landmarks_px).all():
-            raise ValueError("landmarks must be finite")
+        if self.landmarks_px is not None:
+            if self.landmarks_px.shape not in LANDMARK_SHAPES:
+                raise ValueError(f"there are three landmarks or five, each (x, y), got {self.landmarks_px.shape}")
+            if not np.isfinite(self.landmarks_px).all():
+                raise ValueError("landmarks must be finite")
 
     @property
     def area_px(self) -> float:
@@ -72,12 +82,14 @@ class Crop:
         source: of the photo, as in `Photo`.
         face: number of the face in its photo, counted from the left and from 1.
         face_count: number of faces that the detector found in the photo.
+        label: of the detection.
     """
 
     rgb_u8: UInt8[np.ndarray, "s s 3"]
     source: Path | str
     face: int = 1
     face_count: int = 1
+    label: Label | None = None
 
     def __post_init__(self) -> None:
         _check_rgb_u8(self.rgb_u8, self.source)

@@ -1,5 +1,9 @@
 from .alignment import align, detect_and_align
-from .detectors import CenterSquare, Detector, HaarFaces, WholePhoto, YuNetFaces, build_detector
+from .detector import Detector
+from .detectors import CenterSquare, WholePhoto, build_detector
+from .heads import HeadDetector
+from .opencv import HaarFaces, YuNetFaces
+from .pets_and_people import PetsAndPeople
 from .quality import Face, detect_faces
 
 __all__ = [
@@ -7,6 +11,8 @@ __all__ = [
     "Detector",
     "Face",
     "HaarFaces",
+    "HeadDetector",
+    "PetsAndPeople",
     "WholePhoto",
     "YuNetFaces",
     "align",

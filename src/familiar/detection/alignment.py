@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from familiar.core.errors import NoFaceFound
 from familiar.core.plural import pluralize
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 # Positions of the five landmarks in a crop of 112 px, in the order of `Detection.landmarks_px`, as ArcFace
@@ -94,13 +94,13 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
     Raises:
         NoFaceFound: the box or the landmarks lie outside the photo, or all landmarks are one point.
     """
-    if detection.landmarks_px is None or preprocessing.template == "box":
+    if detection.landmarks_px is None or len(detection.landmarks_px) < 5 or preprocessing.template == "box":
         pixels = resize_crop(_crop_box(photo, detection, preprocessing.margin), preprocessing)
-        return Crop(pixels, photo.source)
+        return Crop(pixels, photo.source, label=detection.label)
     template = template_px(preprocessing.size_px, preprocessing.margin)
     try:
         matrix = similarity_transform(detection.landmarks_px, template)
-        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source)
+        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source, label=detection.label)
     except ValueError as error:
         raise NoFaceFound(f"{photo.source}: {error}") from error
 

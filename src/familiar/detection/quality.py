@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -11,11 +11,11 @@ from jaxtyping import UInt8
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.alignment import align
-from familiar.detection.detectors import Detector
+from familiar.detection.boxes import SAME_FACE_OVERLAP, box_intersection_px, overlap_of_smaller
+from familiar.detection.detector import Detector
 from familiar.photos.preprocessing import Preprocessing
 
 SHARP_LAPLACIAN_VARIANCE = 100.0  # variance of the Laplacian, 8-bit gray; crops below are usually considered blurred
-SAME_FACE_OVERLAP = 0.5  # share of the smaller box; two boxes that overlap by this or more are one face
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,24 +87,12 @@ def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
     left, top, right, bottom = detection.box_xyxy_px
     landmarks = detection.landmarks_px
     scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
-    return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
+    return replace(detection, box_xyxy_px=(left * x, top * y, right * x, bottom * y), landmarks_px=scaled)
 
 
 def _suppress_duplicates(detections: Sequence[Detection]) -> list[Detection]:
     distinct: list[int] = []
     for row in sorted(range(len(detections)), key=lambda row: -detections[row].score):
-        if all(_overlap_of_smaller(detections[row], detections[other]) < SAME_FACE_OVERLAP for other in distinct):
+        if all(overlap_of_smaller(detections[row], detections[other]) < SAME_FACE_OVERLAP for other in distinct):
             distinct.append(row)
     return [detections[row] for row in sorted(distinct)]
-
-
-def _overlap_of_smaller(first: Detection, second: Detection) -> float:
-    """Compute the intersection of two boxes as a share of the smaller one."""
-    return box_intersection_px(first.box_xyxy_px, second.box_xyxy_px) / min(first.area_px, second.area_px)
-
-
-def box_intersection_px(first: tuple[float, ...], second: tuple[float, ...]) -> float:
-    """Compute the area of the intersection of two boxes (left, top, right, bottom), in square pixels."""
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    return max(0.0, width) * max(0.0, height)

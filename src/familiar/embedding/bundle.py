@@ -203,6 +203,7 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
         preprocessing[name] = tuple(preprocessing[name])
     return BundleMetadata(
         **{
+            "detector": "auto",  # of a bundle that was made before bundles named one
             **fields,
             "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),

@@ -15,7 +15,8 @@ from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.types import Crop, Photo
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import detect_and_align
-from familiar.detection.detectors import Detector, WholePhoto, build_detector
+from familiar.detection.detector import Detector
+from familiar.detection.detectors import WholePhoto, build_detector
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize

@@ -10,7 +10,7 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import Crop
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 
 BEST_FACES = (None, None)

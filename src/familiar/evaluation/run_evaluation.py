@@ -13,7 +13,7 @@ from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.centering import center_on_collection

@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
@@ -137,7 +137,7 @@ class Gallery:
             detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if each
                 photo is one crop already. None: the one that the model names.
             flip: average each face's embedding with that of its mirror image.
-            species: stored with each new face.
+            species: stored with each new face; None: what the detector says it is, if it does.
             on_batch: called after each batch with the number of photos done and the result so far.
 
         Returns:

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.vectors import check_unit_rows
 from familiar.datasets.folders import IdentityTable, open_photo, sort_by_hash
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.classifier import (
     MIN_PROBABILITY,

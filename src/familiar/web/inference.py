@@ -19,7 +19,7 @@ from jaxtyping import Float32
 from familiar.core.cpu import available_cores
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.enrollment.enroll import MIN_SCORE

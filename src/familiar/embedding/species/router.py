@@ -1,4 +1,4 @@
-"""Routing of crops by species: a classifier picks the species, and that species' bundle embeds the crop."""
+"""Routing of crops by species: the detector or a classifier tells the species, and its bundle embeds the crop."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +10,10 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
 from familiar.core.recognition_types import VerificationResult
-from familiar.core.types import Crop
+from familiar.core.types import Crop, Label
 from familiar.detection.alignment import align, choose_face, from_left
-from familiar.detection.detectors import Detector, WholePhoto
+from familiar.detection.detector import Detector
+from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.verification import BEST_FACES, verify_embeddings
@@ -62,8 +63,8 @@ class RoutedEmbeddings:
 class RoutedEmbedder:
     """Embeds each crop with the bundle of its species.
 
-    The bundles may take crops of different sizes and give embeddings of different dimensions, and each can be used
-    alone.
+    A species that the detector has told ("cat", and a species called cat or cats) needs no classifier. The bundles may
+    take crops of different sizes and give embeddings of different dimensions, and each can be used alone.
     """
 
     def __init__(
@@ -196,8 +197,10 @@ class RoutedEmbedder:
         routed: dict[str, list[int]] = {name: [] for name in self.embedders}  # indices into `crops` and `features`
         for index, (row, face) in enumerate(crops.items()):
             try:
-                source = face[self.feature_embedder.metadata.preprocessing].source
-                routed[self._route(probabilities[index], source)].append(index)
+                crop_for_features = face[self.feature_embedder.metadata.preprocessing]
+                if labeled := self._species_of_label(crop_for_features.label):
+                    probabilities[index] = [float(name == labeled) for name in self.classifier.names]
+                routed[self._route(probabilities[index], crop_for_features.source)].append(index)
             except FamiliarError as error:
                 skipped[row] = error
         rows, faces = np.array(list(crops), np.int64), list(crops.values())
@@ -212,6 +215,10 @@ class RoutedEmbedder:
                 embeddings = _embed_crops(self.embedders[name], [faces[index] for index in indices], flip)
             by_species[name] = SpeciesEmbeddings(rows[indices], probabilities[indices, column], embeddings)
         return RoutedEmbeddings(by_species, tuple(skipped[row] for row in sorted(skipped)))
+
+    def _species_of_label(self, label: Label | None) -> str | None:
+        """Return the species that the detector has told, in the singular or the plural, if the classifier knows it."""
+        return next((name for name in self.classifier.names if label and name.lower() in (label, f"{label}s")), None)
 
     def _route(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
         """Pick the species whose bundle embeds a crop; raise UnsureSpecies or NoBundleForSpecies if there is none."""

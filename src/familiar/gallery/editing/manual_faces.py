@@ -44,7 +44,7 @@ def add_face(
     embedder: Embedder,
     photo: int,
     box_xyxy_px: Box,
-    landmarks_px: Float32[np.ndarray, "5 2"] | None = None,
+    landmarks_px: Float32[np.ndarray, "p 2"] | None = None,
     *,
     path: Path | None = None,
 ) -> int:
@@ -134,7 +134,7 @@ def _embed_box(
     embedder: Embedder,
     photo_number: int,
     box: Box,
-    landmarks: Float32[np.ndarray, "5 2"] | None,
+    landmarks: Float32[np.ndarray, "p 2"] | None,
     path: Path | None,
 ) -> _EmbeddedFace:
     _check_space(gallery, embedder)

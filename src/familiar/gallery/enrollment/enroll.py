@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError
-from familiar.detection.detectors import Detector, WholePhoto
+from familiar.detection.detector import Detector
+from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
@@ -70,7 +71,7 @@ def enroll(
         paths: of the photos.
         detector: finds the faces (None: each photo is one crop already).
         flip: as in `Embedder.embed`.
-        species: stored with each new face.
+        species: stored with each new face; None: what the detector says it is, if it does.
         min_score: detections below it are ignored.
         on_batch: called with the number of photos done and the result so far, after each batch has been committed. An
             exception that it raises ends the call before another batch begins.

@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import absolute_path, content_sha256
 from familiar.core.types import Crop, Detection
-from familiar.detection.detectors import Detector
+from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.database.connection import GalleryDatabase

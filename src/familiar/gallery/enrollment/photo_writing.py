@@ -38,7 +38,7 @@ def write_photo(
             repository.migration.delete_face(faces_before_edit[index])
             repository.faces.move_to_photo(faces_before_edit[index], photo, stored)
         else:
-            repository.faces.insert(photo, stored, species)
+            repository.faces.insert(photo, stored, species or face.detection.label)
     # Only after the faces were updated: deleting a photo deletes the faces that still belong to it.
     is_edited = repository.photos.delete_without_faces(file.path, except_photo=photo) > 0
     return {

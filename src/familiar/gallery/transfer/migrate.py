@@ -150,7 +150,7 @@ def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float) -
     left, top, right, bottom = box
     if left >= right:
         return None
-    points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(5, 2).astype(np.float32)
+    points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32)
     return Detection((left, top, right, bottom), points, score)
 
 

@@ -147,6 +147,7 @@ def _face_body(face: FaceResult) -> dict[str, Any]:
         "landmarks_px": None if landmarks is None else landmarks.tolist(),
         "score": face.detection.score,
         "quality": face.quality,
+        "label": face.detection.label,
         "embedding": None if face.embedding is None else face.embedding.tolist(),
     }
 

@@ -20,7 +20,7 @@ class StoredFace:
 
     Attributes:
         box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
-        landmarks: five points as little-endian float32, if known.
+        landmarks: three or five points as little-endian float32, if known.
         score: of the detector, in [0, 1].
         quality: in [0, 1].
         embedding: encoded by `GalleryDatabase.encode_embeddings`.

@@ -1,0 +1,164 @@
+"""People's and cats' faces, found by OpenCV's detectors."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import cv2
+import numpy as np
+from cv2.data import haarcascades
+from jaxtyping import Float32, UInt8
+
+from familiar.core.errors import BadDetector
+from familiar.core.types import Detection, Photo
+from familiar.detection.detector import sort_best_first
+
+MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
+YUNET_MIN_SIDE_PX = 33  # below, OpenCV 4.14 reads uninitialized memory and finds faces that do not exist
+HAAR_MIN_FACE_SHARE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
+HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces reach 4 (cats) and 16 (people)
+
+Model = TypeVar("Model")
+
+
+class _ModelPool(Generic[Model]):
+    """Models of OpenCV, which keep state during a call: one for each thread that detects at the same time."""
+
+    def __init__(self, create: Callable[[], Model]) -> None:
+        self._create = create
+        self._idle = deque([create()])
+
+    @contextmanager
+    def borrow(self) -> Iterator[Model]:
+        """Lend a model that no other thread is using."""
+        try:
+            model = self._idle.pop()  # atomic, so no two threads get the same
+        except IndexError:
+            model = self._create()
+        try:
+            yield model
+        finally:
+            self._idle.append(model)
+
+
+class HaarFaces:
+    """Detector for upright faces with one of OpenCV's boosted cascades (Viola and Jones 2001); boxes only.
+
+    The score is sigmoid(w / 4), where w is the level weight of the cascade's last stage: it orders the detections, but
+    is not a probability.
+
+    Args:
+        cascade_file: name of a file in OpenCV's folder of cascades, such as "haarcascade_frontalface_default.xml".
+        lowered: by which share of its side each box is moved down; negative: up.
+        enlarged: by which factor its side is then multiplied, about its center.
+    """
+
+    def __init__(self, cascade_file: str, lowered: float = 0.0, enlarged: float = 1.0) -> None:
+        self._lowered, self._enlarged = lowered, enlarged
+        self._cascades = _ModelPool(lambda: cv2.CascadeClassifier(haarcascades + cascade_file))
+        with self._cascades.borrow() as cascade:
+            if cascade.empty():
+                raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
+
+    def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo.
+
+        Args:
+            photo: searched with a long side of at most 1280 px; faces below 1/32 of that side are not found.
+
+        Returns:
+            The faces without landmarks, best first; empty if there is none.
+        """
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
+        with self._cascades.borrow() as cascade:
+            boxes_xywh, _, weights = cascade.detectMultiScale3(
+                cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY),
+                scaleFactor=1.1,
+                minNeighbors=3,
+                minSize=(smallest_px, smallest_px),
+                outputRejectLevels=True,
+            )
+        boxes_xywh = np.reshape(boxes_xywh, (-1, 4)).astype(np.float64)
+        sides = boxes_xywh[:, 2:]
+        boxes_xywh[:, 1] += self._lowered * sides[:, 1]
+        boxes_xywh[:, :2] -= (self._enlarged - 1) / 2 * sides
+        boxes_xywh[:, 2:] *= self._enlarged
+        return sort_best_first(
+            Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)))
+            for box, weight in zip(boxes_xywh, np.ravel(weights), strict=True)
+        )
+
+
+class YuNetFaces:
+    """Detector for people's faces with five landmarks: YuNet (Wu et al. 2023, Machine Intelligence Research 20).
+
+    A box may extend beyond the photo.
+
+    Args:
+        model_path: the ONNX file of the network.
+        score_threshold: lowest score of a face, in [0, 1].
+
+    Raises:
+        BadDetector: OpenCV cannot load the file. It loads YuNet's exports with fixed input size (which accept photos
+            of any size), not the dynamic ones.
+    """
+
+    def __init__(self, model_path: Path, score_threshold: float = 0.6) -> None:
+        try:
+            model = np.frombuffer(model_path.read_bytes(), np.uint8)
+        except OSError as error:
+            raise BadDetector(f"{model_path}: {error.strerror}; the yunet detector needs its ONNX file") from error
+        try:
+            self._networks = _ModelPool(
+                lambda: cv2.FaceDetectorYN.create("onnx", model, np.empty(0, np.uint8), (64, 64), score_threshold)
+            )
+            with self._networks.borrow() as network:
+                network.detect(np.zeros((64, 64, 3), np.uint8))  # a network other than YuNet loads, but fails here
+        except cv2.error as error:
+            raise BadDetector(
+                f"{model_path}: cannot be loaded as a YuNet face detector; use the ONNX export of fixed input size, or "
+                "download it again"
+            ) from error
+
+    def detect(self, photo: Photo) -> list[Detection]:
+        """Find the faces in a photo.
+
+        Args:
+            photo: searched with a long side of at most 1280 px.
+
+        Returns:
+            The faces with landmarks, best first; empty if there is none.
+        """
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        padding = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
+        bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, padding[0], 0, padding[1], cv2.BORDER_CONSTANT)
+        with self._networks.borrow() as network:
+            network.setInputSize(bgr_u8.shape[1::-1])
+            _, rows = network.detect(bgr_u8)
+        return sort_best_first(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
+
+
+def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
+    """Shrink a large photo; return the pixels to search, and the factors (x, y) from them to the photo."""
+    width, height = photo.size_px
+    shrink = MAX_SEARCH_SIDE_PX / max(width, height)
+    if shrink >= 1:
+        return photo.rgb_u8, (1.0, 1.0)
+    size = max(1, round(width * shrink)), max(1, round(height * shrink))
+    return cv2.resize(photo.rgb_u8, size, interpolation=cv2.INTER_AREA), (width / size[0], height / size[1])
+
+
+def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> tuple[float, float, float, float]:
+    x_min, y_min, width, height = (float(value) for value in box_xywh)
+    x, y = factors_xy
+    return x_min * x, y_min * y, (x_min + width) * x, (y_min + height) * y
+
+
+def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Detection:
+    # YuNet's first eye and mouth corner are the person's right ones, which are left in the image.
+    landmarks_px = row[4:14].reshape(5, 2) * np.array(factors_xy, np.float32)
+    return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0))
