@@ -1,65 +1,202 @@
-"""How well the detector finds the heads of photos that it did not learn from, and how often it finds one too many."""
+"""How well the detector finds heads in photos that it did not learn from, and how often it finds one too many."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 
 from familiar.core.types import Detection, Photo
-from pet_detector.labels import LabeledPhoto
+from familiar.detection.heads import HeadDetector
+from familiar.photos.decoding import load_photo
+from pet_detector.labels import LabeledPhoto, photos_in
 from pet_detector.teachers import contains, middle, overlap
 
 MIN_IOU = 0.5
+FALSE_SHARE = 1 / 20  # most false detections a photo of people, and of other animals
+CHOSEN_SHARE = 0.6 * FALSE_SHARE  # that the thresholds are chosen for, since other photos will have more
+LOWEST = 0.05
+SMALL, SMALLER = 1 / 5, 1 / 8  # longer side of a head, in long sides of the photo
+NOT_HEADS = 0.1  # a detection that overlaps a head, or what may be one, by less is on none
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One head that was looked for: the best score of a detection on it (0: none), and whether its label is right."""
+@dataclass
+class Findings:
+    """What was found in some photos.
 
-    file: str
-    label: str
-    side_share: float  # its longer side, as a share of the photo's
-    score: float
-    label_is_right: bool
+    Attributes:
+        heads: of each head that was looked for: its label, the source of its photo, its side as a share of the photo's,
+            the score of the detection on it (0: none), and that detection's label.
+        false: the labels and scores of detections on nothing, of each photo.
+    """
+
+    heads: list[tuple[str, str, float, float, str | None]] = field(default_factory=list)
+    false: list[list[tuple[str, float]]] = field(default_factory=list)
+
+    def recall(self, label: str | None = None, source: str | None = None, side: tuple[float, float] = (0, 9)) -> str:
+        """Return the share of heads with a score of at least .5, and of how many."""
+        scores = [
+            score
+            for its_label, its_source, its_side, score, _ in self.heads
+            if label in (None, its_label) and source in (None, its_source) and side[0] <= its_side < side[1]
+        ]
+        return f"{np.mean([score >= 0.5 for score in scores]):.3f} of {len(scores)}" if scores else "none"
+
+    def false_share(self, threshold: float = 0.5) -> float:
+        """Return false detections of pets a photo."""
+        return sum(score >= threshold for photo in self.false for _, score in photo) / max(len(self.false), 1)
 
 
-def find_heads(
-    photo: LabeledPhoto, pixels: Photo, detect: Callable[[Photo], Sequence[Detection]], *, tight: bool = False
-) -> tuple[list[Finding], list[Detection]]:
-    """Match detections with the pets' heads of a photo.
+def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto]) -> dict[str, Any]:
+    """Measure recall and false detections.
 
     Args:
-        photo: its labels.
-        pixels: its pixels.
-        detect: finds heads.
+        network: the file.
+        photos_folder: of the photos.
+        held_back: photos that were not learned from. Thresholds were chosen on the first half of them (`halves`); the
+            figures are those of the second.
+    """
+    _, photos = halves(held_back)
+    animals, pets = of_source(photos, "other_animals"), [photo for photo in photos if photo.heads]
+    people = halves(people_photos(photos_folder))[1]
+    detector = HeadDetector(network=network)
+    found, tight = find(detector, photos_folder, pets), find(detector, photos_folder, pets, tight=True)
+    gray = find(detector, photos_folder, pets, change=to_gray)
+    on_animals, on_people = (find(detector, photos_folder, each) for each in (animals, people))
+    return {
+        "recall": {
+            "cats, Oxford": found.recall("cat", "oxford"),
+            "dogs, Oxford": found.recall("dog", "oxford"),
+            "cats, Dogs-vs-Cats": found.recall("cat", "dogsvscats"),
+            "the same by their tight boxes": tight.recall("cat", "dogsvscats"),
+            "of at most a fifth of the photo's side": found.recall(side=(0, SMALL)),
+            "of at most an eighth": found.recall(side=(0, SMALLER)),
+            "in gray": gray.recall(),
+        },
+        "labels that are right": float(
+            np.mean([its == label for its, _, _, score, label in found.heads if score >= 0.5])
+        ),
+        "false detections a photo": {
+            "people": on_people.false_share(),
+            "other animals": on_animals.false_share(),
+            "on photos of pets": found.false_share(),
+        },
+        "photos": {"pets": len(pets), "people": len(people), "other animals": len(animals)},
+    }
+
+
+def choose_thresholds(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto]) -> dict[str, float]:
+    """Choose a threshold for cats and one for dogs on the first half of the photos held back.
+
+    Each is the lowest at which its label has at most half of the false detections that are allowed on people, and on
+    other animals. A person's is the same as the lower of the two: it competes with them.
+    """
+    photos, _ = halves(held_back)
+    people, _ = halves(people_photos(photos_folder))
+    detector = HeadDetector(network=network, min_score=LOWEST)
+    thresholds: dict[str, float] = {}
+    for label in ("cat", "dog"):
+        highest = LOWEST
+        for each in (of_source(photos, "other_animals"), people):
+            found = find(detector, photos_folder, each)
+            scores = sorted((score for photo in found.false for its, score in photo if its == label), reverse=True)
+            allowed = int(CHOSEN_SHARE / 2 * len(each))
+            highest = max(highest, scores[allowed] + 1e-3 if len(scores) > allowed else LOWEST)
+        thresholds[label] = highest
+    return {**thresholds, "person": min(thresholds.values())}
+
+
+def find(
+    detector: HeadDetector,
+    photos_folder: Path,
+    photos: Iterable[LabeledPhoto],
+    *,
+    tight: bool = False,
+    change: Any = lambda photo: photo,
+) -> Findings:
+    """Detect the pets of photos.
+
+    Args:
+        detector: finds heads.
+        photos_folder: of the photos.
+        photos: their labels.
         tight: match with the tight boxes, where a photo has them, instead of those of whole heads.
+        change: applied to each photo before.
+    """
+    findings = Findings()
+    for labeled in photos:
+        photo = change(load_photo(photos_folder / labeled.file))
+        heads, false = match(labeled, detector.detect(photo), tight=tight)
+        side = max(photo.size_px)
+        findings.heads += [
+            (
+                head.label,
+                labeled.source,
+                max(head.box[2] - head.box[0], head.box[3] - head.box[1]) / side,
+                0.0 if detection is None else detection.score,
+                None if detection is None else detection.label,
+            )
+            for head, detection in heads
+        ]
+        findings.false.append([(each.label or "", each.score) for each in false])
+    return findings
+
+
+def match(
+    photo: LabeledPhoto, detections: Sequence[Detection], *, tight: bool = False
+) -> tuple[list[tuple[Any, Detection | None]], list[Detection]]:
+    """Match a photo's pets with detections of pets, each with one.
 
     Returns:
-        The heads; and the detections that are on none of them and on nothing ignored.
+        (head, detection or None) of each; and the detections that are on no head and on nothing that may be one.
     """
-    detections = [each for each in detect(pixels) if each.label != "person"]
-    findings: list[Finding] = []
-    used: set[int] = set()
+    waiting = [each for each in detections if each.label != "person"]
+    pairs: list[tuple[Any, Detection | None]] = []
     for head in photo.heads:
         if head.label == "person":
             continue
         box = head.tight_box if tight and head.tight_box else head.box
-        overlaps = [overlap(each.box_xyxy_px, box) if index not in used else 0.0 for index, each in enumerate(detections)]
-        best = int(np.argmax(overlaps)) if overlaps else -1
-        side = max(head.box[2] - head.box[0], head.box[3] - head.box[1]) / max(pixels.size_px)
-        if best >= 0 and overlaps[best] >= MIN_IOU:
-            used.add(best)
-            found = detections[best]
-            findings.append(Finding(photo.file, head.label, side, found.score, found.label == head.label))
+        best = max(waiting, key=lambda each: overlap(each.box_xyxy_px, box), default=None)
+        if best is not None and overlap(best.box_xyxy_px, box) >= MIN_IOU:
+            waiting.remove(best)
+            pairs.append((head, best))
         else:
-            findings.append(Finding(photo.file, head.label, side, 0.0, False))
+            pairs.append((head, None))
     known = [*photo.ignored, *(head.box for head in photo.heads)]
-    others = [
+    false = [
         each
-        for index, each in enumerate(detections)
-        if index not in used
-        and all(
-            overlap(each.box_xyxy_px, box) < 0.1 and not contains(each.box_xyxy_px, middle(box)) for box in known
+        for each in waiting
+        if all(
+            overlap(each.box_xyxy_px, box) < NOT_HEADS and not contains(each.box_xyxy_px, middle(box)) for box in known
         )
     ]
-    return findings, others
+    return pairs, false
+
+
+def halves(photos: Sequence[LabeledPhoto]) -> tuple[list[LabeledPhoto], list[LabeledPhoto]]:
+    """Divide photos into two halves by their names."""
+    first = [photo for photo in photos if zlib.crc32(f"half {photo.file}".encode()) % 2]
+    names = {photo.file for photo in first}
+    return first, [photo for photo in photos if photo.file not in names]
+
+
+def of_source(photos: Sequence[LabeledPhoto], source: str) -> list[LabeledPhoto]:
+    """Return the photos of a source."""
+    return [photo for photo in photos if photo.source == source]
+
+
+def people_photos(photos_folder: Path) -> list[LabeledPhoto]:
+    """Return LFW's DevTest photos, of which none was learned from: there are no pets."""
+    return [
+        LabeledPhoto(str(path.relative_to(photos_folder)), "people", True)
+        for path in photos_in(photos_folder / "lfw_photos_devtest")
+    ]
+
+
+def to_gray(photo: Photo) -> Photo:
+    """Take the colors from a photo."""
+    gray = cv2.cvtColor(photo.rgb_u8, cv2.COLOR_RGB2GRAY)
+    return Photo(np.repeat(gray[..., None], 3, axis=2), photo.source, photo.source_size_px)

@@ -344,3 +344,19 @@ def test_embeddings_are_identified_by_name_and_content(gallery: GalleryDatabase)
         enroll_vectors(gallery, embeddings * 2)
     with pytest.raises(SpaceMismatch):
         enroll_embeddings(gallery, embeddings[:, :8], ["a", "b", "c"], "drawn")
+
+
+@pytest.mark.parametrize(("species", "expected"), [(None, ["cat", None]), ("tiger", ["tiger", "tiger"])])
+def test_species_is_the_detectors_unless_it_is_given(
+    album: GalleryDatabase, embedder: Embedder, photos: list[Path], species: str | None, expected: list[str | None]
+):
+    class OneLabeled:
+        def detect(self, photo: Photo) -> list[Detection]:
+            width, height = photo.size_px
+            box = (0.0, 0.0, width, height)
+            return [Detection(box, None, 0.9, "cat" if photo.source == photos[0] else None)]
+
+    enroll(album, embedder, photos[:2], OneLabeled(), species=species)
+    with album.reading() as repository:
+        stored = [row[0] for row in repository.connection.execute("SELECT species FROM faces ORDER BY id")]
+    assert stored == expected

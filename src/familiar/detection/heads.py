@@ -37,15 +37,23 @@ class HeadDetector:
         labels: which heads to return.
         search_side_px: to which the long side of a photo is enlarged or reduced. Heads below a tenth of it are often
             missed; time grows with its square.
+        min_score: lowest score of a head, in [0, 1].
+        network: its file; the default is the package's.
 
     Raises:
         BadDetector: the network's file is missing or damaged.
     """
 
-    def __init__(self, labels: Collection[Label] = PETS, search_side_px: int = SEARCH_SIDE_PX) -> None:
+    def __init__(
+        self,
+        labels: Collection[Label] = PETS,
+        search_side_px: int = SEARCH_SIDE_PX,
+        min_score: float = MIN_SCORE,
+        network: Path = NETWORK_FILE,
+    ) -> None:
         self._labels = frozenset(labels)
-        self._search_side_px = search_side_px
-        self._session = _open_network(NETWORK_FILE)
+        self._search_side_px, self._min_score = search_side_px, min_score
+        self._session = _open_network(network)
 
     def detect(self, photo: Photo) -> list[Detection]:
         """Find the heads in a photo.
@@ -61,7 +69,7 @@ class HeadDetector:
         boxes, scores, points = (np.asarray(output, np.float32) for output in outputs)
         boxes = np.clip(boxes / scale, 0, np.tile(np.array(photo.size_px, np.float32), 2))
         best = scores.max(axis=1)
-        is_head = (best >= MIN_SCORE) & (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+        is_head = (best >= self._min_score) & (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
         cells = np.flatnonzero(is_head)
         detections: list[Detection] = []
         for cell in cells[distinct_boxes(boxes[cells], best[cells])]:

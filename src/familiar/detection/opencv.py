@@ -161,4 +161,4 @@ def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> tuple
 def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Detection:
     # YuNet's first eye and mouth corner are the person's right ones, which are left in the image.
     landmarks_px = row[4:14].reshape(5, 2) * np.array(factors_xy, np.float32)
-    return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0))
+    return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0), "person")

@@ -63,7 +63,7 @@ def pet_lite() -> Recipe:
             initial_share=0.5,
             centered=True,
         ),
-        input=InputSettings(views=("1@224", "1@160m", "0.8@224")),
+        input=InputSettings(views=("1@224", "1@160m", "0.8@224"), detector="pets"),
         augmentation=replace(
             NO_AUGMENTATION,
             crop_p=1.0,
@@ -120,7 +120,8 @@ def pet_lite_nano() -> Recipe:
             hue=0.02,
             downscale_p=0.15,
         ),
-        input=InputSettings(normalization="symmetric"),  # as the weights of `narrow_gates.py` expect
+        # Normalized as the weights of `narrow_gates.py` expect.
+        input=InputSettings(normalization="symmetric", detector="pets"),
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
         loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0

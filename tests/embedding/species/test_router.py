@@ -14,7 +14,7 @@ from familiar.core.errors import (
     UnreadablePhoto,
     UnsureSpecies,
 )
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Detection, Label, Photo
 from familiar.detection.detectors import CenterSquare
 from familiar.embedding.bundle import BundleMetadata, load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
@@ -304,3 +304,18 @@ def test_verify_takes_chosen_faces(router: RoutedEmbedder, tmp_path: Path):
     chosen = verify_routed(router, pair, pair, Halves(), faces=(1, 2), on_crop=crops.append)
     assert (best.species, chosen.species) == (("cat", "cat"), ("dog", "cat"))
     assert [(crop.face, crop.face_count) for crop in crops] == [(2, 2), (2, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(("label", "species"), [("cat", "cat"), ("dog", "dog"), (None, "cat")])
+def test_label_of_the_detector_decides_the_species(router: RoutedEmbedder, label: Label | None, species: str):
+    """The classifier takes red for a cat, and decides where there is no label."""
+
+    class Labeling:
+        def detect(self, photo: Photo) -> list[Detection]:
+            width, height = photo.size_px
+            return [Detection((0.0, 0.0, width, height), None, 0.9, label)]
+
+    routed = router.embed_photos(photos_of(RED), Labeling(), open_photo=open_in_memory)
+    ((_, name, probability),) = routed.by_row()
+    assert name == species
+    assert (probability == 1.0) == (label is not None)

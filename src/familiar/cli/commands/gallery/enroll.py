@@ -45,7 +45,7 @@ def enroll(
 
     \b
     Example:
-      familiar gallery enroll album photos/ --model pet-nano --detector haar-cat
+      familiar gallery enroll album photos/ --model pet-nano --detector none
     """
     from familiar.gallery.enrollment.enroll import enroll as enroll_photos
     from familiar.photos.decoding import find_photos
