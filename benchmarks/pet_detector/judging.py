@@ -1,17 +1,21 @@
 """How well the detector finds heads in photos that it did not learn from, and how often it finds one too many."""
 
+import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from familiar.core.types import Detection, Photo
 from familiar.detection.heads import HeadDetector
-from familiar.photos.decoding import load_photo
+from familiar.photos.decoding import decode_photo, load_photo
 from pet_detector.labels import LabeledPhoto, photos_in
 from pet_detector.teachers import contains, middle, overlap
 
@@ -20,6 +24,8 @@ FALSE_SHARE = 1 / 20  # most false detections a photo of people, and of other an
 CHOSEN_SHARE = 0.6 * FALSE_SHARE  # that the thresholds are chosen for, since other photos will have more
 LOWEST = 0.05
 SMALL, SMALLER = 1 / 5, 1 / 8  # longer side of a head, in long sides of the photo
+HUGE_PX, HUGE_PHOTOS, ORIENTATION = 100_000_000, 25, 274
+EDGE, DARK_U8 = 0.01, 50
 NOT_HEADS = 0.1  # a detection that overlaps a head, or what may be one, by less is on none
 
 
@@ -31,10 +37,14 @@ class Findings:
         heads: of each head that was looked for: its label, the source of its photo, its side as a share of the photo's,
             the score of the detection on it (0: none), and that detection's label.
         false: the labels and scores of detections on nothing, of each photo.
+        missed: how many heads of each kind were not found.
+        taken_for_pets: how many detections on nothing there are in photos of each folder.
     """
 
     heads: list[tuple[str, str, float, float, str | None]] = field(default_factory=list)
     false: list[list[tuple[str, float]]] = field(default_factory=list)
+    missed: Counter[str] = field(default_factory=Counter)
+    taken_for_pets: Counter[str] = field(default_factory=Counter)
 
     def recall(self, label: str | None = None, source: str | None = None, side: tuple[float, float] = (0, 9)) -> str:
         """Return the share of heads with a score of at least .5, and of how many."""
@@ -64,7 +74,10 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
     people = halves(people_photos(photos_folder))[1]
     detector = HeadDetector(network=network)
     found, tight = find(detector, photos_folder, pets), find(detector, photos_folder, pets, tight=True)
+    several = find(detector, photos_folder, [photo for photo in pets if pets_in(photo) > 1])
     gray = find(detector, photos_folder, pets, change=to_gray)
+    turned = find(detector, photos_folder, pets, change=turned_by_exif)
+    huge = find(detector, photos_folder, pets[:HUGE_PHOTOS], change=enlarged)
     on_animals, on_people = (find(detector, photos_folder, each) for each in (animals, people))
     return {
         "recall": {
@@ -74,7 +87,11 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
             "the same by their tight boxes": tight.recall("cat", "dogsvscats"),
             "of at most a fifth of the photo's side": found.recall(side=(0, SMALL)),
             "of at most an eighth": found.recall(side=(0, SMALLER)),
+            "two or more in one photo": several.recall(),
             "in gray": gray.recall(),
+            "turned by EXIF": turned.recall(),
+            "enlarged to 100 megapixels": huge.recall(),
+            "the same as they are": find(detector, photos_folder, pets[:HUGE_PHOTOS]).recall(),
         },
         "labels that are right": float(
             np.mean([its == label for its, _, _, score, label in found.heads if score >= 0.5])
@@ -84,6 +101,8 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
             "other animals": on_animals.false_share(),
             "on photos of pets": found.false_share(),
         },
+        "heads missed": dict(found.missed.most_common()),
+        "taken for pets": dict(on_animals.taken_for_pets.most_common()),
         "photos": {"pets": len(pets), "people": len(people), "other animals": len(animals)},
     }
 
@@ -142,6 +161,8 @@ def find(
             for head, detection in heads
         ]
         findings.false.append([(each.label or "", each.score) for each in false])
+        findings.missed.update(kind_of_head(photo, head.box) for head, detection in heads if detection is None)
+        findings.taken_for_pets.update(Path(labeled.file).parent.name for _ in false)
     return findings
 
 
@@ -176,6 +197,19 @@ def match(
     return pairs, false
 
 
+def kind_of_head(photo: Photo, box: Sequence[float]) -> str:
+    """Tell what may have made a head hard to find."""
+    width, height = photo.size_px
+    left, top, right, bottom = (round(value) for value in box)
+    if max(right - left, bottom - top) < SMALL * max(width, height):
+        return "small"
+    if min(left, top, width - right, height - bottom) < EDGE * max(width, height):
+        return "cut off by the photo's edge"
+    if photo.rgb_u8[top:bottom, left:right].mean() < DARK_U8:
+        return "dark"
+    return "turned away, hidden, or for no reason that can be measured"
+
+
 def halves(photos: Sequence[LabeledPhoto]) -> tuple[list[LabeledPhoto], list[LabeledPhoto]]:
     """Divide photos into two halves by their names."""
     first = [photo for photo in photos if zlib.crc32(f"half {photo.file}".encode()) % 2]
@@ -194,6 +228,27 @@ def people_photos(photos_folder: Path) -> list[LabeledPhoto]:
         LabeledPhoto(str(path.relative_to(photos_folder)), "people", True)
         for path in photos_in(photos_folder / "lfw_photos_devtest")
     ]
+
+
+def pets_in(photo: LabeledPhoto) -> int:
+    """Count the pets of a photo."""
+    return sum(head.label != "person" for head in photo.heads)
+
+
+def turned_by_exif(photo: Photo) -> Photo:
+    """Store a photo on its side in a JPEG whose EXIF data say so, and read it."""
+    exif, content = Image.Exif(), BytesIO()
+    exif[ORIENTATION] = 6  # to be turned to the right
+    Image.fromarray(np.rot90(photo.rgb_u8)).save(content, "JPEG", quality=95, exif=exif)
+    return decode_photo(content.getvalue(), photo.source)
+
+
+def enlarged(photo: Photo) -> Photo:
+    """Enlarge a photo to 100 megapixels."""
+    width, height = photo.size_px
+    scale = math.sqrt(HUGE_PX / (width * height))
+    size = int(width * scale), int(height * scale)
+    return Photo(cv2.resize(photo.rgb_u8, size, interpolation=cv2.INTER_LINEAR), photo.source, size)
 
 
 def to_gray(photo: Photo) -> Photo:
