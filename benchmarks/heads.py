@@ -7,7 +7,8 @@ Besides familiar[train] this needs ai-edge-litert, for a teacher that is a TFLit
 done again:
 
 - `labels.json`: heads that were drawn by hand, and what teachers see in other photos (`pet_detector/labels.py`);
-- `network.pt`: the network, trained on scenes made of these photos (`scenes.py`, `training.py`);
+- `first.pt` and `network.pt`: the network, trained on scenes made of these photos (`scenes.py`, `training.py`), at last
+  of photos that are mostly as they are;
 - `heads.onnx`: the file of the package, its scores scaled by thresholds that were chosen on half of the photos held
   back (`choosing`), and `results.json`: recall and false detections on the other half.
 """
@@ -22,7 +23,7 @@ from pet_detector.judging import choose_thresholds, judge
 from pet_detector.labels import label_photos
 from pet_detector.network import LABELS, DetectorNetwork
 from pet_detector.scenes import Scenes
-from pet_detector.training import train
+from pet_detector.training import LAST_LR, initial_network, train
 
 INITIAL_WEIGHTS = "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz"
 
@@ -36,12 +37,17 @@ def main() -> None:
     photos, output = options.photos_folder, options.output
     output.mkdir(parents=True, exist_ok=True)
     labeled = label_photos(photos, photos / "weights", output / "labels.json")
-    network, trained = DetectorNetwork(), output / "network.pt"
-    if not trained.exists():
+    network, first, last = DetectorNetwork(), output / "first.pt", output / "network.pt"
+    if not first.exists():
         scenes = Scenes(photos, labeled, options.scenes)
-        train(scenes, photos / "weights" / INITIAL_WEIGHTS, trained.with_suffix(".unfinished"))
-        trained.with_suffix(".unfinished").rename(trained)
-    network.load_state_dict(torch.load(trained))
+        train(initial_network(scenes, photos / "weights" / INITIAL_WEIGHTS), scenes, output / "unfinished.pt")
+        (output / "unfinished.pt").rename(first)
+    if not last.exists():
+        network.load_state_dict(torch.load(first))
+        scenes = Scenes(photos, labeled, options.scenes // 2, seed=1, at_last=True)
+        train(network, scenes, output / "unfinished.pt", LAST_LR)
+        (output / "unfinished.pt").rename(last)
+    network.load_state_dict(torch.load(last))
     held_back = [photo for photo in labeled if photo.held_back]
     unscaled, scaled = output / "unscaled.onnx", output / "heads.onnx"
     unscaled.write_bytes(deploy(network, dict.fromkeys(LABELS, 0.5)))

@@ -13,7 +13,8 @@ from pet_detector.labels import Head, LabeledPhoto, read_rgb
 from pet_detector.network import LABELS, POINTS, STRIDE_PX
 
 SCENE_PX = 320
-JOINED = 0.35  # share of scenes made of four photos
+JOINED, ZOOMED = 0.35, 0.6  # share of scenes made of four photos, and of photos that are zoomed to a head
+JOINED_AT_LAST, ZOOMED_AT_LAST = 0.2, 0.35  # in the last part of training: most photos as they are
 SMALLEST_PX, MAX_ENLARGED = 24, 3.0
 TURN_DEG, MAX_TURN_DEG = 8.0, 25.0  # standard deviation, and the limit
 VISIBLE, BARELY_VISIBLE = 0.5, 0.1  # share of a box that lies in the scene: a head; something that is not counted
@@ -23,7 +24,7 @@ DRAWN = {
     "oxford": 3.0,
     "dogsvscats": 2.0,
     "pet_photos": 1.0,
-    "other_animals": 4.0,
+    "other_animals": 5.0,
     "lfw": 0.4,
     "orl": 0.3,
     "cats64": 0.1,
@@ -44,7 +45,10 @@ class Scene:
 class Scenes(Dataset[tuple[torch.Tensor, ...]]):
     """Endlessly many scenes, each drawn by its index and the seed alone."""
 
-    def __init__(self, photos_folder: Path, photos: Sequence[LabeledPhoto], count: int, seed: int = 0) -> None:
+    def __init__(
+        self, photos_folder: Path, photos: Sequence[LabeledPhoto], count: int, seed: int = 0, *, at_last: bool = False
+    ) -> None:
+        self.joined, self.zoomed = (JOINED_AT_LAST, ZOOMED_AT_LAST) if at_last else (JOINED, ZOOMED)
         self.photos = [photo for photo in photos if not photo.held_back]
         self.pixels = [read_rgb(photos_folder / photo.file) for photo in self.photos]
         drawn = np.array([how_often(photo) for photo in self.photos])
@@ -62,14 +66,14 @@ class Scenes(Dataset[tuple[torch.Tensor, ...]]):
         rng = np.random.default_rng((self.seed, index))
         side = SCENE_PX
         scene = Scene(np.zeros((side, side, 3), np.uint8))
-        if rng.random() < JOINED:
+        if rng.random() < self.joined:
             x, y = (int(side * rng.uniform(0.3, 0.7)) for _ in range(2))
             tiles = [(0, 0, x, y), (x, 0, side, y), (0, y, x, side), (x, y, side, side)]
         else:
             tiles = [(0, 0, side, side)]
         for left, top, right, bottom in tiles:
             number = rng.choice(len(self.photos), p=self.shares)
-            tile = view(self.photos[number], self.pixels[number], (right - left, bottom - top), rng)
+            tile = view(self.photos[number], self.pixels[number], (right - left, bottom - top), rng, zoomed=self.zoomed)
             scene.rgb_u8[top:bottom, left:right] = tile.rgb_u8
             shift = np.array([left, top])
             scene.heads += [
@@ -92,13 +96,23 @@ def how_often(photo: LabeledPhoto) -> float:
     return DRAWN[photo.source] * (DOGS_DRAWN if is_dog else 1.0)
 
 
-def view(photo: LabeledPhoto, rgb_u8: np.ndarray, size: tuple[int, int], rng: np.random.Generator) -> Scene:
-    """Zoom, turn and mirror a photo, and cut a tile of `size` (width, height) from it."""
+def view(
+    photo: LabeledPhoto,
+    rgb_u8: np.ndarray,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    *,
+    zoomed: float = ZOOMED,
+) -> Scene:
+    """Zoom, turn and mirror a photo, and cut a tile of `size` (width, height) from it.
+
+    `zoomed` is the share of photos of which a head gets a random size; others are about as large as the tile.
+    """
     height, width = rgb_u8.shape[:2]
     fit = min(size[0] / width, size[1] / height)
     scale = fit * np.exp(rng.uniform(np.log(0.7), np.log(1.5)))
     anchor, place = np.array([width, height]) / 2, np.array(size) * rng.uniform(0.35, 0.65, 2)
-    if photo.heads and rng.random() < 0.6:
+    if photo.heads and rng.random() < zoomed:
         head = photo.heads[rng.integers(len(photo.heads))]
         left, top, right, bottom = head.box
         side = max(right - left, bottom - top, 1.0)

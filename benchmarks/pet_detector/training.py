@@ -17,7 +17,7 @@ from pet_detector.network import MEAN_U8, POINTS, STD_U8, DetectorNetwork, Maps
 from pet_detector.scenes import Scenes
 
 BATCH = 32
-LR, TRUNK_LR_SHARE, WEIGHT_DECAY = 1.5e-3, 0.4, 1e-4
+LR, LAST_LR, TRUNK_LR_SHARE, WEIGHT_DECAY = 1.5e-3, 8e-4, 0.4, 1e-4
 WARM_UP_STEPS = 200
 AVERAGED_STEPS = 400  # of the moving average of the weights
 BOX_WEIGHT, POINT_WEIGHT = 4.0, 1.0
@@ -25,20 +25,26 @@ STATISTICS_BATCHES = 8
 GRADIENT_LIMIT = 20.0
 
 
-def train(scenes: Scenes, initial_weights: Path, output: Path, workers: int = 1) -> DetectorNetwork:
+def initial_network(scenes: Scenes, weights: Path) -> DetectorNetwork:
+    """Return the network with the trunk's ImageNet weights, whose batch norms get the statistics of some scenes."""
+    torch.manual_seed(0)
+    network = DetectorNetwork().to(memory_format=torch.channels_last)
+    load_weights_file(network.trunk, weights)
+    reinflate_batch_norm(network.trunk, statistics_images(scenes))
+    return network
+
+
+def train(network: DetectorNetwork, scenes: Scenes, output: Path, lr: float = LR, workers: int = 1) -> DetectorNetwork:
     """Train on all scenes once, in order; the moving average of the weights is returned.
 
     After every 500 steps the average so far is kept in `output`.
     """
-    torch.manual_seed(0)
-    network = DetectorNetwork().to(memory_format=torch.channels_last)
-    load_weights_file(network.trunk, initial_weights)
+    network = network.to(memory_format=torch.channels_last)
     batches = DataLoader(scenes, BATCH, num_workers=workers, drop_last=True)
-    reinflate_batch_norm(network.trunk, statistics_images(scenes))
     in_trunk = list(network.trunk.parameters())
     others = [parameter for name, parameter in network.named_parameters() if not name.startswith("trunk.")]
     optimizer = torch.optim.AdamW(
-        [{"params": in_trunk, "lr": LR * TRUNK_LR_SHARE}, {"params": others, "lr": LR}], weight_decay=WEIGHT_DECAY
+        [{"params": in_trunk, "lr": lr * TRUNK_LR_SHARE}, {"params": others, "lr": lr}], weight_decay=WEIGHT_DECAY
     )
     steps = len(batches)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps))
