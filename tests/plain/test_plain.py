@@ -12,8 +12,10 @@ import cv2
 import numpy as np
 import pytest
 
+from familiar import Gallery
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, open_photo
+from familiar.gallery.search.listing import unassigned_faces
 from familiar.photos.decoding import save_photo
 
 pytestmark = pytest.mark.plain
@@ -111,6 +113,21 @@ def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
         assert itself["same"]
         assert itself["similarity"] > 0.999 > another["similarity"]
         assert itself["probability"] > another["probability"]
+
+
+def test_heads_of_pets_in_photos_are_found_without_network(tmp_path: Path):
+    """A drawn cat and a drawn dog in one photo are two faces, each with its species."""
+    pixels = np.full((320, 700, 3), 130, np.uint8)
+    for source, left in (("synthetic:cats:2x1", 40), ("synthetic:dogs:2x1", 420)):
+        pixels[50:274, left : left + 224] = open_photo(DataSpec((source,)).read().photos[1]).rgb_u8
+    (tmp_path / "photos").mkdir()
+    save_photo(Photo(pixels, "both", (700, 320)), tmp_path / "photos" / "both.png")
+    arguments = ["gallery", "enroll", "album", "photos", "--model", "pet-nano", "--json"]
+    command = [sys.executable, "-c", WITHOUT_NETWORK, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Gallery.open(tmp_path / "album") as album:
+        assert sorted(face.species or "" for face in unassigned_faces(album.database)) == ["cat", "dog"]
 
 
 def test_avif_is_read_like_jpeg_and_heic_names_its_extra(tmp_path: Path, mean_color_bundle: Path):
