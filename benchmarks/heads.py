@@ -23,8 +23,9 @@ from pet_detector.judging import choose_thresholds, judge
 from pet_detector.labels import label_photos
 from pet_detector.network import LABELS, DetectorNetwork
 from pet_detector.scenes import Scenes
-from pet_detector.training import LAST_LR, initial_network, train
+from pet_detector.training import LAST_LR, initial_network, standardized, train
 
+ROUNDING_SCENES = 128
 INITIAL_WEIGHTS = "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz"
 
 
@@ -50,9 +51,11 @@ def main() -> None:
     network.load_state_dict(torch.load(last))
     held_back = [photo for photo in labeled if photo.held_back]
     unscaled, scaled = output / "unscaled.onnx", output / "heads.onnx"
-    unscaled.write_bytes(deploy(network, dict.fromkeys(LABELS, 0.5)))
+    few = Scenes(photos, labeled, ROUNDING_SCENES, seed=2, at_last=True)
+    images = standardized(torch.stack([few[index][0] for index in range(ROUNDING_SCENES)])).contiguous().numpy()
+    unscaled.write_bytes(deploy(network, dict.fromkeys(LABELS, 0.5), images))
     thresholds = choose_thresholds(unscaled, photos, held_back)
-    scaled.write_bytes(deploy(network, thresholds))
+    scaled.write_bytes(deploy(network, thresholds, images))
     results = {"thresholds": thresholds, "bytes": scaled.stat().st_size, **judge(scaled, photos, held_back)}
     (output / "results.json").write_text(json.dumps(results, indent=1))
     print(json.dumps(results, indent=1))

@@ -1,27 +1,34 @@
-"""The trained network as the file that the package has: ONNX, with weights in 8 bits and scaled scores."""
+"""The trained network as the file that the package has: ONNX, with weights in 4 and 8 bits and scaled scores."""
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
 import torch
+from jaxtyping import Float32
+from torch import nn
 
+from familiar.export.bias_correction import round_weights
 from familiar.export.folding import fold_batch_norms
-from familiar.export.onnx import OPSET
-from familiar.export.precision import store_weights_as_int8
-from pet_detector.network import LABELS, Deployed, DetectorNetwork
+from familiar.export.onnx import INPUT_NAME, OPSET
+from familiar.export.precision import store_weights_as_int4
+from pet_detector.network import LABELS, Deployed, DetectorNetwork, Plain
 
 OUTPUTS = ["boxes", "scores", "points"]
 MULTIPLE_PX, MOST_MULTIPLES = 32, 64
+MIN_SIZE_OF_4_BITS = 20_000  # weights; smaller matrices are few, and each of their weights counts more
 
 
-def deploy(network: DetectorNetwork, thresholds: Mapping[str, float]) -> bytes:
+def deploy(network: DetectorNetwork, thresholds: Mapping[str, float], images: Float32[np.ndarray, "n 3 s s"]) -> bytes:
     """Export the network.
 
     Args:
         network: is not changed.
         thresholds: a probability for each label; the file's score is .5 where the network says this.
+        images: standardized scenes, on which the rounding of the weights is made up for.
 
     Returns:
         An ONNX file that takes "1 s t 3" pixels, s and t multiples of 32, and gives "c 4" boxes, "c l" scores and
@@ -32,26 +39,43 @@ def deploy(network: DetectorNetwork, thresholds: Mapping[str, float]) -> bytes:
     with torch.no_grad():
         network.top.bias[: len(LABELS)] -= torch.tensor([thresholds[label] for label in LABELS]).logit()
     height, width = (torch.export.Dim(name, min=2, max=MOST_MULTIPLES) for name in ("height", "width"))
+    photo = torch.zeros(1, 8 * MULTIPLE_PX, 10 * MULTIPLE_PX, 3, dtype=torch.uint8)
+    model = exported(Deployed(network), photo, "photo", OUTPUTS, {1: MULTIPLE_PX * height, 2: MULTIPLE_PX * width})
+    # Weights have the same names in both; only this one takes several images at once.
+    few = torch.zeros(2, *images.shape[1:])
+    plain = exported(Plain(network), few, INPUT_NAME, ["values"], {0: torch.export.Dim("n")})
+    matrices = round_weights(plain, images, four_bits=True, min_size=MIN_SIZE_OF_4_BITS)
+    rounded = {tensor.name: tensor for tensor in plain.graph.initializer}
+    for tensor in model.graph.initializer:
+        if tensor.name in rounded and tensor.dims == rounded[tensor.name].dims:
+            tensor.CopyFrom(rounded[tensor.name])
+    store_weights_as_int4(model, matrices)
+    onnx.checker.check_model(model)
+    return model.SerializeToString(deterministic=True)
+
+
+def exported(
+    network: nn.Module, example: torch.Tensor, name: str, outputs: Sequence[str], free: Mapping[int, Any]
+) -> onnx.ModelProto:
+    """Export a network with some free dimensions of its input, its batch norms folded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's exporter, about torch
         program = torch.onnx.export(
-            Deployed(network),
-            (torch.zeros(1, 8 * MULTIPLE_PX, 10 * MULTIPLE_PX, 3, dtype=torch.uint8),),
+            network,
+            (example,),
             dynamo=True,
             verbose=False,
             opset_version=OPSET,
             external_data=False,
-            input_names=["photo"],
-            output_names=OUTPUTS,
-            dynamic_shapes=({1: MULTIPLE_PX * height, 2: MULTIPLE_PX * width},),
+            input_names=[name],
+            output_names=list(outputs),
+            dynamic_shapes=(dict(free),),
         )
     assert program is not None
     model = program.model_proto
     fold_batch_norms(model)
-    store_weights_as_int8(model)
     without_notes(model)
-    onnx.checker.check_model(model)
-    return model.SerializeToString(deterministic=True)
+    return model
 
 
 def without_notes(model: onnx.ModelProto) -> None:

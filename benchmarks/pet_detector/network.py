@@ -74,6 +74,10 @@ class DetectorNetwork(nn.Module):
 
     def forward(self, images: Float[Tensor, "n 3 s t"]) -> Maps:
         """Compute the maps of standardized images whose sides are multiples of 32 px."""
+        return to_maps(self.values(images))
+
+    def values(self, images: Float[Tensor, "n 3 s t"]) -> Float[Tensor, "n k h w"]:
+        """Compute the last layer's channels."""
         network = self.trunk.backbone
         features = network.bn1(network.conv_stem(images))
         stages: list[Tensor] = []
@@ -84,7 +88,7 @@ class DetectorNetwork(nn.Module):
         coarse = self.merge_32(self.lateral_32(last))
         middle = self.merge_16(self.lateral_16(stages[3]) + interpolate(coarse, scale_factor=2.0))
         fine = self.merge_8(self.lateral_8(stages[1]) + interpolate(middle, scale_factor=2.0))
-        return to_maps(self.top(self.tower(fine)))
+        return self.top(self.tower(fine))
 
 
 def to_maps(values: Float[Tensor, "n k h w"]) -> Maps:
@@ -104,6 +108,18 @@ def cell_middles_px(values: Float[Tensor, "n k h w"]) -> Float[Tensor, "2 h w"]:
     return torch.stack([x.expand(height, width), y[:, None].expand(height, width)])
 
 
+class Plain(nn.Module):
+    """The network without what comes before and after its layers, for the rounding of their weights."""
+
+    def __init__(self, network: DetectorNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Float[Tensor, "n 3 s t"]) -> Float[Tensor, "n k h w"]:
+        """Compute the last layer's channels."""
+        return self.network.values(images)
+
+
 class Deployed(nn.Module):
     """The network as the package has it: from pixels to heads, one a cell; a cell beside a better one has score 0."""
 
@@ -116,7 +132,7 @@ class Deployed(nn.Module):
     ) -> tuple[Float[Tensor, "c 4"], Float[Tensor, "c l"], Float[Tensor, "c p 2"]]:
         """Find boxes, scores of each label, and landmarks."""
         images = (photo_u8.permute(0, 3, 1, 2).float() - MEAN_U8) / STD_U8
-        maps = self.network(images)
+        maps = to_maps(self.network.values(images))
         best = maps.logits.amax(1, keepdim=True)
         is_peak = (max_pool2d(best, 3, 1, 1) == best).to(maps.logits.dtype)
         scores = maps.logits.sigmoid() * is_peak

@@ -32,7 +32,9 @@ STATISTICS_BATCH_SIZE = 8  # the inputs of all layers are in memory at once, in 
 Photos = Float32[np.ndarray, "n 3 s s"]
 
 
-def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = False) -> dict[str, RoundedMatrix]:
+def round_weights(
+    model: onnx.ModelProto, photos: Photos, *, four_bits: bool = False, min_size: int = 0
+) -> dict[str, RoundedMatrix]:
     """Round weights to their values in few bits, still stored as float32, and correct biases, in place.
 
     Biases are corrected so that each channel's mean on `photos` stays the same (Nagel et al. 2019, arXiv 1906.04721,
@@ -44,6 +46,7 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
         four_bits: round the matrices of layers with a bias, those of 1x1 convolutions, and the depthwise kernels of 4 x
             4 and more to 4 bits (`gptq`) instead of 8. Smaller kernels have 8 bits all the same: their weights are
             few, and each of them counts.
+        min_size: matrices and kernels with fewer weights have 8 bits all the same.
 
     Returns:
         The matrices and kernels that were rounded to 4 bits, by name.
@@ -56,7 +59,7 @@ def round_weights(model: onnx.ModelProto, photos: Photos, *, four_bits: bool = F
             f"8 bits are calibrated on photos the network was trained on: {len(photos)} of them can be read, and at "
             f"least {MIN_PHOTOS} are needed. Give their folders with --data, or export in float16"
         )
-    means, moments = _input_statistics(model, photos, _layers_of_4_bits(model) if four_bits else {})
+    means, moments = _input_statistics(model, photos, _layers_of_4_bits(model, min_size) if four_bits else {})
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     rounding_errors: dict[str, np.ndarray] = {}
     matrices: dict[str, RoundedMatrix] = {}
@@ -94,7 +97,7 @@ def _round_to_4_bits(
     return steps.reshape(values.shape), scale.reshape(-1, *(1,) * (values.ndim - 1))
 
 
-def _layers_of_4_bits(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+def _layers_of_4_bits(model: onnx.ModelProto, min_size: int) -> dict[str, list[onnx.NodeProto]]:
     """Return all layers with a matrix that has a row per output, or with large depthwise kernels, by their weights."""
     shapes = {
         tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT
@@ -104,6 +107,8 @@ def _layers_of_4_bits(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]
         if len(node.input) != 3 or node.input[1] not in shapes:
             continue
         shape = shapes[node.input[1]]
+        if np.prod(shape) < min_size:
+            continue
         options = _options(node)
         pointwise = node.op_type == "Conv" and shape[2:] == (1, 1) and options.get("group", 1) == 1
         transposed = node.op_type == "Gemm" and options.get("transB", 0) == 1
