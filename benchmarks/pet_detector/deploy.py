@@ -19,7 +19,7 @@ from pet_detector.network import LABELS, Deployed, DetectorNetwork, Plain
 
 OUTPUTS = ["boxes", "scores", "points"]
 MULTIPLE_PX, MOST_MULTIPLES = 32, 64
-MIN_SIZE_OF_4_BITS = 20_000  # weights; smaller matrices are few, and each of their weights counts more
+MIN_SIZE_OF_4_BITS = 3_000  # weights; smaller matrices are few, and each of their weights counts more
 
 
 def deploy(network: DetectorNetwork, thresholds: Mapping[str, float], images: Float32[np.ndarray, "n 3 s s"]) -> bytes:

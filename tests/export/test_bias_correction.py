@@ -235,6 +235,20 @@ def test_4_bits_leave_small_kernels_and_products_without_bias_in_8_bits():
         np.testing.assert_array_equal(tensors_of(model)["w"], in_8_bits(numbers(*shape)))
 
 
+def test_smaller_matrices_than_asked_for_have_8_bits():
+    nodes = [
+        helper.make_node("Conv", ["images", "first", "bias"], ["a"], pads=[1, 1, 1, 1], name="a"),
+        helper.make_node("Conv", ["a", "small", "bias"], ["b"], name="b"),
+        helper.make_node("Conv", ["b", "large", "wide"], ["outputs"], name="c"),
+    ]
+    weights = {"first": numbers(16, 3, 3, 3), "small": numbers(16, 16, 1, 1), "large": numbers(64, 16, 1, 1)}
+    for min_size, four_bits in ((0, {"small", "large"}), (1024, {"large"}), (1025, set())):
+        model = model_of(nodes, **weights, bias=numbers(16), wide=numbers(64))
+        assert round_weights(model, photos_of_noise(), four_bits=True, min_size=min_size).keys() == four_bits
+        if "small" not in four_bits:
+            np.testing.assert_allclose(tensors_of(model)["small"], in_8_bits(weights["small"]), rtol=1e-6)
+
+
 @pytest.mark.parametrize("attributes", [{"auto_pad": "SAME_UPPER"}, {"dilations": [2, 2], "pads": [4, 4, 4, 4]}])
 def test_kernels_padded_automatically_or_dilated_have_8_bits(attributes):
     model = model_of([conv(group=3, **attributes)], w=numbers(3, 1, 5, 5), b=numbers(3))

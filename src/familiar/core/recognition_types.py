@@ -14,7 +14,7 @@ class DetectedFace:
     """A detected face.
 
     Attributes:
-        landmarks_px: Left eye, right eye and nose, of people also left and right mouth corner, as they appear; None: none
+        landmarks_px: Left eye, right eye, nose, and of people both corners of the mouth, as they appear; None: none
             detected.
         score: The detector's score, in [0, 1].
         label: What the detector says it is: cat, dog or person; None: it does not tell.
