@@ -4,7 +4,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pet_detector.teachers import contains, middle, overlap
 
 MIN_IOU = 0.5
 FALSE_SHARE = 1 / 20  # most false detections a photo of people, and of other animals
-CHOSEN_SHARE = 0.8 * FALSE_SHARE  # that the thresholds are chosen for, since other photos will have more
+CHOSEN_SHARE = 0.6 * FALSE_SHARE  # that the thresholds are chosen for, since other photos will have more
 LOWEST = 0.05
 SMALL, SMALLER = 1 / 5, 1 / 8  # longer side of a head, in long sides of the photo
 HUGE_PX, HUGE_PHOTOS, ORIENTATION = 100_000_000, 25, 274
@@ -143,12 +143,14 @@ def find(
         photos_folder: of the photos.
         photos: their labels.
         tight: match with the tight boxes, where a photo has them, instead of those of whole heads.
-        change: applied to each photo before.
+        change: applied to each photo before; it may change its size.
     """
     findings = Findings()
     for labeled in photos:
-        photo = change(load_photo(photos_folder / labeled.file))
-        heads, false = match(labeled, detector.detect(photo), tight=tight)
+        photo = load_photo(photos_folder / labeled.file)
+        changed = change(photo)
+        factor = photo.size_px[0] / changed.size_px[0]
+        heads, false = match(labeled, [scaled(each, factor) for each in detector.detect(changed)], tight=tight)
         side = max(photo.size_px)
         findings.heads += [
             (
@@ -195,6 +197,12 @@ def match(
         )
     ]
     return pairs, false
+
+
+def scaled(detection: Detection, factor: float) -> Detection:
+    """Give a detection the pixels of a smaller or larger photo."""
+    left, top, right, bottom = (factor * value for value in detection.box_xyxy_px)
+    return replace(detection, box_xyxy_px=(left, top, right, bottom))
 
 
 def kind_of_head(photo: Photo, box: Sequence[float]) -> str:
