@@ -34,7 +34,7 @@ export async function readMetadata(content, name) {
   if (!metadata.preprocessing || !metadata.calibration) {
     throw new Error(`${name}: its metadata is incomplete. Export it again.`);
   }
-  return metadata;
+  return { detector: "auto", ...metadata }; // "auto" if it was made before bundles named one
 }
 
 /** The network's bytes, our JSON, and its text without its own seal; null where the last field is not just that. */

@@ -1,4 +1,4 @@
-/** A bundle's network at work: crops in, unit vectors out. */
+/** Networks at work, by ONNX Runtime Web: pixels in, numbers out. */
 
 import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs";
 
@@ -16,16 +16,25 @@ export async function ready() {
 }
 
 /**
+ * A function from RGB pixels, a Uint8Array of width * height * 3, to the network's outputs: a Float32Array by each name.
+ * @param {Uint8Array} content an ONNX file whose only input is uint8 [1, height, width, 3]
+ */
+export async function openSession(content) {
+  const session = await ort.InferenceSession.create(content, { executionProviders: ["wasm"] });
+  return async (rgb, width, height) => {
+    const input = new ort.Tensor("uint8", rgb, [1, height, width, 3]);
+    const outputs = await session.run({ [session.inputNames[0]]: input });
+    return Object.fromEntries(session.outputNames.map((name) => [name, outputs[name].data]));
+  };
+}
+
+/**
  * A function from a crop, RGB as Uint8Array of size * size * 3, to its embedding.
  * @param {Uint8Array} content the whole bundle, which is an ONNX file
  */
 export async function openNetwork(content, size) {
-  const session = await ort.InferenceSession.create(content, { executionProviders: ["wasm"] });
-  const run = async (rgb) => {
-    const input = new ort.Tensor("uint8", rgb, [1, size, size, 3]);
-    const outputs = await session.run({ [session.inputNames[0]]: input });
-    return outputs[session.outputNames[0]].data;
-  };
+  const session = await openSession(content);
+  const run = async (rgb) => Object.values(await session(rgb, size, size))[0];
   await run(new Uint8Array(3 * size * size)); // the first is slower than all others, and counts for none
   return async (rgb) => {
     const embedding = await run(rgb);

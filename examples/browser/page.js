@@ -2,16 +2,19 @@
 
 import { readMetadata } from "./bundle.js";
 import { group, probabilitySame, similarity } from "./compare.js";
+import { DETECTORS } from "./detect.js";
+import { cropUrl, embedHeads, embedWholePhoto } from "./faces.js";
 import { ready as jpegReady } from "./jpeg.js";
-import { loadPhoto } from "./photo.js";
-import { resizeCrop } from "./resize.js";
 
 const DEFAULT_BUNDLE = "model.onnx"; // taken where it lies beside the page
+const DETECTOR_FILE = "heads.onnx"; // fetched when the page loads: later it may be offline
+const TARGETS = { pets: "heads of cats and dogs", auto: "heads of cats, dogs and people" };
 
 const byId = (id) => document.getElementById(id);
-const photos = []; // {file, url, embedding, readMs, networkMs, problem}, the last four of the bundle in use
+const photos = []; // {file, url, faces, problem}; `faces` are of the bundle in use, as faces.js makes them
 let bundle = null; // {name, bytes, metadata, embed}
-let chosen = null; // the photo compared with the others
+const detector = { content: null, network: null, problem: "" }; // heads.onnx, opened when a bundle asks for it
+let chosen = null; // the face compared with the others
 let turn = Promise.resolve();
 
 /** Runs `job` when all before it are done; what goes wrong is shown, and stops nothing else. */
@@ -28,9 +31,16 @@ async function start() {
       "ONNX Runtime Web or the JPEG decoder is not here: run `npm ci` in the folder of this page.",
     );
   }
-  const response = await fetch(DEFAULT_BUNDLE).catch(() => null);
-  if (!response?.ok) return say("Choose a bundle to begin.");
-  await openBundle(DEFAULT_BUNDLE, new Uint8Array(await response.arrayBuffer()));
+  detector.content = await fetchOptional(DETECTOR_FILE);
+  const content = await fetchOptional(DEFAULT_BUNDLE);
+  if (!content) return say("Choose a bundle to begin.");
+  await openBundle(DEFAULT_BUNDLE, content);
+}
+
+/** A file that lies beside the page; null where there is none. */
+async function fetchOptional(name) {
+  const response = await fetch(name).catch(() => null);
+  return response?.ok ? new Uint8Array(await response.arrayBuffer()) : null;
 }
 
 async function openBundle(name, bytes) {
@@ -40,37 +50,65 @@ async function openBundle(name, bytes) {
   const embed = await openNetwork(bytes, metadata.preprocessing.size_px).catch((error) => {
     throw new Error(`${name}: ONNX Runtime Web cannot open it (${error.message})`);
   });
+  if (DETECTORS[metadata.detector]) await openDetector();
   const before = bundle;
   bundle = { name, bytes: bytes.length, metadata, embed };
   showBundle();
   // Vectors of two spaces do not compare, and those of two networks in one space are not the same: all anew.
-  for (const photo of photos) Object.assign(photo, { embedding: null, problem: null });
   const otherSpace = before && before.metadata.space_id !== metadata.space_id;
-  await embedPhotos(otherSpace ? "This bundle is of another space: all photos were embedded again." : "");
+  await embedAnew(otherSpace ? "This bundle is of another space: all photos were embedded again." : "");
+}
+
+/** Opens heads.onnx once; where that fails, `detector.problem` says why and what helps. */
+async function openDetector() {
+  if (detector.network) return;
+  const remedy =
+    `Copy src/familiar/detection/${DETECTOR_FILE} into the folder of this page and load the page again. ` +
+    "Until then, photos are taken whole.";
+  if (!detector.content) {
+    detector.problem = `${DETECTOR_FILE}, the network that finds heads, is not beside this page. ${remedy}`;
+    return;
+  }
+  const { openSession } = await import("./network.js");
+  try {
+    detector.network = await openSession(detector.content);
+  } catch (error) {
+    detector.problem = `${DETECTOR_FILE}: ONNX Runtime Web cannot open it (${error.message}). ${remedy}`;
+  }
+}
+
+/** Which heads to look for; null where photos are taken whole. */
+function searchLabels() {
+  const labels = DETECTORS[bundle.metadata.detector];
+  return labels && detector.network && !byId("crops").checked ? labels : null;
 }
 
 async function addPhotos(files) {
-  photos.push(
-    ...files.map((file) => ({ file, url: URL.createObjectURL(file), embedding: null, problem: null })),
-  );
+  photos.push(...files.map((file) => ({ file, url: URL.createObjectURL(file), faces: null, problem: null })));
   if (bundle) await embedPhotos();
   else say(`${count(photos.length, "photo")} waiting: choose a bundle.`);
 }
 
-/** Embeds the photos that are not yet. */
+/** Embeds all photos, those too that are already. */
+async function embedAnew(remark = "") {
+  for (const photo of photos) {
+    for (const face of photo.faces ?? []) {
+      if (face.url !== photo.url) URL.revokeObjectURL(face.url);
+    }
+    Object.assign(photo, { faces: null, problem: null });
+  }
+  chosen = null;
+  showGroups(); // none
+  await embedPhotos(remark);
+}
+
+/** Embeds the faces of the photos that are not yet. */
 async function embedPhotos(remark = "") {
-  const { metadata, embed } = bundle;
-  const { size_px, resize_px } = metadata.preprocessing;
-  const waiting = photos.filter((photo) => !photo.embedding && !photo.problem);
+  const waiting = photos.filter((photo) => !photo.faces && !photo.problem);
   for (const [done, photo] of waiting.entries()) {
     showProgress(done, waiting.length);
     try {
-      const started = performance.now();
-      const pixels = await loadPhoto(photo.file, Math.max(size_px, resize_px));
-      const crop = resizeCrop(pixels, metadata.preprocessing);
-      const read = performance.now();
-      photo.embedding = await embed(crop.rgb);
-      Object.assign(photo, { readMs: read - started, networkMs: performance.now() - read });
+      photo.faces = await embedFaces(photo);
     } catch (error) {
       photo.problem = error.message;
     }
@@ -80,28 +118,45 @@ async function embedPhotos(remark = "") {
   showProblems();
   showGroups();
   showComparison();
-  const embedded = embeddedPhotos();
-  const typical = (of) => milliseconds(embedded.map(of).sort((a, b) => a - b)[embedded.length >> 1]);
-  const speed = embedded.length
-    ? `, typically ${typical((photo) => photo.readMs + photo.networkMs)} each, ` +
-      `of which the network ${typical((photo) => photo.networkMs)}`
-    : "";
-  say(
-    photos.length
-      ? `${count(embedded.length, "photo")} embedded${speed}. ${remark}`
-      : "Ready: choose photos.",
-  );
+  const faces = embeddedFaces();
+  say(photos.length ? `${countFaces(faces)} embedded${speed(faces)}. ${remark}` : "Ready: choose photos.");
 }
 
-function embeddedPhotos() {
-  return photos.filter((photo) => photo.embedding);
+async function embedFaces(photo) {
+  const { metadata, embed } = bundle;
+  const labels = searchLabels();
+  if (!labels) {
+    return [{ ...(await embedWholePhoto(photo.file, metadata.preprocessing, embed)), photo, url: photo.url }];
+  }
+  const heads = await embedHeads(photo.file, metadata.preprocessing, embed, detector.network, labels);
+  if (!heads.length) {
+    const species = new Intl.ListFormat("en", { type: "disjunction" }).format(labels);
+    throw new Error(`no head of a ${species} found. Choose “Photos are crops already” if it is one.`);
+  }
+  return Promise.all(heads.map(async ({ crop, ...head }) => ({ ...head, photo, url: await cropUrl(crop) })));
+}
+
+/** Where the time went: medians, in words. */
+function speed(faces) {
+  if (!faces.length) return "";
+  const typical = (time) => milliseconds(faces.map(time).sort((a, b) => a - b)[faces.length >> 1]);
+  const network = typical((face) => face.networkMs);
+  if (!faces[0].label) {
+    return `, typically ${typical((face) => face.readMs + face.networkMs)} each, of which the network ${network}`;
+  }
+  const [read, detect] = [typical((face) => face.readMs), typical((face) => face.detectMs)];
+  return `, typically ${read} to read a photo, ${detect} to find its heads, ${network} to embed one`;
+}
+
+function embeddedFaces() {
+  return photos.flatMap((photo) => photo.faces ?? []);
 }
 
 function groupsNow() {
-  const embedded = embeddedPhotos();
+  const embedded = embeddedFaces();
   const threshold = bundle.metadata.calibration[byId("threshold").value].similarity;
   const places = group(
-    embedded.map((photo) => photo.embedding),
+    embedded.map((face) => face.embedding),
     threshold,
   );
   return places.map((of) => of.map((place) => embedded[place])).sort((a, b) => b.length - a.length);
@@ -117,16 +172,21 @@ function compare(left, right) {
 /** Everything that was found, as one JSON file. */
 function save() {
   const { space_id, file_id, precision } = bundle.metadata;
-  const embedded = embeddedPhotos();
+  const embedded = embeddedFaces();
   const results = {
-    bundle: { name: bundle.name, space_id, file_id, precision },
-    photos: embedded.map((photo) => ({
-      name: photo.file.name,
-      embedding: Array.from(photo.embedding),
-      read_ms: photo.readMs,
-      network_ms: photo.networkMs,
+    bundle: { name: bundle.name, space_id, file_id, precision, detector: bundle.metadata.detector },
+    labels: searchLabels(), // null: photos were taken whole, and have no boxes
+    faces: embedded.map((face) => ({
+      photo: face.photo.file.name,
+      box_xyxy_px: face.box,
+      label: face.label,
+      score: face.score,
+      embedding: Array.from(face.embedding),
+      read_ms: face.readMs,
+      detect_ms: face.detectMs,
+      network_ms: face.networkMs,
     })),
-    groups: groupsNow().map((members) => members.map((photo) => embedded.indexOf(photo))),
+    groups: groupsNow().map((members) => members.map((face) => embedded.indexOf(face))),
     skipped: photos
       .filter((photo) => photo.problem)
       .map(({ file, problem }) => ({ name: file.name, problem })),
@@ -145,6 +205,7 @@ function showBundle() {
     Network: `${metadata.network}, ${metadata.precision}`,
     Size: `${bytes.toLocaleString("en")} bytes`,
     Crops: `${size_px} × ${size_px} px`,
+    Detector: metadata.detector,
     Embedding: `${metadata.embedding_dim} components`,
     Space: metadata.space_id.slice(0, 12),
     Measured: results.auc ? `ROC AUC ${results.auc.toFixed(3)} on ${results.on}` : "nothing",
@@ -159,6 +220,29 @@ function showBundle() {
   byId("warning").textContent =
     "This bundle was never calibrated: it gives similarities, but no verdict and no probability, and the threshold of " +
     "the groups is a guess.";
+  showDetector();
+}
+
+/** Says whether heads are looked for, and if not, why. */
+function showDetector() {
+  const warning = detectorWarning();
+  byId("detector-warning").hidden = !warning;
+  byId("detector-warning").textContent = warning;
+  const name = bundle.metadata.detector;
+  byId("crops-choice").hidden = !(DETECTORS[name] && detector.network);
+  byId("detection").textContent = searchLabels()
+    ? `This page looks for ${TARGETS[name]}. Each becomes an entry of its own, numbered from the left of its photo.`
+    : "Each photo is taken whole: cut the faces out first.";
+}
+
+function detectorWarning() {
+  const name = bundle.metadata.detector;
+  if (DETECTORS[name]) return detector.problem;
+  if (name === "none") return "";
+  return (
+    `This bundle takes faces that the detector “${name}” finds. It does not exist in a browser: photos are taken ` +
+    "whole."
+  );
 }
 
 function showProgress(done, all) {
@@ -178,7 +262,7 @@ function showProblems() {
 }
 
 function showGroups() {
-  byId("results").hidden = !embeddedPhotos().length;
+  byId("results").hidden = !embeddedFaces().length;
   if (byId("results").hidden) return;
   const groups = groupsNow();
   const alone = groups.filter((members) => members.length === 1).flat();
@@ -188,8 +272,8 @@ function showGroups() {
     "The two groups whose mean vectors are most alike become one, as long as they are at least " +
     `${threshold.toFixed(3)} alike: centroid linkage, as familiar.neighbors.clustering.`;
   byId("groups").replaceChildren(
-    ...together.map((members, place) => showGroup(`Group ${place + 1}: ${members.length} photos`, members)),
-    ...(alone.length ? [showGroup(`Like no other: ${count(alone.length, "photo")}`, alone)] : []),
+    ...together.map((members, place) => showGroup(`Group ${place + 1}: ${countFaces(members)}`, members)),
+    ...(alone.length ? [showGroup(`Like no other: ${countFaces(alone)}`, alone)] : []),
   );
 }
 
@@ -202,12 +286,12 @@ function showGroup(title, members) {
   );
 }
 
-function tile(photo) {
-  const took = element("small", {}, milliseconds(photo.readMs + photo.networkMs));
-  const look = { type: "button", className: "tile", ariaPressed: String(photo === chosen) };
-  const button = element("button", look, picture(photo), element("span", {}, photo.file.name), took);
+function tile(face) {
+  const small = element("small", {}, describe(face) || milliseconds(face.readMs + face.networkMs));
+  const look = { type: "button", className: "tile", ariaPressed: String(face === chosen) };
+  const button = element("button", look, picture(face), element("span", {}, face.photo.file.name), small);
   button.addEventListener("click", () => {
-    chosen = photo;
+    chosen = face;
     for (const other of document.querySelectorAll(".tile")) other.ariaPressed = String(other === button);
     showComparison();
     byId("comparison").scrollIntoView({ block: "nearest" });
@@ -219,25 +303,25 @@ function showComparison() {
   const others = byId("others");
   others.hidden = !chosen?.embedding;
   if (others.hidden) {
-    byId("comparing").textContent = "Choose a photo above to compare it with all others.";
+    byId("comparing").textContent = "Choose one above to compare it with all others.";
     return;
   }
   const { calibration } = bundle.metadata;
   const fitted = calibration.slope !== null;
   byId("comparing").textContent = fitted
-    ? `${chosen.file.name} and each of the others: the same individual from a similarity of ` +
+    ? `${nameOf(chosen)} and each of the others: the same individual from a similarity of ` +
       `${calibration.balanced.similarity.toFixed(3)} on, the balanced threshold. ` +
       "The probability is for when both answers were equally likely beforehand."
-    : `${chosen.file.name} and each of the others. No verdicts: this bundle was never calibrated.`;
-  const found = embeddedPhotos()
-    .filter((photo) => photo !== chosen)
-    .map((photo) => [photo, compare(chosen, photo)]);
+    : `${nameOf(chosen)} and each of the others. No verdicts: this bundle was never calibrated.`;
+  const found = embeddedFaces()
+    .filter((face) => face !== chosen)
+    .map((face) => [face, compare(chosen, face)]);
   found.sort(([, left], [, right]) => right.similarity - left.similarity);
-  others.tBodies[0].replaceChildren(...found.map(([photo, answer]) => showAnswer(photo, answer)));
+  others.tBodies[0].replaceChildren(...found.map(([face, answer]) => showAnswer(face, answer)));
 }
 
-function showAnswer(photo, { similarity, probability, same }) {
-  const name = element("div", {}, picture(photo), element("span", {}, photo.file.name));
+function showAnswer(face, { similarity, probability, same }) {
+  const name = element("div", {}, picture(face), element("span", {}, nameOf(face)));
   const verdict = same === null ? "none" : same ? "same" : "different";
   return element(
     "tr",
@@ -249,8 +333,18 @@ function showAnswer(photo, { similarity, probability, same }) {
   );
 }
 
-function picture(photo) {
-  return element("img", { src: photo.url, alt: "", loading: "lazy", decoding: "async" });
+function picture(face) {
+  return element("img", { src: face.url, alt: "", loading: "lazy", decoding: "async" });
+}
+
+/** "cat", or of several heads in a photo "cat, 2 of 3"; empty of a photo taken whole. */
+function describe(face) {
+  if (!face.label) return "";
+  return face.count > 1 ? `${face.label}, ${face.number} of ${face.count}` : face.label;
+}
+
+function nameOf(face) {
+  return face.photo.file.name + (face.label ? ` (${describe(face)})` : "");
 }
 
 function say(text, wrong = false) {
@@ -262,6 +356,10 @@ function element(tag, properties, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
+}
+
+function countFaces(faces) {
+  return count(faces.length, faces[0]?.label ? "head" : "photo");
 }
 
 function count(number, thing) {
@@ -294,5 +392,11 @@ document.addEventListener("drop", (event) => {
   take([...event.dataTransfer.files]);
 });
 byId("threshold").addEventListener("change", showGroups);
+byId("crops").addEventListener("change", () => {
+  inTurn(async () => {
+    showDetector();
+    await embedAnew();
+  });
+});
 byId("save").addEventListener("click", save);
 inTurn(start);

@@ -18,7 +18,8 @@ export function resizeCrop(photo, preprocessing) {
   return { rgb, width: size, height: size };
 }
 
-function resize(photo, width, height) {
+/** Area interpolation where the photo gets smaller, linear where it gets larger. */
+export function resize(photo, width, height) {
   if (photo.width === width && photo.height === height) return photo;
   if (width <= photo.width && height <= photo.height) return shrink(photo, width, height);
   // Wider but lower, or the other way about: OpenCV's area interpolation is then a linear one of its own.
@@ -38,22 +39,29 @@ function shrink({ rgb, width: fromWidth, height: fromHeight }, width, height) {
   const [across, mean] = [new Float32Array(3 * width), new Float32Array(3 * width)];
   for (let y = 0; y < height; y++) {
     mean.fill(0);
-    for (const [fromY, rowShare] of rows[y]) {
-      across.fill(0);
+    for (const [i, rowShare] of rows[y].shares.entries()) {
+      const row = 3 * fromWidth * (rows[y].first + i);
       for (let x = 0; x < width; x++) {
-        for (const [fromX, share] of columns[x]) {
-          const from = 3 * (fromY * fromWidth + fromX);
-          for (let c = 0; c < 3; c++) across[3 * x + c] += Math.fround(share * rgb[from + c]);
+        const { first, shares } = columns[x];
+        let [red, green, blue] = [0, 0, 0];
+        // Most of the time of a large photo is spent here; plain loops take half that of arrays of pairs.
+        for (let k = 0, from = row + 3 * first; k < shares.length; k++, from += 3) {
+          red = Math.fround(red + Math.fround(shares[k] * rgb[from]));
+          green = Math.fround(green + Math.fround(shares[k] * rgb[from + 1]));
+          blue = Math.fround(blue + Math.fround(shares[k] * rgb[from + 2]));
         }
+        across[3 * x] = red;
+        across[3 * x + 1] = green;
+        across[3 * x + 2] = blue;
       }
-      for (let i = 0; i < mean.length; i++) mean[i] += Math.fround(rowShare * across[i]);
+      for (let x = 0; x < mean.length; x++) mean[x] += Math.fround(rowShare * across[x]);
     }
     for (let i = 0; i < mean.length; i++) shrunk[3 * y * width + i] = Math.fround(mean[i] * factor) + halfUp;
   }
   return { rgb: shrunk, width, height };
 }
 
-/** For each new pixel of a line the old ones it covers, and the share of each: 1 where all are covered whole. */
+/** For each new pixel of a line the first old one it covers, and the share of each: 1 where all are covered whole. */
 function overlaps(from, to, whole) {
   const scale = 1 / (to / from);
   return Array.from({ length: to }, (_, place) => {
@@ -61,9 +69,9 @@ function overlaps(from, to, whole) {
     const covered = [];
     for (let old = Math.floor(start); old < end; old++) {
       const length = Math.min(end, old + 1) - Math.max(start, old);
-      if (length > 1e-3) covered.push([old, whole ? 1 : Math.fround(length / (end - start))]); // OpenCV's bound
+      if (length > 1e-3) covered.push([old, whole ? 1 : length / (end - start)]); // OpenCV's bound
     }
-    return covered;
+    return { first: covered[0][0], shares: Float32Array.from(covered, ([, share]) => share) };
   });
 }
 
@@ -116,7 +124,8 @@ function weights([first, share], length, alone) {
   ];
 }
 
-function halfToEven(value) {
+/** Rounded as Python and OpenCV do: halves to the even neighbor. */
+export function halfToEven(value) {
   const up = Math.floor(value + 0.5);
   return up - value === 0.5 && up % 2 ? up - 1 : up;
 }

