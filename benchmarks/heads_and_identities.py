@@ -42,9 +42,9 @@ def main() -> None:
     photos = {name: [open_photo(photo) for photo in table.photos] for name, table in tables.items()}
     detections = {name: [first(detector, photo) for photo in each] for name, each in photos.items()}
     for name, each in detections.items():
-        found = [detection for detection in each if detection is not None]
-        with_landmarks = sum(detection.landmarks_px is not None for detection in found)
-        print(f"{name}: heads in {len(found)} of {len(each)} photos, {with_landmarks} with landmarks")
+        heads = [detection for detection in each if detection is not None]
+        with_landmarks = sum(detection.landmarks_px is not None for detection in heads)
+        print(f"{name}: heads in {len(heads)} of {len(each)} photos, {with_landmarks} with landmarks")
     for model in options.models:
         embedder = Embedder(model)
         print(f"\n| {model} | " + " | ".join(PETS) + " |\n|---|" + "---|" * len(PETS))

@@ -70,10 +70,10 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
             figures are those of the second.
     """
     _, photos = halves(held_back)
-    animals, pets = of_source(photos, "other_animals"), [photo for photo in photos if photo.heads]
+    animals, pets = from_source(photos, "other_animals"), [photo for photo in photos if photo.heads]
     people = halves(people_photos(photos_folder))[1]
     detector = HeadDetector(network=network)
-    found, tight = find(detector, photos_folder, pets), find(detector, photos_folder, pets, tight=True)
+    as_they_are, tight = find(detector, photos_folder, pets), find(detector, photos_folder, pets, tight=True)
     several = find(detector, photos_folder, [photo for photo in pets if pets_in(photo) > 1])
     gray = find(detector, photos_folder, pets, change=to_gray)
     turned = find(detector, photos_folder, pets, change=turned_by_exif)
@@ -81,12 +81,12 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
     on_animals, on_people = (find(detector, photos_folder, each) for each in (animals, people))
     return {
         "recall": {
-            "cats, Oxford": found.recall("cat", "oxford"),
-            "dogs, Oxford": found.recall("dog", "oxford"),
-            "cats, Dogs-vs-Cats": found.recall("cat", "dogsvscats"),
+            "cats, Oxford": as_they_are.recall("cat", "oxford"),
+            "dogs, Oxford": as_they_are.recall("dog", "oxford"),
+            "cats, Dogs-vs-Cats": as_they_are.recall("cat", "dogsvscats"),
             "the same by their tight boxes": tight.recall("cat", "dogsvscats"),
-            "of at most a fifth of the photo's side": found.recall(side=(0, SMALL)),
-            "of at most an eighth": found.recall(side=(0, SMALLER)),
+            "of at most a fifth of the photo's side": as_they_are.recall(side=(0, SMALL)),
+            "of at most an eighth": as_they_are.recall(side=(0, SMALLER)),
             "two or more in one photo": several.recall(),
             "in gray": gray.recall(),
             "turned by EXIF": turned.recall(),
@@ -94,14 +94,14 @@ def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto])
             "the same as they are": find(detector, photos_folder, pets[:HUGE_PHOTOS]).recall(),
         },
         "labels that are right": float(
-            np.mean([its == label for its, _, _, score, label in found.heads if score >= 0.5])
+            np.mean([its == label for its, _, _, score, label in as_they_are.heads if score >= 0.5])
         ),
         "false detections a photo": {
             "people": on_people.false_share(),
             "other animals": on_animals.false_share(),
-            "on photos of pets": found.false_share(),
+            "on photos of pets": as_they_are.false_share(),
         },
-        "heads missed": dict(found.missed.most_common()),
+        "heads missed": dict(as_they_are.missed.most_common()),
         "taken for pets": dict(on_animals.taken_for_pets.most_common()),
         "photos": {"pets": len(pets), "people": len(people), "other animals": len(animals)},
     }
@@ -119,9 +119,9 @@ def choose_thresholds(network: Path, photos_folder: Path, held_back: Sequence[La
     thresholds: dict[str, float] = {}
     for label in ("cat", "dog"):
         highest = LOWEST
-        for each in (of_source(photos, "other_animals"), people):
-            found = find(detector, photos_folder, each)
-            scores = sorted((score for photo in found.false for its, score in photo if its == label), reverse=True)
+        for each in (from_source(photos, "other_animals"), people):
+            findings = find(detector, photos_folder, each)
+            scores = sorted((score for photo in findings.false for its, score in photo if its == label), reverse=True)
             allowed = int(CHOSEN_SHARE / 2 * len(each))
             highest = max(highest, scores[allowed] + 1e-3 if len(scores) > allowed else LOWEST)
         thresholds[label] = highest
@@ -225,7 +225,7 @@ def halves(photos: Sequence[LabeledPhoto]) -> tuple[list[LabeledPhoto], list[Lab
     return first, [photo for photo in photos if photo.file not in names]
 
 
-def of_source(photos: Sequence[LabeledPhoto], source: str) -> list[LabeledPhoto]:
+def from_source(photos: Sequence[LabeledPhoto], source: str) -> list[LabeledPhoto]:
     """Return the photos of a source."""
     return [photo for photo in photos if photo.source == source]
 

@@ -217,9 +217,9 @@ def draw_with_head(photo: SyntheticPhoto, label: str) -> tuple[np.ndarray, Head]
     columns, rows = poses[0]
     y, x = np.nonzero(cv2.remap(face.head, columns, rows, cv2.INTER_LINEAR) > 0.5)
     pet = face.traits
-    places = [(-pet.eye_spacing, pet.eye_y), (pet.eye_spacing, pet.eye_y), (0.0, pet.nose_y)]
+    parts = [(-pet.eye_spacing, pet.eye_y), (pet.eye_spacing, pet.eye_y), (0.0, pet.nose_y)]
     points: list[list[float]] = []
-    for column, row in make_canvas(photo.size_px).to_px(np.array(places, np.float32)):
+    for column, row in make_canvas(photo.size_px).to_px(np.array(parts, np.float32)):
         nearest = int(np.argmin((columns - column) ** 2 + (rows - row) ** 2))
         points.append([float(nearest % photo.size_px), float(nearest // photo.size_px)])
     return rgb_u8, Head(label, [float(x.min()), float(y.min()), x.max() + 1.0, y.max() + 1.0], points)

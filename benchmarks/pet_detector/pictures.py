@@ -41,10 +41,10 @@ def scene(number: int, pets: tuple[tuple[str, int, int, int, int, int], ...]) ->
     rng = np.random.default_rng(number)
     small = rng.uniform(110, 170, (3, 4, 3)).astype(np.float32)
     pixels = cv2.resize(small, SCENE_PX, interpolation=cv2.INTER_CUBIC)
-    for species, identity, side, left, top, turn in pets:
+    for species, identity, side, x, y, turn in pets:
         photo = SyntheticPhoto(species, identity, 0, difficulty=0.3, size_px=256).draw().rgb_u8  # pyright: ignore[reportArgumentType]
         matrix = cv2.getRotationMatrix2D((128, 128), turn, side / 256)
-        matrix[:, 2] += np.array([left, top]) + side / 2 - 128
+        matrix[:, 2] += np.array([x, y]) + side / 2 - 128
         oval = np.zeros((256, 256), np.float32)
         cv2.ellipse(oval, (128, 128), (112, 120), 0, 0, 360, 1.0, -1)
         oval = cv2.GaussianBlur(oval, (0, 0), 8)

@@ -111,7 +111,7 @@ def view(
     height, width = rgb_u8.shape[:2]
     fit = min(size[0] / width, size[1] / height)
     scale = fit * np.exp(rng.uniform(np.log(0.7), np.log(1.5)))
-    anchor, place = np.array([width, height]) / 2, np.array(size) * rng.uniform(0.35, 0.65, 2)
+    anchor, target_px = np.array([width, height]) / 2, np.array(size) * rng.uniform(0.35, 0.65, 2)
     if photo.heads and rng.random() < zoomed:
         head = photo.heads[rng.integers(len(photo.heads))]
         left, top, right, bottom = head.box
@@ -120,13 +120,13 @@ def view(
         scale = min(target / side, MAX_ENLARGED)
         anchor = np.array([(left + right) / 2, (top + bottom) / 2])
         room = np.clip(side * scale / 2 / np.array(size), 0, 0.45)
-        place = np.array(size) * rng.uniform(room, 1 - room)
+        target_px = np.array(size) * rng.uniform(room, 1 - room)
     turn = np.deg2rad(np.clip(rng.normal(0, TURN_DEG), -MAX_TURN_DEG, MAX_TURN_DEG))
     stretch = np.exp(rng.normal(0, 0.06))
     mirrored = rng.random() < 0.5
     turned = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     linear = turned @ np.diag([(-1 if mirrored else 1) * stretch, 1 / stretch])
-    matrix = np.hstack([linear, (place - linear @ anchor)[:, None]])
+    matrix = np.hstack([linear, (target_px - linear @ anchor)[:, None]])
     border = (
         cv2.BORDER_REPLICATE if photo.source in ("lfw", "orl", "cats64") and rng.random() < 0.5 else cv2.BORDER_CONSTANT
     )

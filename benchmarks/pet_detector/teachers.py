@@ -136,11 +136,11 @@ class DogLandmarkTeacher:
 
 def suppress(boxes: Sequence[Box]) -> list[Box]:
     """Keep the best of boxes that overlap."""
-    found: list[Box] = []
+    chosen: list[Box] = []
     for box in sorted(boxes, key=lambda box: -box.score):
-        if all(overlap(box.xyxy, other.xyxy) < SAME_OVERLAP for other in found):
-            found.append(box)
-    return found
+        if all(overlap(box.xyxy, other.xyxy) < SAME_OVERLAP for other in chosen):
+            chosen.append(box)
+    return chosen
 
 
 def overlap(first: Sequence[float], second: Sequence[float]) -> float:

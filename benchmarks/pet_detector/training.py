@@ -51,9 +51,9 @@ def train(network: DetectorNetwork, scenes: Scenes, output: Path, lr: float = LR
     average = copy.deepcopy(network)
     began, sums = time.perf_counter(), torch.zeros(3)
     network.train()
-    for step, (photos_u8, *wanted) in enumerate(batches, 1):
+    for step, (photos_u8, *targets) in enumerate(batches, 1):
         maps = network(standardized(photos_u8))
-        losses = torch.stack(detection_losses(maps, *wanted))
+        losses = torch.stack(detection_losses(maps, *targets))
         optimizer.zero_grad()
         losses.sum().backward()
         nn.utils.clip_grad_norm_(network.parameters(), GRADIENT_LIMIT)
@@ -108,7 +108,7 @@ def detection_losses(
     points: Float[Tensor, "n k h w"],
     point_weights: Float[Tensor, "n k h w"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the losses of labels, boxes and landmarks, each per head."""
+    """Compute the losses of labels and boxes, per head, and of landmarks, per scene that has some."""
     heads = (heat == 1).sum().clamp_min(1)
     labels = focal_loss(maps.logits, heat, counted[:, None]) / heads
     box = ((1 - generalized_iou(maps.boxes_xyxy_px, boxes)) * box_weights).sum() / box_weights.sum().clamp_min(1)
@@ -123,15 +123,15 @@ def focal_loss(
     """Sum CenterNet's focal loss over the cells that count (arXiv 1904.07850, equation 1)."""
     probabilities = logits.sigmoid()
     positive = (heat == 1).float()
-    found = positive * (1 - probabilities).square() * logsigmoid(logits)
+    hits = positive * (1 - probabilities).square() * logsigmoid(logits)
     spared = (1 - positive) * (1 - heat).pow(4) * probabilities.square() * logsigmoid(-logits)
-    return -((found + spared) * counted).sum()
+    return -((hits + spared) * counted).sum()
 
 
 def generalized_iou(first: Float[Tensor, "n 4 h w"], second: Float[Tensor, "n 4 h w"]) -> Float[Tensor, "n h w"]:
     """Compute the generalized intersection over union of boxes (Rezatofighi et al. 2019, arXiv 1902.09630).
 
-    In [-1, 1]: 1 if they are the same, 0 if they touch along a side, below if they are apart.
+    In [-1, 1]: 1 if they are the same, 0 if they share one whole side, below if they are apart.
     """
     left, top = (torch.maximum(first[:, each], second[:, each]) for each in (0, 1))
     right, bottom = (torch.minimum(first[:, each], second[:, each]) for each in (2, 3))

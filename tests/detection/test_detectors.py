@@ -47,7 +47,9 @@ def test_every_detector_has_a_description() -> None:
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, pets, auto, haar, haar-arcface, haar-cat, yunet"):
+    with pytest.raises(
+        BadDetector, match="'mtcnn'; there are: none, center, pets, auto, haar, haar-arcface, haar-cat, yunet"
+    ):
         build_detector("mtcnn")
 
 

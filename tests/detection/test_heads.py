@@ -20,8 +20,8 @@ Build = Callable[[Sequence[tuple[Sequence[float], Sequence[float]]]], HeadDetect
 FACE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.8], [0.65, 0.8]])  # in sides of the box
 
 
-def landmarks_in(box: Sequence[float], places: np.ndarray = FACE) -> np.ndarray:
-    return np.array(box[:2]) + places * (np.array(box[2:]) - np.array(box[:2]))
+def landmarks_in(box: Sequence[float], landmarks: np.ndarray = FACE) -> np.ndarray:
+    return np.array(box[:2]) + landmarks * (np.array(box[2:]) - np.array(box[:2]))
 
 
 def photo_of(width: int, height: int, gray: int = 90) -> Photo:
@@ -109,7 +109,7 @@ def test_best_first_by_score_times_area(detector_saying: Callable[..., HeadDetec
 
 
 @pytest.mark.parametrize(
-    ("places", "seen"),
+    ("landmarks", "seen"),
     [
         (FACE, True),
         (FACE[:, ::-1], False),  # a face on its side: the eyes are one above the other, the nose beside them
@@ -120,10 +120,10 @@ def test_best_first_by_score_times_area(detector_saying: Callable[..., HeadDetec
     ],
 )
 def test_landmarks_are_those_of_a_face_from_the_front(
-    detector_saying: Callable[..., HeadDetector], places: np.ndarray, seen: bool
+    detector_saying: Callable[..., HeadDetector], landmarks: np.ndarray, seen: bool
 ) -> None:
     box = (40, 40, 140, 140)
-    (head,) = detector_saying((box, (0.9, 0, 0)), points=[landmarks_in(box, places)]).detect(photo_of(320, 320))
+    (head,) = detector_saying((box, (0.9, 0, 0)), points=[landmarks_in(box, landmarks)]).detect(photo_of(320, 320))
     assert (head.landmarks_px is not None) == seen
 
 
@@ -207,12 +207,12 @@ def test_finds_drawn_pets_and_tells_what_they_are() -> None:
 def test_finds_most_drawn_crops() -> None:
     """Crops that are nothing but a head are photos, too."""
     detector = HeadDetector()
-    found = [
+    results = [
         [head.label for head in detector.detect(SyntheticPhoto(species, identity, 1).draw())] == [label]
         for species, label in (("cats", "cat"), ("dogs", "dog"))
         for identity in range(30)
     ]
-    assert sum(found) >= 57
+    assert sum(results) >= 57
 
 
 def test_mirrored_photo_gives_mirrored_heads() -> None:
@@ -228,8 +228,8 @@ def test_threads_share_one_network() -> None:
     detector = HeadDetector()
     expected = [detector.detect(photo) for photo in photos]
     with ThreadPoolExecutor(4) as pool:
-        for found, heads in zip(pool.map(detector.detect, photos), expected, strict=True):
-            assert [head.box_xyxy_px for head in found] == [head.box_xyxy_px for head in heads]
+        for detections, heads in zip(pool.map(detector.detect, photos), expected, strict=True):
+            assert [head.box_xyxy_px for head in detections] == [head.box_xyxy_px for head in heads]
 
 
 @pytest.mark.shared_data

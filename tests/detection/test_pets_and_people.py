@@ -33,8 +33,8 @@ def both(pets: Saying, people: Saying | None) -> PetsAndPeople:
 def test_face_on_a_pets_head_is_no_person() -> None:
     """YuNet finds the faces of dogs."""
     on_cat = Detection((15.0, 20.0, 45.0, 55.0), None, 0.95, "person")
-    beside = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
-    assert both(Saying(CAT), Saying(on_cat, beside)).detect(CANVAS) == [beside, CAT]
+    bystander = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
+    assert both(Saying(CAT), Saying(on_cat, bystander)).detect(CANVAS) == [bystander, CAT]
     assert both(Saying(), Saying(on_cat)).detect(CANVAS) == [on_cat]
     assert both(Saying(CAT), None).detect(CANVAS) == [CAT]
 
@@ -60,8 +60,8 @@ def test_finds_a_cat_a_dog_and_a_person(has_yunet: bool, shared_data: Path, fold
     if has_yunet:
         yunet = shared_data / "weights" / "yunet" / "yunet_n_640_640.onnx"
         (folder_of_models / PUBLISHED_FILES["yunet"].name).symlink_to(yunet)
-    found = sorted(PetsAndPeople().detect(photo_of_three(shared_data)), key=lambda each: each.box_xyxy_px)
-    assert [each.label for each in found] == ["cat", "dog", "person"]
-    landmarks = found[2].landmarks_px
+    detections = sorted(PetsAndPeople().detect(photo_of_three(shared_data)), key=lambda each: each.box_xyxy_px)
+    assert [each.label for each in detections] == ["cat", "dog", "person"]
+    landmarks = detections[2].landmarks_px
     assert landmarks is not None
     assert landmarks.shape == (5, 2)

@@ -392,9 +392,9 @@ def test_choice_order_and_crops_of_heads_match_python(
         for scene, heads in expected.items():
             assert {head.label for head in heads} == set(labels)
             assert [head.label for head in saved.heads(scene)] == [head.label for head in heads]
-            for head, found in zip(heads, saved.heads(scene), strict=True):
-                assert found.box_xyxy_px == pytest.approx(head.box_xyxy_px, abs=1e-3)
-                assert found.score == pytest.approx(head.score, abs=1e-6)
+            for head, saved_head in zip(heads, saved.heads(scene), strict=True):
+                assert saved_head.box_xyxy_px == pytest.approx(head.box_xyxy_px, abs=1e-3)
+                assert saved_head.score == pytest.approx(head.score, abs=1e-6)
         embeddings = np.concatenate([embed_heads(bundle, scene, heads) for scene, heads in expected.items()])
         np.testing.assert_allclose(saved.embeddings, embeddings, atol=1e-3, rtol=0)
         fourth_from_left = page.get_by_role("button", name="two.png").filter(has_text=f"cat, {len(labels) + 1} of")

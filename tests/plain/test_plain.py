@@ -118,8 +118,8 @@ def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
 def test_heads_of_pets_in_photos_are_found_without_network(tmp_path: Path):
     """A drawn cat and a drawn dog in one photo are two faces, each with its species."""
     pixels = np.full((320, 700, 3), 130, np.uint8)
-    for source, left in (("synthetic:cats:2x1", 40), ("synthetic:dogs:2x1", 420)):
-        pixels[50:274, left : left + 224] = open_photo(DataSpec((source,)).read().photos[1]).rgb_u8
+    for source, x in (("synthetic:cats:2x1", 40), ("synthetic:dogs:2x1", 420)):
+        pixels[50:274, x : x + 224] = open_photo(DataSpec((source,)).read().photos[1]).rgb_u8
     (tmp_path / "photos").mkdir()
     save_photo(Photo(pixels, "both", (700, 320)), tmp_path / "photos" / "both.png")
     arguments = ["gallery", "enroll", "album", "photos", "--model", "pet-nano", "--json"]

@@ -126,7 +126,14 @@ def test_json_is_parsed_to_the_same_value():
 
 
 def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
-    body = {"box_xyxy_px": (0, 0, 1, 1), "landmarks_px": None, "score": 1, "quality": 1, "label": None, "embedding": [0.6, 0.8]}
+    body = {
+        "box_xyxy_px": (0, 0, 1, 1),
+        "landmarks_px": None,
+        "score": 1,
+        "quality": 1,
+        "label": None,
+        "embedding": [0.6, 0.8],
+    }
     for face_type, sent in ((DetectedFace, False), (EmbeddedFace, True)):
         photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [body]}], "skipped": []}
         content = to_json(DetectionResult[face_type], photos)

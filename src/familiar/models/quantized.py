@@ -5,6 +5,8 @@ rounded in the forward pass, and gradients pass back as if they were not (fake q
 estimator). Results of additions and multiplications are rounded only by the layer that follows.
 """
 
+from typing import Any, cast
+
 import torch
 from jaxtyping import Float
 from timm.layers.conv2d_same import Conv2dSame, conv2d_same
@@ -64,8 +66,9 @@ class RoundedConv2dSame(Conv2dSame):
 
     def forward(self, x: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
         """Compute the layer's output."""
-        weights = fake_quantize_weights(self.weight)
-        return conv2d_same(x, weights, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        layer = cast("Any", self)  # timm's decorator hides its type
+        weights = fake_quantize_weights(layer.weight)
+        return conv2d_same(x, weights, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
 class RoundedLinear(nn.Linear):

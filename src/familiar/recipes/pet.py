@@ -18,6 +18,9 @@ from familiar.training.settings import (
 )
 
 
+PET_MARGIN = 0.3  # around the head that the detector finds, in sides of its box: benchmarks/heads_and_identities.py
+
+
 def pet_mobile() -> Recipe:
     """MobileNetV3-Small pretrained on ImageNet, 224 px, 128-d, ArcFace: the pet embedder as published."""
     return Recipe(name="pet-mobile")
@@ -63,7 +66,7 @@ def pet_lite() -> Recipe:
             initial_share=0.5,
             centered=True,
         ),
-        input=InputSettings(views=("1@224", "1@160m", "0.8@224"), detector="pets"),
+        input=InputSettings(views=("1@224", "1@160m", "0.8@224"), detector="pets", margin=PET_MARGIN),
         augmentation=replace(
             NO_AUGMENTATION,
             crop_p=1.0,
@@ -121,7 +124,7 @@ def pet_lite_nano() -> Recipe:
             downscale_p=0.15,
         ),
         # Normalized as the weights of `narrow_gates.py` expect.
-        input=InputSettings(normalization="symmetric", detector="pets"),
+        input=InputSettings(normalization="symmetric", detector="pets", margin=PET_MARGIN),
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
         loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
