@@ -7,6 +7,7 @@ import pytest
 from familiar.core.published_files import PUBLISHED_FILES
 from familiar.core.types import Detection, Photo
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.detection.detectors import build_detector
 from familiar.detection.pets_and_people import PetsAndPeople
 from familiar.photos.decoding import load_photo
 
@@ -24,9 +25,9 @@ class Saying:
         return self.detections
 
 
-def both(pets: Saying, people: Saying | None) -> PetsAndPeople:
+def both(heads: Saying, yunet: Saying | None, haar: Saying) -> PetsAndPeople:
     detector = PetsAndPeople.__new__(PetsAndPeople)
-    detector._heads, detector._people = pets, people  # pyright: ignore[reportAttributeAccessIssue]
+    detector._heads, detector._yunet, detector._haar = heads, yunet, haar  # pyright: ignore[reportAttributeAccessIssue]
     return detector
 
 
@@ -34,9 +35,19 @@ def test_face_on_a_pets_head_is_no_person() -> None:
     """YuNet finds the faces of dogs."""
     on_cat = Detection((15.0, 20.0, 45.0, 55.0), None, 0.95, "person")
     bystander = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
-    assert both(Saying(CAT), Saying(on_cat, bystander)).detect(CANVAS) == [bystander, CAT]
-    assert both(Saying(), Saying(on_cat)).detect(CANVAS) == [on_cat]
-    assert both(Saying(CAT), None).detect(CANVAS) == [CAT]
+    assert both(Saying(CAT), Saying(on_cat, bystander), Saying()).detect(CANVAS) == [bystander, CAT]
+    assert both(Saying(), Saying(on_cat), Saying()).detect(CANVAS) == [on_cat]
+
+
+def test_without_yunet_haar_gives_the_boxes_of_people() -> None:
+    """Only where there is a person: Haar finds faces in wallpapers, too."""
+    person = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
+    other = Detection((100.0, 10.0, 140.0, 60.0), None, 0.7, "person")
+    haar_box = Detection((205.0, 15.0, 275.0, 85.0), None, 0.6, "person")
+    wallpaper = Detection((60.0, 70.0, 90.0, 99.0), None, 0.9, "person")
+    found_by_network = Saying(CAT, person, other)
+    assert both(found_by_network, None, Saying(wallpaper, haar_box)).detect(CANVAS) == [haar_box, CAT, other]
+    assert both(Saying(CAT), None, Saying(wallpaper)).detect(CANVAS) == [CAT]
 
 
 @pytest.fixture
@@ -60,8 +71,6 @@ def test_finds_a_cat_a_dog_and_a_person(has_yunet: bool, shared_data: Path, fold
     if has_yunet:
         yunet = shared_data / "weights" / "yunet" / "yunet_n_640_640.onnx"
         (folder_of_models / PUBLISHED_FILES["yunet"].name).symlink_to(yunet)
-    detections = sorted(PetsAndPeople().detect(photo_of_three(shared_data)), key=lambda each: each.box_xyxy_px)
+    detections = sorted(build_detector("auto").detect(photo_of_three(shared_data)), key=lambda each: each.box_xyxy_px)
     assert [each.label for each in detections] == ["cat", "dog", "person"]
-    landmarks = detections[2].landmarks_px
-    assert landmarks is not None
-    assert landmarks.shape == (5, 2)
+    assert (detections[2].landmarks_px is not None) == has_yunet

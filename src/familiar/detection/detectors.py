@@ -56,23 +56,30 @@ class DetectorSpec:
     needs_model_file: bool = False
 
 
+# Medians of 693 people of LFW's peopleDevTrain, against crops by YuNet's landmarks.
+HAAR_TO_ARCFACE = {"lowered": -0.077, "enlarged": 1.12}
+
+
+def _haar_people(lowered: float = 0.0, enlarged: float = 1.0) -> HaarFaces:
+    return HaarFaces("haarcascade_frontalface_default.xml", lowered, enlarged, "person")
+
+
 DETECTORS: dict[str, DetectorSpec] = {
     "none": DetectorSpec("photos are crops already", WholePhoto),
     "center": DetectorSpec("the largest centered square", CenterSquare),
     "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector),
-    "auto": DetectorSpec("heads of cats and dogs, and people's faces, by YuNet if it is here; built in", PetsAndPeople),
-    "haar": DetectorSpec(
-        "people's faces, boxes only; built in",
-        lambda: HaarFaces("haarcascade_frontalface_default.xml"),
+    "auto": DetectorSpec(
+        "heads of cats and dogs, and people's faces, by YuNet if it is here; built in",
+        lambda: PetsAndPeople(_haar_people(**HAAR_TO_ARCFACE)),
     ),
-    # Medians of 693 people of LFW's peopleDevTrain, against crops by YuNet's landmarks.
+    "haar": DetectorSpec("people's faces, boxes only; built in", _haar_people),
     "haar-arcface": DetectorSpec(
         "the same, with boxes moved and enlarged to what ArcFace's crops show; built in",
-        lambda: HaarFaces("haarcascade_frontalface_default.xml", lowered=-0.077, enlarged=1.12),
+        lambda: _haar_people(**HAAR_TO_ARCFACE),
     ),
     "haar-cat": DetectorSpec(
         "cats' frontal faces, boxes only, finds about half; built in",
-        lambda: HaarFaces("haarcascade_frontalcatface_extended.xml"),
+        lambda: HaarFaces("haarcascade_frontalcatface_extended.xml", label="cat"),
     ),
     "yunet": DetectorSpec("people's faces with landmarks; needs its ONNX file", YuNetFaces, needs_model_file=True),
 }

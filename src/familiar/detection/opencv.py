@@ -13,7 +13,7 @@ from cv2.data import haarcascades
 from jaxtyping import Float32, UInt8
 
 from familiar.core.errors import BadDetector
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Detection, Label, Photo
 from familiar.detection.detector import sort_best_first
 
 MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
@@ -54,10 +54,14 @@ class HaarFaces:
         cascade_file: name of a file in OpenCV's folder of cascades, such as "haarcascade_frontalface_default.xml".
         lowered: by which share of its side each box is moved down; negative: up.
         enlarged: by which factor its side is then multiplied, about its center.
+        label: of the faces.
     """
 
-    def __init__(self, cascade_file: str, lowered: float = 0.0, enlarged: float = 1.0) -> None:
+    def __init__(
+        self, cascade_file: str, lowered: float = 0.0, enlarged: float = 1.0, label: Label | None = None
+    ) -> None:
         self._lowered, self._enlarged = lowered, enlarged
+        self._label: Label | None = label
         self._cascades = _ModelPool(lambda: cv2.CascadeClassifier(haarcascades + cascade_file))
         with self._cascades.borrow() as cascade:
             if cascade.empty():
@@ -88,7 +92,7 @@ class HaarFaces:
         boxes_xywh[:, :2] -= (self._enlarged - 1) / 2 * sides
         boxes_xywh[:, 2:] *= self._enlarged
         return sort_best_first(
-            Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)))
+            Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), self._label)
             for box, weight in zip(boxes_xywh, np.ravel(weights), strict=True)
         )
 

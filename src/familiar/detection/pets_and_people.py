@@ -1,24 +1,31 @@
 """Pets and people in one photo."""
 
+from collections.abc import Sequence
+
 from familiar.core.published_files import published_path
 from familiar.core.types import Detection, Photo
 from familiar.detection.boxes import SAME_FACE_OVERLAP, overlap_of_smaller
 from familiar.detection.detector import Detector, sort_best_first
-from familiar.detection.heads import HeadDetector
-from familiar.detection.opencv import YuNetFaces
+from familiar.detection.heads import LABELS, HeadDetector
+from familiar.detection.opencv import HaarFaces, YuNetFaces
 
 
 class PetsAndPeople:
     """Detector for cats, dogs and people, each with its label.
 
-    Pets are found by `HeadDetector`; people by YuNet if it has been downloaded, else by `HeadDetector` too. What lies
-    on a pet's head is no person: YuNet also finds faces of pets.
+    Pets are found by `HeadDetector`; people by YuNet if it has been downloaded. Otherwise `HeadDetector` finds them,
+    and where OpenCV's Haar detector sees a face in the same place, its box is taken, which networks for people
+    recognize better. What lies on a pet's head is no person: YuNet and Haar also find faces of pets.
+
+    Args:
+        haar: gives the boxes of people if YuNet is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, haar: HaarFaces) -> None:
         yunet = published_path("yunet")
-        self._people: Detector | None = YuNetFaces(yunet) if yunet.is_file() else None
-        self._heads = HeadDetector(("cat", "dog") if self._people else ("cat", "dog", "person"))
+        self._heads = HeadDetector(LABELS)
+        self._yunet: Detector | None = YuNetFaces(yunet) if yunet.is_file() else None
+        self._haar: Detector = haar
 
     def detect(self, photo: Photo) -> list[Detection]:
         """Find the heads in a photo.
@@ -30,10 +37,20 @@ class PetsAndPeople:
             The heads with their labels, best first; empty if there is none.
         """
         heads = self._heads.detect(photo)
-        people = self._people.detect(photo) if self._people else []
-        return sort_best_first(
-            [
-                *heads,
-                *(face for face in people if all(overlap_of_smaller(face, head) < SAME_FACE_OVERLAP for head in heads)),
-            ]
-        )
+        pets = [head for head in heads if head.label != "person"]
+        if self._yunet is not None:
+            people = self._yunet.detect(photo)
+        else:
+            people = [head for head in heads if head.label == "person"]
+            if people:
+                faces = self._haar.detect(photo)
+                people = [next((face for face in faces if _is_same(face, head)), head) for head in people]
+        return sort_best_first([*pets, *(face for face in people if not _is_on_any(face, pets))])
+
+
+def _is_same(face: Detection, head: Detection) -> bool:
+    return overlap_of_smaller(face, head) >= SAME_FACE_OVERLAP
+
+
+def _is_on_any(face: Detection, heads: Sequence[Detection]) -> bool:
+    return any(_is_same(face, head) for head in heads)

@@ -17,7 +17,6 @@ from familiar.training.settings import (
     ValidationSettings,
 )
 
-
 PET_MARGIN = 0.3  # around the head that the detector finds, in sides of its box: benchmarks/heads_and_identities.py
 
 
