@@ -221,7 +221,7 @@ def draw_with_head(photo: SyntheticPhoto, label: str) -> tuple[np.ndarray, Head]
     points: list[list[float]] = []
     for column, row in make_canvas(photo.size_px).to_px(np.array(parts, np.float32)):
         nearest = int(np.argmin((columns - column) ** 2 + (rows - row) ** 2))
-        points.append([float(nearest % photo.size_px), float(nearest // photo.size_px)])
+        points.append([nearest % photo.size_px + 0.5, nearest // photo.size_px + 0.5])
     return rgb_u8, Head(label, [float(x.min()), float(y.min()), x.max() + 1.0, y.max() + 1.0], points)
 
 

@@ -133,7 +133,9 @@ def view(
     fill = tuple(int(value) for value in (rng.integers(0, 256, 3) if rng.random() < 0.7 else (0, 0, 0)))
     if scale < 0.5:
         rgb_u8 = cv2.GaussianBlur(rgb_u8, (0, 0), 0.35 / scale)
-    pixels = cv2.warpAffine(rgb_u8, matrix, size, flags=cv2.INTER_LINEAR, borderMode=border, borderValue=fill)
+    # In OpenCV's coordinates the center of the first pixel is 0.
+    by_centers = np.hstack([linear, (matrix[:, 2] + linear @ [0.5, 0.5] - 0.5)[:, None]])
+    pixels = cv2.warpAffine(rgb_u8, by_centers, size, flags=cv2.INTER_LINEAR, borderMode=border, borderValue=fill)
     scene = Scene(pixels)
     factors = scale * np.array([stretch, 1 / stretch])
     for head in photo.heads:
