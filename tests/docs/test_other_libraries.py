@@ -2,13 +2,14 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from familiar.embedding.bundle import resolve_model
+from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from support.drawn_cats import draw_cats
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-other-libraries.md"
@@ -35,7 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     draw_cats(tmp_path / "people", cats=3, photos=3)
     for name, file in (("a.jpg", "cat-1/0.png"), ("b.jpg", "cat-1/1.png")):
         shutil.copy(tmp_path / "people" / file, tmp_path / name)
-    shutil.copy(resolve_model("pet-nano"), tmp_path / "sface.onnx")
+    shipped = load_bundle("pet-nano")
+    for_crops = replace(shipped.metadata, detector="none")
+    (tmp_path / "sface.onnx").write_bytes(serialize_bundle(network_bytes(shipped), for_crops))
     return tmp_path
 
 
