@@ -104,13 +104,14 @@ WITHOUT_LOSS = st.fixed_dictionaries(
             dropout=share(high=0.95),
             initial_weights=st.sampled_from(["none", "imagenet", "weights/Köter 1.npz"]),
         ),
-        "input": st.builds(
-            InputSettings,
-            size_px=st.integers(16, 224),
-            resize=st.sampled_from(["stretch", "center_crop"]),
-            resize_px=st.integers(224, 2048),
-            margin=share(high=2.0),
-            normalization=st.sampled_from(["auto", "imagenet", "symmetric"]),
+        "input": st.fixed_dictionaries(
+            {
+                "size_px": st.integers(16, 224),
+                "resize": st.sampled_from(["stretch", "center_crop"]),
+                "resize_px": st.integers(224, 2048),
+                "margin": share(high=2.0),
+                "normalization": st.sampled_from(["auto", "imagenet", "symmetric"]),
+            }
         ),
         "augmentation": st.builds(Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)),
         "split": st.fixed_dictionaries(
@@ -154,8 +155,10 @@ def recipes(draw):
     offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
     mode = draw(st.sampled_from(["online", "offline"] if offline else ["online"]))
     mining = draw(st.builds(MiningSettings, st.just(mode), skip=share(high=0.5)))
-    split = parts.pop("split")
-    return lambda: Recipe(**parts, split=SplitSettings(**split), mining=mining, loss=loss(**chosen))
+    split, crops = parts.pop("split"), parts.pop("input")
+    return lambda: Recipe(
+        **parts, split=SplitSettings(**split), input=InputSettings(**crops), mining=mining, loss=loss(**chosen)
+    )
 
 
 @pytest.mark.slow
