@@ -47,7 +47,7 @@ async function openBundle(name, bytes) {
   say(`Opening ${name}…`);
   const metadata = await readMetadata(bytes, name);
   const { openNetwork } = await import("./network.js");
-  const embed = await openNetwork(bytes, metadata.preprocessing.size_px).catch((error) => {
+  const embed = await openNetwork(bytes, metadata).catch((error) => {
     throw new Error(`${name}: ONNX Runtime Web cannot open it (${error.message})`);
   });
   if (DETECTORS[metadata.detector]) await openDetector();
@@ -71,7 +71,7 @@ async function openDetector() {
   }
   const { openSession } = await import("./network.js");
   try {
-    detector.network = await openSession(detector.content);
+    detector.network = await openSession(detector.content, true);
   } catch (error) {
     detector.problem = `${DETECTOR_FILE}: ONNX Runtime Web cannot open it (${error.message}). ${remedy}`;
   }

@@ -10,6 +10,7 @@ import onnxruntime as ort
 from jaxtyping import Bool, Float32, Int64, UInt8
 
 from familiar.core.errors import BadDetector
+from familiar.core.onnx_runtime import session_options
 from familiar.core.types import Detection, Label, Photo
 from familiar.detection.detector import sort_best_first
 
@@ -121,12 +122,11 @@ def _landmarks(
 
 @cache
 def _open_network(path: Path) -> ort.InferenceSession:
-    """Open the network once for all threads, of which each uses one core."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3  # errors only
+    """Open the network once for all threads."""
     try:
-        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            path, session_options(dequantize_at_opening=True), providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # ONNX Runtime's errors share no public base
         raise BadDetector(
             f"{path}: ONNX Runtime {ort.__version__} cannot open the detector's network; install familiar again "

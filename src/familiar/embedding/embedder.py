@@ -12,6 +12,7 @@ from jaxtyping import Float32, Int64, UInt8
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
+from familiar.core.onnx_runtime import session_options
 from familiar.core.types import Crop, Photo
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import detect_and_align
@@ -165,9 +166,7 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
     available = ort.get_available_providers()
     if missing := [provider for provider in providers if provider not in available]:
         raise FamiliarError(f"ONNX Runtime has no {missing[0]} here; it has {', '.join(available)}")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3  # errors only: warnings concern the graph, not the user
+    options = session_options(dequantize_at_opening=bundle.metadata.precision == "int4-weights")
     try:
         session = ort.InferenceSession(bundle.onnx, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's errors share no public base
