@@ -10,7 +10,7 @@ done again:
 - `first.pt` and `network.pt`: the network, trained on scenes made of these photos (`scenes.py`, `training.py`), at last
   of photos that are mostly as they are;
 - `heads.onnx`: the file of the package, its scores scaled by thresholds that were chosen on half of the photos held
-  back (`choosing`), and `results.json`: recall and false detections on the other half.
+  back, and `results.json`: recall and false detections on the other half.
 """
 
 import argparse
@@ -21,9 +21,11 @@ import torch
 from pet_detector.deploy import deploy
 from pet_detector.judging import choose_thresholds, judge
 from pet_detector.labels import label_photos
-from pet_detector.network import LABELS, DetectorNetwork
+from pet_detector.network import DetectorNetwork
 from pet_detector.scenes import Scenes
 from pet_detector.training import LAST_LR, initial_network, standardized, train
+
+from familiar.detection.heads import LABELS
 
 ROUNDING_SCENES = 128
 INITIAL_WEIGHTS = "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz"

@@ -41,6 +41,7 @@ def main() -> None:
     tables = {name: read_row(options.photos_folder, name) for name in PETS}
     photos = {name: [open_photo(photo) for photo in table.photos] for name, table in tables.items()}
     detections = {name: [first(detector, photo) for photo in each] for name, each in photos.items()}
+    none = {name: [None] * len(each) for name, each in photos.items()}
     for name, each in detections.items():
         heads = [detection for detection in each if detection is not None]
         with_landmarks = sum(detection.landmarks_px is not None for detection in heads)
@@ -48,7 +49,7 @@ def main() -> None:
     for model in options.models:
         embedder = Embedder(model)
         print(f"\n| {model} | " + " | ".join(PETS) + " |\n|---|" + "---|" * len(PETS))
-        print(f"| whole photos | {cells(embedder, tables, photos, None, whole, 0.0)} |", flush=True)
+        print(f"| whole photos | {cells(embedder, tables, photos, none, whole, 0.0)} |", flush=True)
         for cut in options.cuts:
             for margin in options.margins:
                 row = cells(embedder, tables, photos, detections, CUTS[cut], margin)
@@ -67,7 +68,7 @@ def cells(embedder: Embedder, tables, photos, detections, cut: Cut, margin: floa
     for name, table in tables.items():
         crops: list[Crop] = []
         for row, photo in enumerate(photos[name]):
-            detection = detections[name][row] if detections else None
+            detection = detections[name][row]
             if detection is None:
                 crops.append(align(photo, WholePhoto().detect(photo)[0], preprocessing))
             else:

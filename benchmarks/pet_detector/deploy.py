@@ -1,24 +1,21 @@
 """The trained network as the file that the package has: ONNX, with weights in 4 and 8 bits and scaled scores."""
 
 import copy
-import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 import torch
 from jaxtyping import Float32
-from torch import nn
 
+from familiar.detection.heads import LABELS, MULTIPLE_PX
 from familiar.export.bias_correction import round_weights
-from familiar.export.folding import fold_batch_norms
-from familiar.export.onnx import INPUT_NAME, OPSET
+from familiar.export.onnx import INPUT_NAME, remove_notes, to_onnx
 from familiar.export.precision import store_weights_as_int4
-from pet_detector.network import LABELS, Deployed, DetectorNetwork, Plain
+from pet_detector.network import Deployed, DetectorNetwork, Plain
 
 OUTPUTS = ["boxes", "scores", "points"]
-MULTIPLE_PX, MOST_MULTIPLES = 32, 64
+MOST_MULTIPLES = 64
 MIN_SIZE_OF_4_BITS = 3_000  # weights; smaller matrices are few, and each of their weights counts more
 
 
@@ -40,50 +37,16 @@ def deploy(network: DetectorNetwork, thresholds: Mapping[str, float], images: Fl
         network.top.bias[: len(LABELS)] -= torch.tensor([thresholds[label] for label in LABELS]).logit()
     height, width = (torch.export.Dim(name, min=2, max=MOST_MULTIPLES) for name in ("height", "width"))
     photo = torch.zeros(1, 8 * MULTIPLE_PX, 10 * MULTIPLE_PX, 3, dtype=torch.uint8)
-    model = exported(Deployed(network), photo, "photo", OUTPUTS, {1: MULTIPLE_PX * height, 2: MULTIPLE_PX * width})
+    model = to_onnx(Deployed(network), photo, {1: MULTIPLE_PX * height, 2: MULTIPLE_PX * width}, "photo", OUTPUTS)
+    remove_notes(model)
     # Weights have the same names in both; only this one takes several images at once.
     few = torch.zeros(2, *images.shape[1:])
-    plain = exported(Plain(network), few, INPUT_NAME, ["values"], {0: torch.export.Dim("n")})
+    plain = to_onnx(Plain(network), few, {0: torch.export.Dim("n")}, INPUT_NAME, ["values"])
     matrices = round_weights(plain, images, four_bits=True, min_size=MIN_SIZE_OF_4_BITS)
     rounded = {tensor.name: tensor for tensor in plain.graph.initializer}
     for tensor in model.graph.initializer:
-        if tensor.name in rounded and tensor.dims == rounded[tensor.name].dims:
+        if tensor.name in rounded:
             tensor.CopyFrom(rounded[tensor.name])
     store_weights_as_int4(model, matrices)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)
-
-
-def exported(
-    network: nn.Module, example: torch.Tensor, name: str, outputs: Sequence[str], free: Mapping[int, Any]
-) -> onnx.ModelProto:
-    """Export a network with some free dimensions of its input, its batch norms folded."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's exporter, about torch
-        program = torch.onnx.export(
-            network,
-            (example,),
-            dynamo=True,
-            verbose=False,
-            opset_version=OPSET,
-            external_data=False,
-            input_names=[name],
-            output_names=list(outputs),
-            dynamic_shapes=(dict(free),),
-        )
-    assert program is not None
-    model = program.model_proto
-    fold_batch_norms(model)
-    without_notes(model)
-    return model
-
-
-def without_notes(model: onnx.ModelProto) -> None:
-    """Remove the exporter's notes on each node."""
-    model.doc_string = ""
-    del model.metadata_props[:]
-    del model.graph.metadata_props[:]
-    del model.graph.value_info[:]
-    for node in model.graph.node:
-        node.doc_string = node.name = ""
-        del node.metadata_props[:]

@@ -15,8 +15,8 @@ from PIL import Image
 
 from familiar.core.types import Detection, Photo
 from familiar.detection.heads import HeadDetector
-from familiar.photos.decoding import decode_photo, load_photo
-from pet_detector.labels import LabeledPhoto, photos_in
+from familiar.photos.decoding import decode_photo, find_photos, load_photo
+from pet_detector.labels import LabeledPhoto
 from pet_detector.teachers import contains, middle, overlap
 
 MIN_IOU = 0.5
@@ -55,9 +55,9 @@ class Findings:
         ]
         return f"{np.mean([score >= 0.5 for score in scores]):.3f} of {len(scores)}" if scores else "none"
 
-    def false_share(self, threshold: float = 0.5) -> float:
-        """Return false detections of pets a photo."""
-        return sum(score >= threshold for photo in self.false for _, score in photo) / max(len(self.false), 1)
+    def false_share(self) -> float:
+        """Return false detections of pets a photo, of a score of at least .5."""
+        return sum(score >= 0.5 for photo in self.false for _, score in photo) / max(len(self.false), 1)
 
 
 def judge(network: Path, photos_folder: Path, held_back: Sequence[LabeledPhoto]) -> dict[str, Any]:
@@ -116,15 +116,15 @@ def choose_thresholds(network: Path, photos_folder: Path, held_back: Sequence[La
     photos, _ = halves(held_back)
     people, _ = halves(people_photos(photos_folder))
     detector = HeadDetector(network=network, min_score=LOWEST)
+    without_pets = [find(detector, photos_folder, each) for each in (from_source(photos, "other_animals"), people)]
     thresholds: dict[str, float] = {}
     for label in ("cat", "dog"):
-        highest = LOWEST
-        for each in (from_source(photos, "other_animals"), people):
-            findings = find(detector, photos_folder, each)
+        thresholds[label] = LOWEST
+        for findings in without_pets:
             scores = sorted((score for photo in findings.false for its, score in photo if its == label), reverse=True)
-            allowed = int(CHOSEN_SHARE / 2 * len(each))
-            highest = max(highest, scores[allowed] + 1e-3 if len(scores) > allowed else LOWEST)
-        thresholds[label] = highest
+            allowed = int(CHOSEN_SHARE / 2 * len(findings.false))
+            if len(scores) > allowed:
+                thresholds[label] = max(thresholds[label], scores[allowed] + 1e-3)
     return {**thresholds, "person": min(thresholds.values())}
 
 
@@ -234,7 +234,7 @@ def people_photos(photos_folder: Path) -> list[LabeledPhoto]:
     """Return LFW's DevTest photos, of which none was learned from: there are no pets."""
     return [
         LabeledPhoto(str(path.relative_to(photos_folder)), "people", True)
-        for path in photos_in(photos_folder / "lfw_photos_devtest")
+        for path in find_photos(photos_folder / "lfw_photos_devtest")
     ]
 
 

@@ -15,6 +15,7 @@ from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 from familiar.datasets.synthetic import photo as drawing
 from familiar.datasets.synthetic.canvas import make_canvas
 from familiar.datasets.synthetic.face import render_face
+from familiar.photos.decoding import find_photos, load_photo
 from pet_detector.teachers import (
     Box,
     DogLandmarkTeacher,
@@ -116,7 +117,7 @@ def pet_heads(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
     """Label photos that have boxes drawn by hand; a further head that a teacher sees is ignored."""
     for row in json.loads((photos / "pet_heads" / "heads.json").read_text()):
         file = f"pet_heads/{row['file']}"
-        rgb_u8 = read_rgb(photos / file)
+        rgb_u8 = load_photo(photos / file).rgb_u8
         candidates, heads = teachers.candidates(rgb_u8), []
         for drawn in row["boxes_xyxy_px"]:
             same = [box for box in candidates if box.score >= SURE and overlap(box.xyxy, drawn) >= SAME_HEAD]
@@ -142,8 +143,8 @@ def pet_heads(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
 
 def pet_photos(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
     """Label photos of one species, as their folder says, with the heads that two teachers agree on."""
-    for path in photos_in(photos / "pet_photos"):
-        rgb_u8 = read_rgb(path)
+    for path in find_photos(photos / "pet_photos"):
+        rgb_u8 = load_photo(path).rgb_u8
         candidates = teachers.candidates(rgb_u8)
         label = path.parent.name
         heads = [
@@ -159,7 +160,7 @@ def pet_photos(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
 
 def other_animals(photos: Path) -> Iterator[LabeledPhoto]:
     """Label animals that are neither cats nor dogs: there is nothing to find."""
-    for path in photos_in(photos / "other_animals"):
+    for path in find_photos(photos / "other_animals"):
         file = str(path.relative_to(photos))
         yield LabeledPhoto(file, "other_animals", is_held_back(file))
 
@@ -168,9 +169,12 @@ def people(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
     """Label faces of people that are no part of LFW's DevTest."""
     names = [line.split("\t")[0] for line in (photos / "lfw_112" / "peopleDevTrain.txt").read_text().splitlines()[1:]]
     lfw = [sorted((photos / "lfw_112" / name).iterdir())[0] for name in names[:PEOPLE]]
-    for source, paths, border in (("lfw", lfw, LFW_BORDER_PX), ("orl", photos_in(photos / "orl_faces"), LFW_BORDER_PX)):
+    for source, paths, border in (
+        ("lfw", lfw, LFW_BORDER_PX),
+        ("orl", find_photos(photos / "orl_faces"), LFW_BORDER_PX),
+    ):
         for path in paths:
-            rgb_u8 = cv2.copyMakeBorder(read_rgb(path), *[border] * 4, cv2.BORDER_REPLICATE)
+            rgb_u8 = cv2.copyMakeBorder(load_photo(path).rgb_u8, *[border] * 4, cv2.BORDER_REPLICATE)
             faces = teachers.people(rgb_u8, SURE_PERSON)[:1]
             heads = [
                 Head("person", rounded(np.array(face.xyxy) - border), rounded(np.array(face.points) - border))
@@ -182,8 +186,8 @@ def people(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
 
 def small_cat_faces(photos: Path) -> Iterator[LabeledPhoto]:
     """Label aligned faces of cats with landmarks, which on average are where they are in their mean."""
-    for path in photos_in(photos / "cats64_strangers"):
-        height, width = read_rgb(path).shape[:2]
+    for path in find_photos(photos / "cats64_strangers"):
+        height, width = load_photo(path).rgb_u8.shape[:2]
         points = rounded(np.array(CAT_FACE_POINTS) * [width, height])
         head = Head("cat", [0.0, 0.0, width, height], points, counts_as_head=False)
         yield LabeledPhoto(str(path.relative_to(photos)), "cats64", False, [head])
@@ -249,19 +253,6 @@ def head_of_tight(box: Sequence[float]) -> list[float]:
 def is_held_back(file: str) -> bool:
     """Return whether a photo judges the detector, and so is not learned from."""
     return zlib.crc32(file.encode()) % HELD_BACK == 0
-
-
-def read_rgb(path: Path) -> np.ndarray:
-    """Read a photo, turned upright."""
-    bgr_u8 = cv2.imread(str(path))
-    if bgr_u8 is None:
-        raise SystemExit(f"{path}: cannot be read")
-    return np.ascontiguousarray(bgr_u8[..., ::-1])
-
-
-def photos_in(folder: Path) -> list[Path]:
-    """Return all photos below a folder, by name."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".pgm"))
 
 
 def rounded(values: Any) -> Any:

@@ -7,10 +7,10 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d
 
+from familiar.detection.heads import LABELS
 from familiar.models.backbones import MobileNetV3Trunk
 from familiar.models.weights import TORCHVISION_BATCH_NORM_EPS
 
-LABELS = ("cat", "dog", "person")
 POINTS = 5  # left eye, right eye, nose, corners of the mouth; pets have the first three
 STRIDE_PX = 8
 WIDTH = 96  # channels of the pyramid

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from pet_detector.labels import Head, LabeledPhoto, read_rgb
-from pet_detector.network import LABELS, POINTS, STRIDE_PX
+from familiar.detection.heads import LABELS
+from familiar.photos.decoding import load_photo
+from pet_detector.labels import Head, LabeledPhoto
+from pet_detector.network import POINTS, STRIDE_PX
 
 SCENE_PX = 320
 JOINED, ZOOMED = 0.35, 0.6  # share of scenes made of four photos, and of photos that are zoomed to a head
@@ -50,7 +52,7 @@ class Scenes(Dataset[tuple[torch.Tensor, ...]]):
     ) -> None:
         self.joined, self.zoomed = (JOINED_AT_LAST, ZOOMED_AT_LAST) if at_last else (JOINED, ZOOMED)
         self.photos = [photo for photo in photos if not photo.held_back]
-        self.pixels = [read_rgb(photos_folder / photo.file) for photo in self.photos]
+        self.pixels = [load_photo(photos_folder / photo.file).rgb_u8 for photo in self.photos]
         drawn = np.array([how_often(photo) for photo in self.photos])
         self.shares, self.count, self.seed = drawn / drawn.sum(), count, seed
 

@@ -1,12 +1,14 @@
 """The networks that label photos: heads of cats and dogs, whole pets, people's faces, and a dog's landmarks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 import onnxruntime as ort
+
+from familiar.detection.boxes import box_intersection_px
 
 SSD_PX, YOLOX_PX, DOG_PX = 300, 416, 224
 YOLOX_STRIDES = (8, 16, 32)
@@ -134,7 +136,7 @@ class DogLandmarkTeacher:
         return points
 
 
-def suppress(boxes: Sequence[Box]) -> list[Box]:
+def suppress(boxes: Iterable[Box]) -> list[Box]:
     """Keep the best of boxes that overlap."""
     chosen: list[Box] = []
     for box in sorted(boxes, key=lambda box: -box.score):
@@ -145,9 +147,7 @@ def suppress(boxes: Sequence[Box]) -> list[Box]:
 
 def overlap(first: Sequence[float], second: Sequence[float]) -> float:
     """Compute the intersection of two boxes over their union."""
-    width = max(0.0, min(first[2], second[2]) - max(first[0], second[0]))
-    height = max(0.0, min(first[3], second[3]) - max(first[1], second[1]))
-    both = width * height
+    both = box_intersection_px(tuple(first), tuple(second))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
     return both / max(sum(areas) - both, 1e-9)
 

@@ -443,14 +443,14 @@ def random_network() -> DetectorNetwork:
 @torch.no_grad()
 def test_file_agrees_with_network(monkeypatch) -> None:
     """Before its weights are rounded it does exactly; a score is .5 where the probability is the threshold."""
-    network, float_files, export = random_network(), [], deploy.exported
+    network, float_files, export = random_network(), [], deploy.to_onnx
 
     def export_twice(*arguments):
         model = export(*arguments)
         float_files.append(model.SerializeToString())
         return model
 
-    monkeypatch.setattr(deploy, "exported", export_twice)
+    monkeypatch.setattr(deploy, "to_onnx", export_twice)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     images = training.standardized(random_photo(32, 96, 96)).numpy()
     file = deploy.deploy(network, THRESHOLDS, images)

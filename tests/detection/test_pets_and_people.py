@@ -25,9 +25,10 @@ class Saying:
         return self.detections
 
 
-def both(heads: Saying, yunet: Saying | None, haar: Saying) -> PetsAndPeople:
+def both(heads: Saying, people: Saying, *, has_yunet: bool) -> PetsAndPeople:
     detector = PetsAndPeople.__new__(PetsAndPeople)
-    detector._heads, detector._yunet, detector._haar = heads, yunet, haar  # pyright: ignore[reportAttributeAccessIssue]
+    detector._heads = heads  # pyright: ignore[reportAttributeAccessIssue]
+    detector._people, detector._has_yunet = people, has_yunet
     return detector
 
 
@@ -35,8 +36,8 @@ def test_face_on_a_pets_head_is_no_person() -> None:
     """YuNet finds the faces of dogs."""
     on_cat = Detection((15.0, 20.0, 45.0, 55.0), None, 0.95, "person")
     bystander = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
-    assert both(Saying(CAT), Saying(on_cat, bystander), Saying()).detect(CANVAS) == [bystander, CAT]
-    assert both(Saying(), Saying(on_cat), Saying()).detect(CANVAS) == [on_cat]
+    assert both(Saying(CAT), Saying(on_cat, bystander), has_yunet=True).detect(CANVAS) == [bystander, CAT]
+    assert both(Saying(), Saying(on_cat), has_yunet=True).detect(CANVAS) == [on_cat]
 
 
 def test_without_yunet_haar_gives_the_boxes_of_people() -> None:
@@ -45,9 +46,9 @@ def test_without_yunet_haar_gives_the_boxes_of_people() -> None:
     other = Detection((100.0, 10.0, 140.0, 60.0), None, 0.7, "person")
     haar_box = Detection((205.0, 15.0, 275.0, 85.0), None, 0.6, "person")
     wallpaper = Detection((60.0, 70.0, 90.0, 99.0), None, 0.9, "person")
-    found_by_network = Saying(CAT, person, other)
-    assert both(found_by_network, None, Saying(wallpaper, haar_box)).detect(CANVAS) == [haar_box, CAT, other]
-    assert both(Saying(CAT), None, Saying(wallpaper)).detect(CANVAS) == [CAT]
+    heads, faces = Saying(CAT, person, other), Saying(wallpaper, haar_box)
+    assert both(heads, faces, has_yunet=False).detect(CANVAS) == [haar_box, CAT, other]
+    assert both(Saying(CAT), Saying(wallpaper), has_yunet=False).detect(CANVAS) == [CAT]
 
 
 @pytest.fixture

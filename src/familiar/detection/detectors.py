@@ -9,7 +9,7 @@ from familiar.core.published_files import published_path
 from familiar.core.types import Detection, Photo
 from familiar.detection.detector import Detector
 from familiar.detection.heads import HeadDetector
-from familiar.detection.opencv import HaarFaces, YuNetFaces
+from familiar.detection.opencv import HaarFaces, YuNetFaces, haar_people, haar_people_as_arcface
 from familiar.detection.pets_and_people import PetsAndPeople
 
 
@@ -56,26 +56,18 @@ class DetectorSpec:
     needs_model_file: bool = False
 
 
-# Medians of 693 people of LFW's peopleDevTrain, against crops by YuNet's landmarks.
-HAAR_TO_ARCFACE = {"lowered": -0.077, "enlarged": 1.12}
-
-
-def _haar_people(lowered: float = 0.0, enlarged: float = 1.0) -> HaarFaces:
-    return HaarFaces("haarcascade_frontalface_default.xml", lowered, enlarged, "person")
-
-
 DETECTORS: dict[str, DetectorSpec] = {
     "none": DetectorSpec("photos are crops already", WholePhoto),
     "center": DetectorSpec("the largest centered square", CenterSquare),
     "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector),
     "auto": DetectorSpec(
         "heads of cats and dogs, and people's faces, by YuNet if it is here; built in",
-        lambda: PetsAndPeople(_haar_people(**HAAR_TO_ARCFACE)),
+        PetsAndPeople,
     ),
-    "haar": DetectorSpec("people's faces, boxes only; built in", _haar_people),
+    "haar": DetectorSpec("people's faces, boxes only; built in", haar_people),
     "haar-arcface": DetectorSpec(
         "the same, with boxes moved and enlarged to what ArcFace's crops show; built in",
-        lambda: _haar_people(**HAAR_TO_ARCFACE),
+        haar_people_as_arcface,
     ),
     "haar-cat": DetectorSpec(
         "cats' frontal faces, boxes only, finds about half; built in",

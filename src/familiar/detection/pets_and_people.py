@@ -7,7 +7,7 @@ from familiar.core.types import Detection, Photo
 from familiar.detection.boxes import SAME_FACE_OVERLAP, overlap_of_smaller
 from familiar.detection.detector import Detector, sort_best_first
 from familiar.detection.heads import LABELS, HeadDetector
-from familiar.detection.opencv import HaarFaces, YuNetFaces
+from familiar.detection.opencv import YuNetFaces, haar_people_as_arcface
 
 
 class PetsAndPeople:
@@ -16,16 +16,13 @@ class PetsAndPeople:
     Pets are found by `HeadDetector`; people by YuNet if it has been downloaded. Otherwise `HeadDetector` finds them,
     and where OpenCV's Haar detector sees a face in the same place, its box is taken, which networks for people
     recognize better. What lies on a pet's head is no person: YuNet and Haar also find faces of pets.
-
-    Args:
-        haar: gives the boxes of people if YuNet is missing.
     """
 
-    def __init__(self, haar: HaarFaces) -> None:
+    def __init__(self) -> None:
         yunet = published_path("yunet")
         self._heads = HeadDetector(LABELS)
-        self._yunet: Detector | None = YuNetFaces(yunet) if yunet.is_file() else None
-        self._haar: Detector = haar
+        self._has_yunet = yunet.is_file()
+        self._people: Detector = YuNetFaces(yunet) if self._has_yunet else haar_people_as_arcface()
 
     def detect(self, photo: Photo) -> list[Detection]:
         """Find the heads in a photo.
@@ -38,12 +35,12 @@ class PetsAndPeople:
         """
         heads = self._heads.detect(photo)
         pets = [head for head in heads if head.label != "person"]
-        if self._yunet is not None:
-            people = self._yunet.detect(photo)
+        if self._has_yunet:
+            people = self._people.detect(photo)
         else:
             people = [head for head in heads if head.label == "person"]
             if people:
-                faces = self._haar.detect(photo)
+                faces = self._people.detect(photo)
                 people = [next((face for face in faces if _is_same(face, head)), head) for head in people]
         return sort_best_first([*pets, *(face for face in people if not _is_on_any(face, pets))])
 
