@@ -40,7 +40,7 @@ def between(first: int, second: int, share: float) -> np.ndarray:
 def test_without_constraints_matches_neighbors_clustering(gallery: GalleryDatabase):
     embeddings = scattered(80)
     faces = enroll_vectors(gallery, embeddings)
-    result = cluster(gallery)
+    result = cluster(gallery, threshold=THRESHOLD)
     expected = cluster_embeddings(embeddings, THRESHOLD)
     sizes = np.bincount(expected)
     assert groups(gallery) == {

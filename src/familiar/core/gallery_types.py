@@ -45,10 +45,36 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class SpeciesThreshold:
+    """From which similarity on faces of one species are clustered together.
+
+    Attributes:
+        species: As the detector or the user says; none if nobody does.
+        faces: Number of these faces.
+        threshold: Cosine similarity, in [-1, 1], of faces as they are clustered.
+        uncertainty: Its standard deviation, if it was estimated from the album; none if the album shows too few
+            individuals, or was calibrated: then it is the calibration's.
+        false_match_rate: Estimated share, in [0, 1], of the pairs of two individuals that reach it, an upper limit.
+        same_photo_pairs: Number of pairs of faces in one photo, which are known to show two individuals.
+        same_photo_matches: How many of these reach the threshold all the same.
+    """
+
+    species: Text | None
+    faces: int
+    threshold: Similarity
+    uncertainty: float | None
+    false_match_rate: float | None
+    same_photo_pairs: int
+    same_photo_matches: int
+
+
+@dataclass(frozen=True)
 class Thresholds:
     """Minimum similarities of two faces of one individual.
 
     Attributes:
+        clustering: Of the species with most faces.
+        by_species: From which on faces are clustered.
         fitted_on_gallery: Whether they were fitted on this gallery's confirmed faces, not on the model's validation
             data.
         is_guess: Whether they are fixed numbers, as neither the model nor this gallery was calibrated.
@@ -58,6 +84,7 @@ class Thresholds:
     balanced: Similarity
     high_recall: Similarity
     clustering: Similarity
+    by_species: tuple[SpeciesThreshold, ...]
     fitted_on_gallery: bool
     is_guess: bool
 

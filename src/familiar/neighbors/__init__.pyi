@@ -1,3 +1,4 @@
+from .album import AlbumWhitening, cluster_album, estimate_threshold
 from .brute_force import nearest_neighbors, search
 from .centering import Centering
 from .clustering import cluster, fit_threshold
@@ -8,14 +9,17 @@ from .knn_graph import KnnGraph, build_knn_graph
 from .whitening import domain_shift, whiten_to_domain
 
 __all__ = [
+    "AlbumWhitening",
     "Centering",
     "Constraints",
     "HnswIndex",
     "KnnGraph",
     "build_knn_graph",
     "cluster",
+    "cluster_album",
     "cluster_by_domain",
     "domain_shift",
+    "estimate_threshold",
     "fit_threshold",
     "nearest_neighbors",
     "search",

@@ -65,6 +65,16 @@ class Constraints:
         )
 
 
+def restrict_constraints(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Constraints | None:
+    """Select the constraints among some rows, renumbered by their positions in `rows`."""
+    if constraints is None:
+        return None
+    position = np.full(len(constraints.seeds), -1)
+    position[rows] = np.arange(len(rows))
+    pairs = position[constraints.cannot_link]
+    return Constraints(constraints.seeds[rows], constraints.locked, pairs[(pairs >= 0).all(axis=1)])
+
+
 def no_constraints(rows: int) -> Constraints:
     """Create constraints that allow any clustering of `rows` rows."""
     return Constraints(np.full(rows, -1), np.zeros(0, bool), np.zeros((0, 2), np.int64))

@@ -16,7 +16,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
 from familiar.neighbors.clustering import cluster, prepare_linkage
-from familiar.neighbors.constraints import Constraints
+from familiar.neighbors.constraints import Constraints, restrict_constraints
 from familiar.neighbors.labels import relabel_by_first_appearance
 from familiar.neighbors.whitening import whiten_to_domain
 
@@ -145,7 +145,7 @@ def cluster_by_domain(
         rows = np.flatnonzero(domains == domain)
         in_domain = domain == IN_DOMAIN
         thresholds = [threshold, max(-1.0, threshold - COARSE_MARGIN)] if in_domain else [DOMAIN_THRESHOLD]
-        linkage = prepare_linkage(whitened[rows], constraints=_restrict_constraints(constraints, rows))
+        linkage = prepare_linkage(whitened[rows], constraints=restrict_constraints(constraints, rows))
         partitions = linkage.clusters_at(thresholds)
         clusters[rows], coarse[rows] = clusters.max(initial=-1) + 1 + partitions[0], partitions[-1]
     updated = _add_domains(embeddings, clusters, coarse, domains, constraints)
@@ -153,19 +153,9 @@ def cluster_by_domain(
     whitened = whiten_by_domain(embeddings, updated) if len(changed) else whitened
     for domain in changed:
         rows = np.flatnonzero(updated == domain)
-        partition = cluster(whitened[rows], DOMAIN_THRESHOLD, constraints=_restrict_constraints(constraints, rows))
+        partition = cluster(whitened[rows], DOMAIN_THRESHOLD, constraints=restrict_constraints(constraints, rows))
         clusters[rows] = clusters.max(initial=-1) + 1 + partition
     return relabel_by_first_appearance(clusters), updated
-
-
-def _restrict_constraints(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Constraints | None:
-    """Select the constraints among some rows, renumbered by their positions in `rows`."""
-    if constraints is None:
-        return None
-    position = np.full(len(constraints.seeds), -1)
-    position[rows] = np.arange(len(rows))
-    pairs = position[constraints.cannot_link]
-    return Constraints(constraints.seeds[rows], constraints.locked, pairs[(pairs >= 0).all(axis=1)])
 
 
 def _add_domains(

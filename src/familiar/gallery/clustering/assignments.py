@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.files import absolute_path
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
-from familiar.neighbors.domains import IN_DOMAIN, whiten_by_domain
+from familiar.neighbors.domains import IN_DOMAIN
 
 UNASSIGNED = -1
 _MAX_DIGITS = 19  # longer references cannot be SQLite integers
@@ -50,13 +50,6 @@ class FaceAssignments:
         """Estimated number of individuals: identities that have faces, plus one for each unassigned face."""
         assigned = self.identity[self.identity != UNASSIGNED]
         return len(np.unique(assigned)) + len(self.identity) - len(assigned)
-
-    def domain_adapted_embeddings(self) -> Float32[np.ndarray, "n d"]:
-        """Return the embeddings that faces are clustered by, whitened within each out-of-domain cluster.
-
-        Embeddings of two different domains must not be compared.
-        """
-        return whiten_by_domain(self.faces.unit_rows(), self.domain)
 
 
 def load_assignments(gallery: GalleryDatabase) -> FaceAssignments:

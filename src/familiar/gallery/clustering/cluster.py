@@ -11,14 +11,15 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.core.gallery_types import ClusterResult
+from familiar.gallery.clustering.album import Album, album_at, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
-from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.brute_force import search
-from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
+from familiar.neighbors.constraints import restrict_constraints
+from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
 
 MIN_QUALITY = 0.25
 """Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
@@ -40,8 +41,8 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
 
     Args:
         gallery: the gallery to change.
-        threshold: similarity in [-1, 1] from which two faces show the same individual. None: the one fitted on this
-            gallery, or the default by its model's calibration.
+        threshold: similarity in [-1, 1] from which two faces, compared as they are, show the same individual. None: as
+            `load_album` measures it, by species.
         rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
             keeps its number if most of it comes together again.
     """
@@ -73,35 +74,32 @@ def recluster(
         changed_identities: identities that similar unassigned faces may join.
     """
     assignments = load_assignments(gallery)
-    threshold = clustering_calibration(gallery).threshold
+    album = load_album(gallery)
+    compared = album.comparable(assignments.domain)
     free_mask = np.zeros(len(assignments.identity), np.bool_)
     free_mask[assignments.faces.rows_of(released)] = True
-    embeddings = assignments.domain_adapted_embeddings()
+    embeddings = compared.embeddings
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
     for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
-        for domain in np.unique(assignments.domain[members]):
-            mean = embeddings[members[assignments.domain[members] == domain]].mean(axis=0)
-            candidates = unassigned[assignments.domain[unassigned] == domain]
-            min_product = np.linalg.norm(mean) * domain_threshold(threshold, int(domain))
+        for kind in np.unique(compared.kind[members]):
+            same_kind = members[compared.kind[members] == kind]
+            mean = embeddings[same_kind].mean(axis=0)
+            candidates = unassigned[compared.kind[unassigned] == kind]
+            min_product = np.linalg.norm(mean) * compared.thresholds[same_kind[0]]
             free_mask[candidates[embeddings[candidates] @ mean >= min_product]] = True
     rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return _write(repository, _Plan(assignments, assignments.identity.copy(), assignments.domain, threshold))
+        return _write(repository, _Plan(assignments, assignments.identity.copy(), assignments.domain, album))
     faces = assignments.faces
-    neighbors, _ = search(faces.embeddings, faces.unit_rows(rows), min(_NEIGHBORS, len(embeddings)))
+    neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(embeddings)))
     nearby = np.unique(
         np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(changed_identities, np.int64)])
     )
     subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
-    plan = _compute_plan(gallery, assignments, threshold, fixed_identity, subset_mask, int(faces.ids[-1]))
+    plan = _compute_plan(gallery, assignments, album, fixed_identity, subset_mask, int(faces.ids[-1]))
     return _write(repository, plan)
-
-
-def domain_threshold(threshold: float, domain: int) -> float:
-    """Return the similarity of adapted embeddings from which two faces of a domain are clustered."""
-    return threshold if domain == IN_DOMAIN else DOMAIN_THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,13 +113,12 @@ class _Plan:
     assignments: FaceAssignments
     identity: Int64[np.ndarray, " n"]
     domain: Int64[np.ndarray, " n"]
-    threshold: float
+    album: Album
 
 
 def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _Plan:
     assignments = load_assignments(gallery)
-    if threshold is None:
-        threshold = clustering_calibration(gallery).threshold
+    album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
     with gallery.reading() as repository:
         last_clustered_face = repository.settings.last_clustered_face()
     fixed_identity = assignments.identity.copy()
@@ -131,12 +128,12 @@ def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _
         domain = np.where(fixed_identity == UNASSIGNED, IN_DOMAIN, assignments.domain)
         assignments, last_clustered_face = replace(assignments, domain=domain), 0
     all_faces = np.ones(len(fixed_identity), np.bool_)
-    plan = _compute_plan(gallery, assignments, threshold, fixed_identity, all_faces, last_clustered_face)
+    plan = _compute_plan(gallery, assignments, album, fixed_identity, all_faces, last_clustered_face)
     last_face = int(assignments.faces.ids.max(initial=0))
     for _ in range(_MAX_ITERATIONS):
         # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
         planned = replace(assignments, identity=plan.identity, domain=plan.domain)
-        next_plan = _compute_plan(gallery, planned, threshold, plan.identity, all_faces, last_face)
+        next_plan = _compute_plan(gallery, planned, album, plan.identity, all_faces, last_face)
         if (next_plan.identity == plan.identity).all():
             break
         plan = replace(next_plan, assignments=plan.assignments)
@@ -146,7 +143,7 @@ def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _
 def _compute_plan(
     gallery: GalleryDatabase,
     assignments: FaceAssignments,
-    threshold: float,
+    album: Album,
     fixed_identity: Int64[np.ndarray, " n"],
     subset_mask: Bool[np.ndarray, " n"],
     last_clustered_face: int,
@@ -157,19 +154,36 @@ def _compute_plan(
     each time.
     """
     rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
-    embeddings = assignments.faces.unit_rows()
     is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
-    domain = np.where(is_new, extend_domains(embeddings, assignments.domain), assignments.domain)
     constraints, seed_identities = build_constraints(gallery, assignments, fixed_identity, rows)
-    clusters, domain[rows] = cluster_by_domain(
-        embeddings[rows], threshold, domain[rows], whiten_by_domain(embeddings, domain)[rows], constraints
-    )
+    clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
+    for number, species in enumerate(album.thresholds):
+        species_rows = np.flatnonzero(album.species == number)
+        embeddings = album.rows[species_rows]
+        extended = np.where(
+            is_new[species_rows], extend_domains(embeddings, domain[species_rows]), domain[species_rows]
+        )
+        selected = np.flatnonzero(album.species[rows] == number)
+        within = np.searchsorted(species_rows, rows[selected])
+        partition, updated = cluster_by_domain(
+            embeddings[within],
+            species.threshold,
+            extended[within],
+            whiten_by_domain(embeddings, extended)[within],
+            restrict_constraints(constraints, selected),
+        )
+        clusters[selected] = clusters.max(initial=-1) + 1 + partition
+        # New domains are numbered from the highest of this species on.
+        is_added = ~np.isin(updated, extended)
+        updated[is_added] += domain.max(initial=IN_DOMAIN)
+        domain[species_rows] = extended
+        domain[rows[selected]] = updated
     labels = _label_clusters(
         clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed_identity[rows]
     )
     identity = np.where(subset_mask, fixed_identity, assignments.identity)
     identity[rows] = _unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
-    return _Plan(assignments, identity, domain, threshold)
+    return _Plan(assignments, identity, domain, album)
 
 
 def _label_clusters(
@@ -247,7 +261,7 @@ def _write(repository: Repository, plan: _Plan) -> ClusterResult:
         faces=len(assigned),
         unassigned=len(identity) - len(assigned),
         changed=len(changed),
-        threshold=plan.threshold,
+        threshold=plan.album.main.threshold,
     )
 
 

@@ -35,7 +35,7 @@ def build_constraints(
     locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
     cannot_link = np.concatenate(
         [
-            _same_photo_pairs(assignments.faces.photo_ids[rows]),
+            same_photo_pairs(assignments.faces.photo_ids[rows]),
             _constraint_pairs(gallery, assignments.faces.ids[rows], same=False),
             _rejection_pairs(gallery, assignments, fixed_identity, rows),
         ]
@@ -99,7 +99,7 @@ class _UnionFind:
             self._parent[root] = new_root
 
 
-def _same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of rows that are faces of one photo."""
     order = np.argsort(photos, kind="stable")
     ends = np.flatnonzero(np.diff(photos[order], append=-1)) + 1

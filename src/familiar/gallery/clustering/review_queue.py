@@ -8,13 +8,12 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
+from familiar.gallery.clustering.album import Comparable, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
-from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.clustering.cluster import domain_threshold
+from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.neighbors.brute_force import nearest_neighbors
-from familiar.neighbors.domains import IN_DOMAIN
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
 DEFAULT_SLOPE = 20.0  # of the probability by similarity, if the model was never calibrated
@@ -35,7 +34,7 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
         assignments = load_assignments(gallery)
         if len(assignments.faces.ids) < 2 or count < 1:
             return []
-        clusters = _Clusters(assignments)
+        clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
         candidates = [*_merge_questions(gallery, clusters), *_outlier_questions(gallery, clusters)]
     candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
     cluster_of_face = dict(zip(assignments.faces.ids.tolist(), clusters.labels.tolist(), strict=True))
@@ -88,6 +87,7 @@ class _Clusters:
     """The identities that have faces, and each unassigned face as a cluster of its own."""
 
     assignments: FaceAssignments
+    compared: Comparable
 
     @cached_property
     def labels(self) -> Int64[np.ndarray, " n"]:
@@ -100,9 +100,9 @@ class _Clusters:
     def sizes(self) -> Int64[np.ndarray, " g"]:
         return np.bincount(self.labels)
 
-    @cached_property
+    @property
     def embeddings(self) -> Float32[np.ndarray, "n d"]:
-        return self.assignments.domain_adapted_embeddings()
+        return self.compared.embeddings
 
     @cached_property
     def sums(self) -> Float32[np.ndarray, "g d"]:
@@ -118,7 +118,7 @@ class _Clusters:
 
 
 def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Question]:
-    """Propose pairs of similar clusters of one domain."""
+    """Propose pairs of similar clusters of one kind."""
     assignments, sizes = clusters.assignments, clusters.sizes
     if len(sizes) < 2:
         return []
@@ -126,13 +126,13 @@ def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Ques
     queries = np.repeat(np.arange(len(sizes)), neighbors.shape[1])
     low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
-    domains = np.zeros(len(sizes), np.int64)
-    domains[clusters.labels] = assignments.domain
-    same_domain = domains[keys // len(sizes)] == domains[keys % len(sizes)]
-    is_open = same_domain & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    kind_of_cluster, thresholds = np.zeros(len(sizes), np.int64), np.zeros(len(sizes))
+    kind_of_cluster[clusters.labels], thresholds[clusters.labels] = clusters.compared.kind, clusters.compared.thresholds
+    same_kind = kind_of_cluster[keys // len(sizes)] == kind_of_cluster[keys % len(sizes)]
+    is_open = same_kind & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
     first, second = np.divmod(keys[is_open], len(sizes))
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
-    probability = _probability(gallery, similarity, domains[first])
+    probability = _probability(gallery, similarity, thresholds[first])
     gain = probability * np.sqrt(sizes[first] * sizes[second])
     questions: list[Question] = []
     for index in np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]:
@@ -158,7 +158,7 @@ def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Qu
     rest_sums = clusters.sums[labels] - clusters.embeddings
     norms = np.maximum(np.linalg.norm(rest_sums, axis=1), 1e-6)
     similarity = (clusters.embeddings * rest_sums).sum(axis=1) / norms
-    probability = _probability(gallery, similarity.astype(np.float64), assignments.domain)
+    probability = _probability(gallery, similarity.astype(np.float64), clusters.compared.thresholds)
     gain = (1 - probability) * np.sqrt(sizes[labels] - 1)
     eligible = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
     questions: list[Question] = []
@@ -181,13 +181,11 @@ def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Qu
 
 
 def _probability(
-    gallery: GalleryDatabase, similarity: Float64[np.ndarray, " q"], domains: Int64[np.ndarray, " q"]
+    gallery: GalleryDatabase, similarity: Float64[np.ndarray, " q"], thresholds: Float64[np.ndarray, " q"]
 ) -> Float64[np.ndarray, " q"]:
     """Return the probability that clusters so similar show the same individual: 1/2 at the clustering threshold."""
     slope = calibration(gallery).slope or DEFAULT_SLOPE
-    threshold = clustering_calibration(gallery).threshold
-    midpoint = np.where(domains == IN_DOMAIN, threshold, domain_threshold(threshold, IN_DOMAIN + 1))
-    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - midpoint)))
+    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - thresholds)))
 
 
 def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,7 +67,7 @@ class GalleryDatabase:
         self.folder = folder
         self._connection, self._file = connection, file
         self._repository = Repository(connection)
-        self._cache: dict[str, tuple[int, Any]] = {}  # of each key: a revision, and the value at it
+        self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a revision, and the value at it
         self._writing = self._faces_change = False
         self._write_lock = threading.RLock()  # shared with `new_connection`
 
@@ -272,13 +272,13 @@ class GalleryDatabase:
                 "faces", revision, lambda: load_face_table(self._connection, dtype, dim, revision, self.folder)
             )
 
-    def cached(self, key: str, revision: int, factory: Callable[[], T]) -> T:
+    def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
         """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
 
         One value is cached per key, and None never. Within a transaction that changes what the value is computed from,
         it is computed every time.
         """
-        if self._writing and (key not in ("faces", "centered faces") or self._faces_change):
+        if self._writing and (key not in ("faces", "centered faces", "album") or self._faces_change):
             return factory()
         cached_revision, value = self._cache.get(key, (None, None))
         if cached_revision != revision or value is None:

@@ -3,9 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import FaceAssignments
-from familiar.gallery.clustering.calibration import clustering_calibration
-from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
@@ -32,12 +31,11 @@ def release_similar_faces(
     """
     released: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
     identities: list[int] = np.unique(before.identity[leaving]).tolist()
-    embeddings = before.domain_adapted_embeddings()
-    threshold = clustering_calibration(gallery).threshold
+    compared = load_album(gallery).comparable(before.domain)
     for identity in identities:
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
-        same_threshold = domain_threshold(threshold, int(before.domain[taken[0]]))
+        embeddings, same_threshold = compared.embeddings, float(compared.thresholds[taken[0]])
         follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold)
         released.append(before.faces.ids[rest[follows]])
         if len(rest):

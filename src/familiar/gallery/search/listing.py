@@ -18,11 +18,10 @@ from familiar.gallery.clustering.assignments import (
     check_identities,
     load_assignments,
 )
-from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.clustering.cluster import domain_threshold
+from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.templates import central_faces, compute_templates
-from familiar.neighbors.domains import IN_DOMAIN
+from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
 SUMMARY_FACES = 4  # faces in an identity's summary
@@ -112,12 +111,12 @@ def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfid
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
         faces = {face.face: face for face in _known_faces(repository.faces.described_of_identity(identity))}
-        threshold, model = clustering_calibration(gallery).threshold, calibration(gallery)
+        model = calibration(gallery)
     scored: list[tuple[float, FaceConfidence]] = []
     for domain in np.unique(assignments.domain[members]).tolist():
         rows = members[assignments.domain[members] == domain]
         # Out of domain only the clustering threshold is known, as in `search.verify`.
-        shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - domain_threshold(threshold, domain)
+        shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - DOMAIN_THRESHOLD
         similarities = _similarity_to_others(assignments, rows, domain)
         for row, similarity in zip(rows.tolist(), similarities.tolist(), strict=True):
             probability = None if len(rows) < 2 else probability_same(similarity + shift, model)

@@ -7,9 +7,8 @@ from jaxtyping import Float32, Int64
 
 from familiar.gallery.clustering.assignments import FaceAssignments
 from familiar.gallery.clustering.calibration import clustering_calibration
-from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.neighbors.domains import IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
+from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
 from familiar.neighbors.whitening import whiten_to_domain
 
 
@@ -53,4 +52,4 @@ def adapt_query(
     rows = np.flatnonzero(assignments.domain == domain)
     adapted = whiten_to_domain(np.concatenate([assignments.faces.unit_rows(rows), query[None]]))
     threshold = clustering_calibration(gallery).threshold
-    return AdaptedQuery(domain, adapted[-1], adapted[:-1], threshold - domain_threshold(threshold, domain))
+    return AdaptedQuery(domain, adapted[-1], adapted[:-1], threshold - DOMAIN_THRESHOLD)

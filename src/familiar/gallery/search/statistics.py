@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from familiar.core.gallery_types import Decision
+from familiar.core.gallery_types import Decision, SpeciesThreshold
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.database.connection import GalleryDatabase, Space
@@ -47,7 +48,8 @@ class GalleryStatistics:
         identities: those with most faces first, then by number.
         unassigned: number of faces in no identity.
         space: the model's embedding space.
-        clustering: the clustering threshold.
+        clustering: the threshold of the gallery's calibration.
+        thresholds: from which on faces of each species are clustered.
         size_bytes: of all files in the gallery's folder.
         indexed: whether there is an index that is up to date.
         decisions: the latest that can be undone, newest first.
@@ -59,6 +61,7 @@ class GalleryStatistics:
     unassigned: int
     space: Space
     clustering: ClusteringCalibration
+    thresholds: tuple[SpeciesThreshold, ...]
     size_bytes: int
     indexed: bool
     decisions: tuple[Decision, ...]
@@ -77,6 +80,7 @@ def gallery_statistics(gallery: GalleryDatabase) -> GalleryStatistics:
             unassigned=face_count - sum(identity.faces for identity in identities),
             space=gallery.space,
             clustering=clustering_calibration(gallery),
+            thresholds=load_album(gallery).thresholds,
             size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
             decisions=tuple(decisions(gallery, MAX_DECISIONS)),

@@ -16,6 +16,7 @@ from familiar.core.gallery_types import (
     Thresholds,
 )
 from familiar.gallery.clustering import review_queue
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
@@ -115,6 +116,7 @@ async def undo_last(
 def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> GalleryState:
     with gallery.reading():
         space, current, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
+        album = load_album(gallery)
         return GalleryState(
             counts=listing.counts(gallery),
             space_id=space.space_id,
@@ -124,9 +126,10 @@ def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> Gal
                 current.high_precision.similarity,
                 current.balanced.similarity,
                 current.high_recall.similarity,
-                clustering.threshold,
+                album.main.threshold,
+                album.thresholds,
                 clustering.from_gallery,
-                clustering.is_guess,
+                clustering.is_guess and album.main.uncertainty is None,
             ),
             revision=gallery.revision,
             read_only=read_only,

@@ -12,7 +12,9 @@ from fastapi.responses import FileResponse, HTMLResponse
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadResults
+from familiar.core.gallery_types import SpeciesThreshold
 from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.web.errors import HttpProblem
@@ -70,7 +72,7 @@ class EvaluationSummary:
 @router.get("/model")
 async def model(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the model; without one, what the gallery stores about the model it was created with."""
-    similarity_calibration, clustering = await service.executor.read(_read_calibration)
+    similarity_calibration, clustering, thresholds = await service.executor.read(_read_calibration)
     bundle = service.inference.embedder.bundle if service.inference.has_model else None
     evaluation, error_message = None, ""
     if (folder := service.settings.report) is not None:
@@ -88,6 +90,7 @@ async def model(request: Request, service: ServiceDep) -> HTMLResponse:
         results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
         calibration=similarity_calibration,
         clustering=clustering,
+        by_species=thresholds,
         evaluation=evaluation,
         error_message=error_message,
     )
@@ -104,9 +107,11 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_calibration(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration]:
+def _read_calibration(
+    gallery: GalleryDatabase,
+) -> tuple[Calibration, ClusteringCalibration, tuple[SpeciesThreshold, ...]]:
     with gallery.reading():
-        return calibration(gallery), clustering_calibration(gallery)
+        return calibration(gallery), clustering_calibration(gallery), load_album(gallery).thresholds
 
 
 def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:

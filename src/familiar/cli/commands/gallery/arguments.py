@@ -14,6 +14,7 @@ from familiar.core.plural import pluralize
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
+    from familiar.core.gallery_types import SpeciesThreshold
     from familiar.embedding.embedder import Embedder
     from familiar.gallery.clustering.calibration import ClusteringCalibration
     from familiar.gallery.database.connection import GalleryDatabase
@@ -70,6 +71,14 @@ def describe_source(clustering: "ClusteringCalibration") -> str:
     if not clustering.is_automatic:
         return "the gallery's own"
     return f"fitted by the gallery itself on {pluralize(clustering.faces or 0, 'confirmed face')}"
+
+
+def describe_threshold(threshold: "SpeciesThreshold", clustering: "ClusteringCalibration") -> str:
+    """Say from which similarity on faces of a species are clustered, and where that comes from."""
+    value = f"{threshold.threshold:.3f}"
+    if threshold.uncertainty is None:
+        return f"{value}, {describe_source(clustering)}"
+    return f"{value} ± {threshold.uncertainty:.3f}, estimated from {pluralize(threshold.faces, 'face')} of this album"
 
 
 def open_embedder(model: Path) -> "Embedder":

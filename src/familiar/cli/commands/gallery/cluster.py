@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import describe_source, folder_argument, open_to_correct
+from familiar.cli.commands.gallery.arguments import describe_threshold, folder_argument, open_to_correct
 from familiar.cli.console import StatusLine, print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -16,8 +16,8 @@ from familiar.core.plural import pluralize
 @click.option(
     "--threshold",
     type=click.FloatRange(-1, 1),
-    help="Minimum similarity of two faces of one identity (default: from the gallery's calibration, or "
-    "else the model's).",
+    help="Minimum similarity of two faces of one identity, compared as they are (default: estimated from the album, or "
+    "else the gallery's or the model's calibration).",
 )
 @click.option(
     "--rebuild", is_flag=True, help="Cluster again all faces that are neither confirmed nor in a named identity."
@@ -27,18 +27,20 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """Cluster faces into identities.
 
     Faces that have an identity keep it; new faces join existing identities or form new ones. Corrections are never
-    changed, and two faces of one photo never become one identity. If neither the model nor the gallery is calibrated,
-    the threshold is a guess; --threshold sets another.
+    changed, and two faces of one photo never become one identity. The threshold is estimated from the similarities of
+    the album's faces, for each species. With fewer than 24 faces, or of fewer than four individuals, it is that of the
+    calibration; --threshold sets another.
 
     \b
     Example:
       familiar gallery cluster album
     """
+    from familiar.gallery.clustering.album import load_album
     from familiar.gallery.clustering.calibration import clustering_calibration
     from familiar.gallery.clustering.cluster import cluster as cluster_gallery
 
     with open_to_correct(folder) as gallery:
-        calibration = clustering_calibration(gallery)
+        calibration, album = clustering_calibration(gallery), load_album(gallery)
         status = StatusLine()
         status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
         result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
@@ -46,8 +48,8 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     if as_json:
         print_json(asdict(result))
         return
-    source = "as given" if threshold is not None else describe_source(calibration)
+    described = f"{threshold:.3f}, as given" if threshold is not None else describe_threshold(album.main, calibration)
     click.echo(
         f"{folder}: {pluralize(result.identities, 'identity')} with {pluralize(result.faces, 'face')}, "
-        f"{result.unassigned:,} unassigned; {result.changed:,} changed (threshold {result.threshold:.3f}, {source})"
+        f"{result.unassigned:,} unassigned; {result.changed:,} changed (threshold {described})"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import describe_source, folder_argument, label
+from familiar.cli.commands.gallery.arguments import describe_threshold, folder_argument, label
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -40,7 +40,18 @@ def stats(folder: Path, as_json: bool) -> None:
         f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
     )
     click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
-    click.echo(f"threshold  {statistics.clustering.threshold:.3f}, {describe_source(statistics.clustering)}")
+    for threshold in statistics.thresholds:
+        species = f"{printable(threshold.species)}: " if threshold.species else ""
+        click.echo(f"threshold  {species}{describe_threshold(threshold, statistics.clustering)}")
+        if threshold.false_match_rate is not None:
+            click.echo(
+                f"           at most {100 * threshold.false_match_rate:.2g} % of pairs of two individuals reach it"
+            )
+        if threshold.same_photo_pairs:
+            click.echo(
+                f"           {pluralize(threshold.same_photo_pairs, 'pair')} of faces in one photo: "
+                f"{threshold.same_photo_matches:,} would reach it"
+            )
     click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
     for identity in identities[:LISTED]:
         example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""

@@ -95,6 +95,10 @@ class Faces(Table):
             (photo, except_face),
         )
 
+    def species(self) -> list[str | None]:
+        """Return the species of all faces, by rising id."""
+        return [species for (species,) in self._connection.execute("SELECT species FROM faces ORDER BY id")]
+
     def pairs_in_one_photo(self) -> list[tuple[int, int]]:
         """Return all pairs of faces of one photo."""
         return self._connection.execute(

@@ -1,0 +1,149 @@
+"""How the faces of a gallery are compared to cluster them, and from which similarity on, as the album itself tells."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+
+from familiar.core.gallery_types import SpeciesThreshold
+from familiar.gallery.clustering.calibration import clustering_calibration
+from familiar.gallery.clustering.constraints import same_photo_pairs
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.neighbors.album import AlbumWhitening, estimate_threshold, evenly_spaced, shows_enough
+from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
+
+
+@dataclass(frozen=True, eq=False)
+class Comparable:
+    """Faces as they are compared, given their domains.
+
+    Attributes:
+        embeddings: unit rows.
+        kind: only faces of one kind are compared, those of one species and domain.
+        thresholds: of each face: similarity from which it is clustered with another of its kind.
+    """
+
+    embeddings: Float32[np.ndarray, "n d"]
+    kind: Int64[np.ndarray, " n"]
+    thresholds: Float64[np.ndarray, " n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Album:
+    """The faces of a gallery as they are clustered.
+
+    Attributes:
+        faces: ids, photos and embeddings of the n faces.
+        species: number of each face's species; faces of two species are never compared.
+        whitenings: of each species; None: its embeddings are compared as they are.
+        thresholds: of each species.
+    """
+
+    faces: FaceTable
+    species: Int64[np.ndarray, " n"]
+    whitenings: tuple[AlbumWhitening | None, ...]
+    thresholds: tuple[SpeciesThreshold, ...]
+
+    @cached_property
+    def rows(self) -> Float32[np.ndarray, "n d"]:
+        """The embeddings, whitened by species."""
+        rows = self.faces.unit_rows()
+        for number, whitening in enumerate(self.whitenings):
+            if whitening is not None:
+                rows = rows.copy() if rows is self.faces.embeddings else rows
+                is_species = self.species == number
+                rows[is_species] = whitening.apply(rows[is_species])
+        return rows
+
+    @property
+    def main(self) -> SpeciesThreshold:
+        """That of the species with most faces."""
+        return max(self.thresholds, key=lambda each: each.faces)
+
+    def comparable(self, domain: Int64[np.ndarray, " n"]) -> Comparable:
+        """Return the faces as they are compared.
+
+        Args:
+            domain: of each face (`neighbors.domains`).
+        """
+        kind = np.unique(np.stack([self.species, domain]), axis=1, return_inverse=True)[1].reshape(-1)
+        by_species = np.array([each.threshold for each in self.thresholds])
+        thresholds = np.where(domain == IN_DOMAIN, by_species[self.species], DOMAIN_THRESHOLD)
+        return Comparable(whiten_by_domain(self.rows, domain), kind.astype(np.int64), thresholds)
+
+
+def load_album(gallery: GalleryDatabase) -> Album:
+    """Measure how the faces of a gallery are compared; cached until a face is added, deleted or changed.
+
+    For each species, if the album shows enough individuals (`shows_enough`), embeddings are whitened and the threshold
+    is estimated from their similarities. Otherwise they are compared as they are, from the threshold of
+    `clustering_calibration` on. If the user calibrated the gallery, all of them are.
+    """
+    with gallery.reading():
+        calibrated = clustering_calibration(gallery)
+        if calibrated.from_gallery and not calibrated.is_automatic:
+            return album_at(gallery.faces(), calibrated.threshold)
+        state = gallery.faces().revision, calibrated.threshold
+        return gallery.cached("album", state, lambda: _measure(gallery, calibrated.threshold))
+
+
+def album_at(faces: FaceTable, threshold: float) -> Album:
+    """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
+    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0)
+    return Album(faces, np.zeros(len(faces.ids), np.int64), (None,), (species,))
+
+
+def _measure(gallery: GalleryDatabase, model_threshold: float) -> Album:
+    faces = gallery.faces()
+    with gallery.reading() as repository:
+        labels = repository.faces.species()
+    names, species = _complete_species(labels, faces.unit_rows())
+    whitenings: list[AlbumWhitening | None] = []
+    thresholds: list[SpeciesThreshold] = []
+    for number, name in enumerate(names):
+        rows = np.flatnonzero(species == number)
+        embeddings = faces.unit_rows(rows)
+        whitening = estimate = None
+        if shows_enough(embeddings, model_threshold):
+            whitening = AlbumWhitening.fit(embeddings)
+            estimate = estimate_threshold(whitening.apply(embeddings[evenly_spaced(len(rows))]), len(rows))
+        threshold = model_threshold if estimate is None else estimate.threshold
+        pairs = same_photo_pairs(faces.photo_ids[rows])
+        first, second = (
+            embeddings[side] if whitening is None else whitening.apply(embeddings[side]) for side in pairs.T
+        )
+        matches = int((np.einsum("pd,pd->p", first, second) >= threshold).sum())
+        whitenings.append(whitening)
+        thresholds.append(
+            SpeciesThreshold(
+                name,
+                len(rows),
+                threshold,
+                None if estimate is None else estimate.uncertainty,
+                None if estimate is None else estimate.false_match_rate,
+                len(pairs),
+                matches,
+            )
+        )
+    return Album(faces, species, tuple(whitenings), tuple(thresholds))
+
+
+def _complete_species(
+    labels: list[str | None], embeddings: Float32[np.ndarray, "n d"]
+) -> tuple[list[str | None], Int64[np.ndarray, " n"]]:
+    """Return the names of the species, and the number of each face's. One without a label has that of the nearest mean.
+
+    If no face has a label, all are of one species without a name.
+    """
+    names = sorted({label for label in labels if label is not None})
+    if not names:
+        return [None], np.zeros(len(labels), np.int64)
+    numbers = {name: number for number, name in enumerate(names)}
+    species = np.array([-1 if label is None else numbers[label] for label in labels], np.int64)
+    unknown = species < 0
+    if unknown.any():
+        means = np.stack([embeddings[species == number].mean(axis=0) for number in range(len(names))])
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        species[unknown] = (embeddings[unknown] @ means.T).argmax(axis=1)
+    return [*names], species

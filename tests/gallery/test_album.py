@@ -1,0 +1,140 @@
+"""From which similarity on the faces of a gallery are clustered, by species."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from familiar.core.vectors import normalize
+from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.calibration import calibrate, clustering_calibration
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.search.statistics import gallery_statistics
+from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
+
+EACH = 6
+
+
+def set_species(gallery: GalleryDatabase, faces: list[int], species: str) -> None:
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.executemany(
+            "UPDATE faces SET species = ? WHERE id = ?", [(species, face) for face in faces]
+        )
+
+
+def sharing_much(sizes: list[int], seed: int = 0) -> np.ndarray:
+    """Individuals that share two thirds of their embeddings, so that any two are similar by .5 or more."""
+    rows = draw_individuals(sizes, seed)
+    rows[:, DIM - 1] += 1.3
+    return normalize(rows)
+
+
+def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
+    assignments = load_assignments(gallery)
+    return {
+        frozenset(assignments.faces.ids[assignments.rows_of_identity(number)].tolist())
+        for number in np.unique(assignments.identity[assignments.identity >= 0]).tolist()
+    }
+
+
+def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: GalleryDatabase):
+    rows = sharing_much([EACH] * 8)
+    enroll_vectors(gallery, rows[: 3 * EACH])
+    assert [each.uncertainty for each in load_album(gallery).thresholds] == [None]
+    assert load_album(gallery).main.threshold == clustering_calibration(gallery).threshold
+    np.testing.assert_array_equal(load_album(gallery).rows, gallery.faces().unit_rows())
+    enroll_vectors(gallery, rows[3 * EACH :], "more")
+    (estimated,) = load_album(gallery).thresholds
+    assert estimated.uncertainty is not None
+    assert estimated.faces == len(rows)
+    assert gallery_statistics(gallery).thresholds == (estimated,)
+    assert cluster(gallery).threshold == estimated.threshold
+    assert groups(gallery) == {frozenset(range(1 + EACH * each, 1 + EACH * (each + 1))) for each in range(8)}
+
+
+def test_given_threshold_compares_faces_as_they_are(gallery: GalleryDatabase):
+    enroll_vectors(gallery, sharing_much([EACH] * 6))
+    assert cluster(gallery, threshold=0.5).threshold == 0.5
+    assert len(groups(gallery)) == 1
+
+
+def test_species_are_never_compared(gallery: GalleryDatabase):
+    """Each cat is as similar to a dog as to itself."""
+    rows = draw_individuals([EACH] * 8)
+    cats, dogs = enroll_vectors(gallery, rows), enroll_vectors(gallery, rows, "dog")
+    set_species(gallery, cats, "cat")
+    set_species(gallery, dogs, "dog")
+    cat, dog = load_album(gallery).thresholds
+    assert (cat.species, cat.faces, dog.species, dog.faces) == ("cat", len(cats), "dog", len(dogs))
+    assert cat.uncertainty == dog.uncertainty is not None
+    cluster(gallery)
+    assert len(groups(gallery)) == 16
+    assert not any(set(cats) & members and set(dogs) & members for members in groups(gallery))
+
+
+def test_face_without_species_is_compared_with_those_that_it_is_similar_to(gallery: GalleryDatabase):
+    """So that albums that are older than species keep growing."""
+    rows = draw_individuals([EACH] * 10)
+    faces = enroll_vectors(gallery, rows)
+    set_species(gallery, faces[1 : 5 * EACH], "cat")
+    set_species(gallery, faces[5 * EACH :], "dog")
+    assert load_album(gallery).species[0] == load_album(gallery).species[1]
+    cluster(gallery)
+    assert any({faces[0], faces[1]} <= members for members in groups(gallery))
+
+
+def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery: GalleryDatabase):
+    rows = draw_individuals([EACH] * 8)
+    enroll_vectors(gallery, rows)
+    twins = np.stack([rows[0], rows[1], rows[EACH]])
+    enroll_in_one_photo(gallery, twins, "three.jpg")
+    (threshold,) = load_album(gallery).thresholds
+    assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
+
+
+def test_calibration_by_the_user_decides(gallery: GalleryDatabase):
+    enroll_vectors(gallery, draw_individuals([EACH] * 8))
+    cluster(gallery)
+    for number in sorted({int(each) for each in load_assignments(gallery).identity})[:4]:
+        corrections.name_identity(gallery, number, f"name {number}", confirm=True)
+    _, clustering = calibrate(gallery)
+    assert load_album(gallery).main.threshold == clustering.threshold
+    assert load_album(gallery).main.uncertainty is None
+    np.testing.assert_array_equal(load_album(gallery).rows, gallery.faces().unit_rows())
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_domains_of_two_species_have_different_numbers(gallery: GalleryDatabase, first: int):
+    """In each, forty faces and more of individuals that the model takes for one."""
+    rng = np.random.default_rng(first)
+    regions = [normalize(rng.normal(size=(1, DIM)).astype(np.float32)) for _ in range(2)]
+    rows = [normalize(4 * region + 0.35 * draw_individuals([EACH] * 10, seed)) for seed, region in enumerate(regions)]
+    others = draw_individuals([2] * DIM, seed=5)
+    for species, region in zip(("cat", "dog"), rows, strict=True):
+        set_species(gallery, enroll_vectors(gallery, np.concatenate([region, others]), species), species)
+    cluster(gallery)
+    assignments, species = load_assignments(gallery), load_album(gallery).species
+    domains = [set(assignments.domain[species == number].tolist()) - {0} for number in range(2)]
+    assert not domains[0] & domains[1]
+    members = groups(gallery)
+    assert all(not left & right for left, right in combinations(members, 2))
+
+
+def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gallery: GalleryDatabase):
+    enroll_vectors(gallery, draw_individuals([EACH] * 8))
+    before = load_album(gallery).thresholds
+    cluster(gallery)
+    corrections.split(gallery, [1, 2])
+    assert load_album(gallery).thresholds == before
+    undo(gallery)
+    assert load_album(gallery).thresholds == before
+
+
+def test_empty_gallery_has_the_models_threshold(gallery: GalleryDatabase):
+    assert gallery.space == SPACE
+    assert load_album(gallery).main.threshold == clustering_calibration(gallery).threshold
+    assert cluster(gallery).faces == 0

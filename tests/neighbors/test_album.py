@@ -1,0 +1,145 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.vectors import normalize
+from familiar.metrics.clustering import contingency
+from familiar.neighbors import clustering
+from familiar.neighbors.album import (
+    MAX_MEASURED,
+    MIN_FACES,
+    PRIOR_FACES,
+    SATURATION_FACES,
+    SPREADS_PER_LOG,
+    AlbumWhitening,
+    cluster_album,
+    estimate_threshold,
+    evenly_spaced,
+    shows_enough,
+)
+
+DIM = 48
+
+
+def draw_album(individuals: int, photos: int, *, noise: float = 0.8, shared: float = 0.0, seed: int = 0) -> np.ndarray:
+    """Individuals around the sphere, in order; `shared` is the length of what all photos have in common."""
+    rng = np.random.default_rng(seed)
+    centers = normalize(rng.normal(size=(individuals, DIM)).astype(np.float32))
+    rows = np.repeat(centers, photos, axis=0) + noise / math.sqrt(DIM) * rng.normal(size=(individuals * photos, DIM))
+    rows[:, 0] += shared
+    return normalize(rows.astype(np.float32))
+
+
+def f_scores(truth: np.ndarray, clusters: np.ndarray) -> float:
+    table = contingency(truth, clusters)
+    return (table.pairwise().f + table.bcubed().f) / 2
+
+
+def slow_whitening(rows: np.ndarray) -> np.ndarray:
+    """The formula, with a matrix square root by another way."""
+    centered = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
+    share = min(len(rows) / (len(rows) + PRIOR_FACES), MAX_MEASURED)
+    covariance = centered.T @ centered / len(rows)
+    shrunk = share * covariance + (1 - share) * np.trace(covariance) / rows.shape[1] * np.eye(rows.shape[1])
+    directions, values, _ = np.linalg.svd(shrunk)
+    whitened = centered @ directions @ np.diag(values**-0.5) @ directions.T
+    return whitened / np.linalg.norm(whitened, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("count", [10, 200, 3000])
+def test_whitening_matches_its_formula(count: int):
+    rows = draw_album(count // 10, 10, shared=0.7)
+    np.testing.assert_allclose(AlbumWhitening.fit(rows).apply(rows), slow_whitening(rows), atol=2e-5)
+
+
+def test_strong_directions_of_a_large_album_are_damped_and_a_small_one_is_nearly_unchanged():
+    rng = np.random.default_rng(0)
+    scales = np.r_[6.0, 4.0, np.ones(DIM - 2)]
+    large, small = (normalize((rng.normal(size=(n, DIM)) * scales).astype(np.float32)) for n in (4000, 24))
+    strongest = [np.linalg.eigvalsh(np.cov(rows.T))[-1] for rows in (large, AlbumWhitening.fit(large).apply(large))]
+    assert strongest[1] < 0.6 * strongest[0]
+    centered = normalize(small - small.mean(axis=0))
+    assert np.abs(AlbumWhitening.fit(small).apply(small) - centered).max() < 0.05
+
+
+def test_equal_rows_and_rows_at_the_mean_stay_finite():
+    same = np.repeat(normalize(np.ones((1, DIM), np.float32)), 5, axis=0)
+    np.testing.assert_array_equal(AlbumWhitening.fit(same).apply(same), same)
+    opposite = np.concatenate([same[:1], -same[:1]])
+    whitened = AlbumWhitening.fit(opposite).apply(opposite)
+    np.testing.assert_allclose(whitened, opposite, atol=1e-6)
+
+
+@given(st.integers(2, 40), st.integers(0, 2**16))
+def test_whitening_keeps_unit_length_and_does_not_depend_on_what_else_is_whitened(count: int, seed: int):
+    rows = draw_album(count, 1, seed=seed)
+    whitening = AlbumWhitening.fit(rows)
+    whitened = whitening.apply(rows)
+    np.testing.assert_allclose(np.linalg.norm(whitened, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(whitening.apply(rows[:1]), whitened[:1], atol=1e-6)
+
+
+def test_threshold_matches_its_formula_for_strangers():
+    """All pairs show two individuals: similarities are normal, with a spread of 1 / sqrt(d)."""
+    rows = draw_album(1500, 1)
+    estimate = estimate_threshold(rows, len(rows))
+    expected = math.tanh(SPREADS_PER_LOG * math.log(SATURATION_FACES) / math.sqrt(DIM))
+    assert estimate.threshold == pytest.approx(expected, abs=0.02)
+    similarities = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    assert (similarities >= estimate.threshold).mean() <= estimate.false_match_rate < 1e-3
+    assert estimate.faces == 1500
+    assert 0 < estimate.uncertainty < 0.3
+
+
+def test_threshold_rises_with_the_number_of_faces_until_saturation():
+    rows = draw_album(100, 1)
+    thresholds = [estimate_threshold(rows, faces).threshold for faces in (50, 300, SATURATION_FACES, 10**6)]
+    assert thresholds[0] < thresholds[1] < thresholds[2] == thresholds[3]
+
+
+@given(st.integers(2, 12), st.integers(1, 6), st.floats(0, 3), st.integers(0, 2**16))
+def test_threshold_is_a_similarity_whatever_the_album(individuals: int, photos: int, noise: float, seed: int):
+    rows = draw_album(individuals, photos, noise=noise, seed=seed)
+    estimate = estimate_threshold(rows, len(rows))
+    assert -1 <= estimate.threshold <= 1
+    assert 0 <= estimate.false_match_rate <= 1
+    assert estimate.uncertainty >= 0
+
+
+def test_needs_enough_faces_of_enough_individuals():
+    assert shows_enough(draw_album(6, 4), 0.5)
+    assert not shows_enough(draw_album(6, 4)[: MIN_FACES - 1], 0.5)
+    assert not shows_enough(draw_album(2, 30), 0.5)
+    unequal = np.concatenate([draw_album(1, 60), draw_album(8, 1, seed=1)])
+    assert not shows_enough(unequal, 0.5), "one individual has nearly all photos"
+
+
+def test_album_of_few_individuals_is_clustered_at_the_models_threshold():
+    rows = draw_album(2, 20)
+    np.testing.assert_array_equal(cluster_album(rows, 0.3), clustering.cluster(rows, 0.3))
+
+
+@pytest.mark.parametrize("shared", [0.0, 2.0])
+@pytest.mark.parametrize(("individuals", "photos"), [(8, 10), (30, 6), (120, 2)])
+def test_finds_individuals_at_a_threshold_of_the_model_that_fits_or_not(individuals: int, photos: int, shared: float):
+    """What all photos share makes all of them similar, and moves the threshold that would fit."""
+    rows = draw_album(individuals, photos, shared=shared)
+    truth = np.repeat(np.arange(individuals), photos)
+    assert f_scores(truth, cluster_album(rows, 0.95)) > 0.9
+
+
+def test_rejects_rows_that_are_no_unit_vectors():
+    with pytest.raises(ValueError, match="unit"):
+        cluster_album(np.ones((30, 4), np.float32), 0.5)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_evenly_spaced_rows_are_distinct_and_reach_both_ends(count: int, limit: int):
+    rows = evenly_spaced(count, limit)
+    assert len(rows) == min(count, limit)
+    assert rows[0] == 0
+    assert (np.diff(rows) > 0).all()
+    assert rows[-1] == (count - 1 if limit > 1 else 0)
