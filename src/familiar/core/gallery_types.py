@@ -265,19 +265,20 @@ class Question:
     """Do two faces show the same individual?
 
     Attributes:
-        kind: "merge": the faces represent two clusters, which a yes would merge. "outlier": both are of one identity,
-            and the first face may not belong there.
+        kind: "merge": the faces represent two clusters, which a yes would merge. "split": they represent two parts of
+            one identity, which a no would separate. "outlier": both are of one identity, and the first face may not
+            belong there.
         first_face: The first face's number.
         second_face: The second face's number.
         first: The first face's identity; None: unassigned.
         second: The second face's identity; None: unassigned.
-        similarity: Cosine similarity, in [-1, 1], of the two clusters' means ("merge"), or of the first face and the
-            mean of the identity's other faces ("outlier").
+        similarity: Cosine similarity, in [-1, 1], of the two clusters' means ("merge"), of the first face and the mean
+            of the identity's other faces ("outlier"), or the mean of that of faces in different parts ("split").
         probability: Probability that the answer is yes, in [0, 1].
         expected_gain: Expected number of corrected faces and pairs; used for ranking.
     """
 
-    kind: Literal["merge", "outlier"]
+    kind: Literal["merge", "split", "outlier"]
     first_face: Number
     second_face: Number
     first: Number | None

@@ -15,7 +15,8 @@ from jaxtyping import Float, Float32, Int64
 from familiar.core.blockwise import blocks
 from familiar.core.vectors import normalize
 from familiar.neighbors.clustering import cluster
-from familiar.neighbors.domains import cluster_by_domain
+from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain
+from familiar.neighbors.purity import split_mixed
 
 # Chosen on albums drawn from cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
 PRIOR_FACES = 3000
@@ -169,10 +170,12 @@ def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> I
     Raises:
         ValueError: rows that are not unit vectors, or a threshold outside [-1, 1].
     """
-    if shows_enough(embeddings, threshold):
-        embeddings = AlbumWhitening.fit(embeddings).apply(embeddings)
-        threshold = estimate_threshold(embeddings[evenly_spaced(len(embeddings))], len(embeddings)).threshold
-    return cluster_by_domain(embeddings, threshold)[0]
+    if not shows_enough(embeddings, threshold):
+        return cluster_by_domain(embeddings, threshold)[0]
+    whitened = AlbumWhitening.fit(embeddings).apply(embeddings)
+    estimate = estimate_threshold(whitened[evenly_spaced(len(whitened))], len(whitened))
+    clusters, domains = cluster_by_domain(whitened, estimate.threshold)
+    return split_mixed(whitened, clusters, estimate.threshold, estimate.uncertainty, domains == IN_DOMAIN)
 
 
 def evenly_spaced(count: int, limit: int = SAMPLE_FACES) -> Int64[np.ndarray, " k"]:

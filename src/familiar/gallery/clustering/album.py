@@ -13,6 +13,9 @@ from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.neighbors.album import AlbumWhitening, estimate_threshold, evenly_spaced, shows_enough
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
 
+UNKNOWN_UNCERTAINTY = 0.08
+"""Of a threshold that was not estimated: what it is in albums of cats, dogs and people."""
+
 
 @dataclass(frozen=True, eq=False)
 class Comparable:
@@ -22,11 +25,13 @@ class Comparable:
         embeddings: unit rows.
         kind: only faces of one kind are compared, those of one species and domain.
         thresholds: of each face: similarity from which it is clustered with another of its kind.
+        uncertainties: standard deviations of the best thresholds.
     """
 
     embeddings: Float32[np.ndarray, "n d"]
     kind: Int64[np.ndarray, " n"]
     thresholds: Float64[np.ndarray, " n"]
+    uncertainties: Float64[np.ndarray, " n"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +73,10 @@ class Album:
             domain: of each face (`neighbors.domains`).
         """
         kind = np.unique(np.stack([self.species, domain]), axis=1, return_inverse=True)[1].reshape(-1)
-        by_species = np.array([each.threshold for each in self.thresholds])
-        thresholds = np.where(domain == IN_DOMAIN, by_species[self.species], DOMAIN_THRESHOLD)
-        return Comparable(whiten_by_domain(self.rows, domain), kind.astype(np.int64), thresholds)
+        by_species = np.array([[each.threshold, each.uncertainty or UNKNOWN_UNCERTAINTY] for each in self.thresholds])
+        out_of_domain = np.array([DOMAIN_THRESHOLD, UNKNOWN_UNCERTAINTY])
+        limits = np.where((domain == IN_DOMAIN)[:, None], by_species[self.species], out_of_domain)
+        return Comparable(whiten_by_domain(self.rows, domain), kind.astype(np.int64), limits[:, 0], limits[:, 1])
 
 
 def load_album(gallery: GalleryDatabase) -> Album:

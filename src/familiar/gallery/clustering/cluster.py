@@ -20,6 +20,7 @@ from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.constraints import restrict_constraints
 from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
+from familiar.neighbors.purity import split_mixed
 
 MIN_QUALITY = 0.25
 """Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
@@ -172,6 +173,10 @@ def _compute_plan(
             whiten_by_domain(embeddings, extended)[within],
             restrict_constraints(constraints, selected),
         )
+        if species.uncertainty is not None:
+            has_seed = np.isin(partition, partition[constraints.seeds[selected] >= 0])
+            may_split = ~has_seed & (updated == IN_DOMAIN)
+            partition = split_mixed(embeddings[within], partition, species.threshold, species.uncertainty, may_split)
         clusters[selected] = clusters.max(initial=-1) + 1 + partition
         # New domains are numbered from the highest of this species on.
         is_added = ~np.isin(updated, extended)

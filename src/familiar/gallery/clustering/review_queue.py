@@ -10,23 +10,29 @@ from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
-from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.neighbors.brute_force import nearest_neighbors
+from familiar.neighbors.clustering import size_penalized_cosine
+from familiar.neighbors.purity import halve
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
-DEFAULT_SLOPE = 20.0  # of the probability by similarity, if the model was never calibrated
+MIN_SPLIT_SIZE = 4  # of an identity that is asked about
+# Logistic curves: at the threshold, by an uncertainty more of similarity, by an e-fold of faces. Fitted to clusters of
+# cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
+SAME_BY_MERGE = (-0.8, 1.2, 0.0)
+DIFFERENT_BY_SPLIT = (-1.7, -2.7, 0.0)
+DIFFERENT_BY_OUTLIER = (-3.6, -0.8, 1.5)
 _MAX_CANDIDATES = 1000  # questions of each kind
 
 
 def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
-    The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge:
-    the probability times the root of the product of both sizes. Of an outlier: the probability that the answer is no
-    times the root of the number of the identity's other faces. A merge's similarity is that of the two clusters'
-    means, an outlier's that of the face and the mean of the rest of its identity.
+    The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge or
+    a split: the probability that the answer changes something times the root of the product of both sizes. Of an
+    outlier: the same with the face alone and the identity's other faces. So large identities that look like two
+    individuals (`purity.halve`) come first.
 
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
@@ -35,7 +41,11 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
         if len(assignments.faces.ids) < 2 or count < 1:
             return []
         clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
-        candidates = [*_merge_questions(gallery, clusters), *_outlier_questions(gallery, clusters)]
+        candidates = [
+            *_split_questions(clusters),
+            *_merge_questions(gallery, clusters),
+            *_outlier_questions(clusters),
+        ]
     candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
     cluster_of_face = dict(zip(assignments.faces.ids.tolist(), clusters.labels.tolist(), strict=True))
     used: set[int] = set()
@@ -64,7 +74,12 @@ def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
 def answer_question(gallery: GalleryDatabase, question: Question, same: bool) -> None:
     """Apply the user's answer to a question, as one decision that can be undone."""
     first, second = question.first_face, question.second_face
-    if question.kind == "outlier":
+    if question.kind == "split":
+        if same:
+            corrections.confirm(gallery, [first, second])
+        else:
+            corrections.mark_different(gallery, first, second)
+    elif question.kind == "outlier":
         if same:
             corrections.confirm(gallery, [first])
         else:
@@ -111,6 +126,10 @@ class _Clusters:
         np.add.at(sums, self.labels, self.embeddings)
         return sums
 
+    def excess(self, similarity: Float64[np.ndarray, " q"], rows: Int64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
+        """Return how far similarities exceed the thresholds of some faces, in uncertainties of these."""
+        return (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
+
     @cached_property
     def members(self) -> list[Int64[np.ndarray, " _"]]:
         """The rows of each cluster's faces, rising."""
@@ -126,13 +145,15 @@ def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Ques
     queries = np.repeat(np.arange(len(sizes)), neighbors.shape[1])
     low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
-    kind_of_cluster, thresholds = np.zeros(len(sizes), np.int64), np.zeros(len(sizes))
-    kind_of_cluster[clusters.labels], thresholds[clusters.labels] = clusters.compared.kind, clusters.compared.thresholds
+    kind_of_cluster = np.zeros(len(sizes), np.int64)
+    kind_of_cluster[clusters.labels] = clusters.compared.kind
     same_kind = kind_of_cluster[keys // len(sizes)] == kind_of_cluster[keys % len(sizes)]
     is_open = same_kind & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
     first, second = np.divmod(keys[is_open], len(sizes))
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
-    probability = _probability(gallery, similarity, thresholds[first])
+    penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
+    some_face = np.array([members[0] for members in clusters.members], np.int64)
+    probability = _probability(SAME_BY_MERGE, clusters.excess(penalized, some_face[first]))
     gain = probability * np.sqrt(sizes[first] * sizes[second])
     questions: list[Question] = []
     for index in np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]:
@@ -152,14 +173,45 @@ def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Ques
     return questions
 
 
-def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Question]:
+def _split_questions(clusters: _Clusters) -> list[Question]:
+    """Propose the two parts of identities, unless the user confirmed faces of both."""
+    assignments = clusters.assignments
+    questions: list[Question] = []
+    for rows in clusters.members:
+        halves = halve(clusters.embeddings[rows]) if len(rows) >= MIN_SPLIT_SIZE else None
+        if halves is None:
+            continue
+        first, second = rows[~halves.is_second], rows[halves.is_second]
+        by_user = assignments.by_user
+        if by_user[first].any() and by_user[second].any():
+            continue
+        excess = clusters.excess(np.array([halves.across]), rows[:1])
+        different = float(_probability(DIFFERENT_BY_SPLIT, excess)[0])
+        identity = _identity_of(assignments, rows)
+        questions.append(
+            Question(
+                "split",
+                assignments.central_face(first),
+                assignments.central_face(second),
+                identity,
+                identity,
+                halves.across,
+                1 - different,
+                different * float(np.sqrt(len(first) * len(second))),
+            )
+        )
+    return questions
+
+
+def _outlier_questions(clusters: _Clusters) -> list[Question]:
     """Propose unconfirmed faces that are dissimilar to the rest of their identity."""
     assignments, labels, sizes = clusters.assignments, clusters.labels, clusters.sizes
     rest_sums = clusters.sums[labels] - clusters.embeddings
     norms = np.maximum(np.linalg.norm(rest_sums, axis=1), 1e-6)
-    similarity = (clusters.embeddings * rest_sums).sum(axis=1) / norms
-    probability = _probability(gallery, similarity.astype(np.float64), clusters.compared.thresholds)
-    gain = (1 - probability) * np.sqrt(sizes[labels] - 1)
+    similarity = ((clusters.embeddings * rest_sums).sum(axis=1) / norms).astype(np.float64)
+    excess = clusters.excess(similarity, np.arange(len(labels)))
+    different = _probability(DIFFERENT_BY_OUTLIER, excess, np.log(np.maximum(sizes[labels], 1)))
+    gain = different * np.sqrt(sizes[labels] - 1)
     eligible = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
     questions: list[Question] = []
     for row in eligible[np.argsort(-gain[eligible], kind="stable")][:_MAX_CANDIDATES]:
@@ -173,7 +225,7 @@ def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Qu
                 identity,
                 identity,
                 float(similarity[row]),
-                float(probability[row]),
+                float(1 - different[row]),
                 float(gain[row]),
             )
         )
@@ -181,11 +233,13 @@ def _outlier_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Qu
 
 
 def _probability(
-    gallery: GalleryDatabase, similarity: Float64[np.ndarray, " q"], thresholds: Float64[np.ndarray, " q"]
+    curve: tuple[float, float, float],
+    excess: Float64[np.ndarray, " q"],
+    log_size: Float64[np.ndarray, " q"] | float = 0.0,
 ) -> Float64[np.ndarray, " q"]:
-    """Return the probability that clusters so similar show the same individual: 1/2 at the clustering threshold."""
-    slope = calibration(gallery).slope or DEFAULT_SLOPE
-    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - thresholds)))
+    """Return a probability by a similarity's excess over the threshold, in uncertainties, and a cluster's size."""
+    intercept, by_excess, by_log_size = curve
+    return 0.5 * (1 + np.tanh(0.5 * (intercept + by_excess * excess + by_log_size * log_size)))
 
 
 def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:

@@ -165,7 +165,8 @@ def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None 
 def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
     """Store that two faces show different individuals, and so do the identities they are in.
 
-    Of two faces of one identity, the one that the user did not confirm is unassigned (the second if neither is).
+    Of two faces of one identity, the one that the user did not confirm leaves it (the second if neither is), and so do
+    the unconfirmed faces that are nearer to it than to the other.
 
     Raises:
         Contradiction: both faces were confirmed in one identity, or they are the same face.
@@ -186,7 +187,9 @@ def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
             raise Contradiction(
                 f"faces {first} and {second} were both confirmed to show #{first_identity}; move one of them"
             )
-        _unassign_and_recluster(gallery, repository, before, rows[~before.by_user[rows]][-1:])
+        leaving = rows[~before.by_user[rows]][-1:]
+        opposite = int(rows[rows != leaving[0]][0])
+        _unassign_and_recluster(gallery, repository, before, leaving, opposite)
 
 
 def _merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
@@ -268,7 +271,11 @@ def _reassign(
 
 
 def _unassign_and_recluster(
-    gallery: GalleryDatabase, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: GalleryDatabase,
+    repository: Repository,
+    before: FaceAssignments,
+    leaving: Int64[np.ndarray, " k"],
+    opposite: int | None = None,
 ) -> int:
     """Take faces out of their identities, and re-cluster them with the similar faces that follow them.
 
@@ -277,7 +284,7 @@ def _unassign_and_recluster(
     """
     leaving_ids = before.faces.ids[leaving]
     repository.assignments.unassign(leaving_ids.tolist())
-    free, source_identities = release_similar_faces(gallery, repository, before, leaving)
+    free, source_identities = release_similar_faces(gallery, repository, before, leaving, opposite)
     return recluster(gallery, repository, np.concatenate([leaving_ids, free]), source_identities).changed
 
 

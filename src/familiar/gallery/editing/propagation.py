@@ -13,7 +13,11 @@ _MAX_ITERATIONS = 10  # of two-means
 
 
 def release_similar_faces(
-    gallery: GalleryDatabase, repository: Repository, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+    gallery: GalleryDatabase,
+    repository: Repository,
+    before: FaceAssignments,
+    leaving: Int64[np.ndarray, " k"],
+    opposite: int | None = None,
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """Unassign the faces that are more similar to those that leave their identity than to those that stay.
 
@@ -25,6 +29,8 @@ def release_similar_faces(
         repository: of the open decision.
         before: assignments before the correction.
         leaving: rows of the faces that the user took out of their identities.
+        opposite: row of a face of which the user said that it shows another individual than the one that leaves; None:
+            nobody said who stays, so others only follow if the identity looks like two individuals.
 
     Returns:
         The ids of the released faces, and the identities that faces were taken out of.
@@ -36,7 +42,13 @@ def release_similar_faces(
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
         embeddings, same_threshold = compared.embeddings, float(compared.thresholds[taken[0]])
-        follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold)
+        follows = _nearer_to_leaving(
+            embeddings[rest],
+            before.by_user[rest],
+            embeddings[taken],
+            same_threshold,
+            None if opposite is None else embeddings[opposite],
+        )
         released.append(before.faces.ids[rest[follows]])
         if len(rest):
             central = before.central_face(rest[~follows])
@@ -54,21 +66,25 @@ def _nearer_to_leaving(
     is_fixed: Bool[np.ndarray, " n"],
     leaving: Float32[np.ndarray, "k d"],
     same_threshold: float,
+    opposite: Float32[np.ndarray, " d"] | None,
 ) -> Bool[np.ndarray, " n"]:
     """Mark the rows of `rest` that are more similar to the leaving faces than to the staying ones, by two-means.
 
     Even within one individual some faces are more similar to any given face than to the others. So no row is marked
     unless the two sides look like two individuals: less similar to each other than `same_threshold`, and by .1 less
-    than the faces of one side are among themselves.
+    than the faces of one side are among themselves. If `opposite` stays, they are known to be two.
 
     Args:
         rest: unit embeddings of the identity's other faces.
         is_fixed: rows of `rest` that stay in any case.
         leaving: unit embeddings of the faces that leave.
         same_threshold: similarity from which two faces are clustered together.
+        opposite: embedding of a face that stays and shows another individual.
     """
     stay_vectors, leave_vectors = rest.astype(np.float64), leaving.astype(np.float64)
     follows = np.zeros(len(rest), np.bool_)
+    if opposite is not None:
+        follows = (stay_vectors @ leave_vectors.sum(axis=0) > stay_vectors @ opposite * len(leaving)) & ~is_fixed
     for _ in range(_MAX_ITERATIONS):
         leaving_sum = leave_vectors.sum(axis=0) + stay_vectors[follows].sum(axis=0)
         to_leaving = _similarity_to_others(stay_vectors, leaving_sum, follows)
@@ -77,7 +93,7 @@ def _nearer_to_leaving(
         if (nearer == follows).all() or nearer.all():  # at least one face stays, to compare with
             break
         follows = nearer
-    if not follows.any():
+    if not follows.any() or opposite is not None:
         return follows
     first, second = np.concatenate([leave_vectors, stay_vectors[follows]]), stay_vectors[~follows]
     across = float(first.mean(axis=0) @ second.mean(axis=0)) if len(second) else -1.0

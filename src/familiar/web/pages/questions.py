@@ -93,7 +93,7 @@ async def questions(
 @router.post("/questions")
 async def answer(
     service: ServiceDep,
-    kind: Annotated[Literal["merge", "outlier"], Form()],
+    kind: Annotated[Literal["merge", "split", "outlier"], Form()],
     first_face: Annotated[Number, Form()],
     second_face: Annotated[Number, Form()],
     same: Annotated[bool, Form()],
@@ -158,7 +158,7 @@ def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: 
         return url_with_flash(next_url, "changed")
     if question.first_face == question.second_face or not is_still_valid(gallery, question):
         return url_with_flash(next_url, "changed")
-    if (question.kind == "outlier") != (question.first is not None and question.first == question.second):
+    if (question.kind != "merge") != (question.first is not None and question.first == question.second):
         return url_with_flash(next_url, "changed")
     merges = same and question.kind == "merge"
     identities = [face.identity for face in faces if face.identity is not None]
