@@ -6,11 +6,19 @@ import pytest
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as review_queue_module
+from familiar.gallery.clustering.album import UNKNOWN_UNCERTAINTY
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.clustering.review_queue import (
+    MIN_GAIN,
+    SAME_BY_MERGE,
+    answer_question,
+    estimate_answers_left,
+    propose_questions,
+)
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
+from familiar.neighbors.clustering import size_penalized_cosine
 from support.small_gallery import (
     DIM,
     THRESHOLD,
@@ -48,7 +56,9 @@ def test_first_question_has_the_highest_expected_gain(gallery: GalleryDatabase):
     large, small = propose_questions(gallery)
     assert (large.kind, large.first, large.second) == ("merge", 1, 2)
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
-    probability = 1 / (1 + np.exp(-20 * (0.5 - THRESHOLD)))
+    (penalized,) = size_penalized_cosine(np.array([0.5]), np.array([3]))
+    intercept, slope, _ = SAME_BY_MERGE
+    probability = 1 / (1 + np.exp(-intercept - slope * (penalized - THRESHOLD) / UNKNOWN_UNCERTAINTY))
     assert large.probability == pytest.approx(probability, rel=1e-4)
     assert large.expected_gain == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)
@@ -61,7 +71,7 @@ def test_proposes_a_face_dissimilar_to_its_identity(gallery: GalleryDatabase):
     cluster(gallery, threshold=0.3)
     (question,) = propose_questions(gallery)
     assert (question.kind, question.first_face, question.first, question.second) == ("outlier", 5, 1, 1)
-    assert question.probability < 0.1
+    assert question.probability < 0.4
     answer_question(gallery, question, same=True)
     assert (5, 1, 1) in rows(gallery)["assignments"]
     assert not [question for question in propose_questions(gallery) if question.first_face == 5]
@@ -70,6 +80,62 @@ def test_proposes_a_face_dissimilar_to_its_identity(gallery: GalleryDatabase):
     assert (5, 1) in rows(gallery)["rejections"]
     assert identity_of(gallery, 5) == -1
     assert 5 not in {face for pair in proposed_pairs(gallery) for face in pair}
+
+
+def two_in_one(gallery: GalleryDatabase, sizes: tuple[int, int] = (5, 4)) -> tuple[set[int], set[int]]:
+    """Enroll two individuals that are clustered as one identity; return the faces of each."""
+    faces = enroll_vectors(gallery, draw_individuals(list(sizes), noise=0.05))
+    cluster(gallery, threshold=-0.1)
+    assert groups(gallery) == {frozenset(faces)}
+    return set(faces[: sizes[0]]), set(faces[sizes[0] :])
+
+
+def test_identity_that_looks_like_two_is_asked_about_first(gallery: GalleryDatabase):
+    first, second = two_in_one(gallery)
+    question = propose_questions(gallery)[0]
+    assert (question.kind, question.first, question.second) == ("split", 1, 1)
+    assert len({question.first_face, question.second_face} & first) == 1
+    assert len({question.first_face, question.second_face} & second) == 1
+    assert question.probability < 0.01
+    assert question.expected_gain == pytest.approx(20**0.5, rel=0.01)
+
+
+def test_no_takes_the_whole_part_out_and_can_be_undone(gallery: GalleryDatabase):
+    first, second = two_in_one(gallery)
+    before = rows(gallery)["assignments"]
+    answer_question(gallery, propose_questions(gallery)[0], same=False)
+    assert groups(gallery) == {frozenset(first), frozenset(second)}
+    assert not [question for question in propose_questions(gallery) if question.kind == "split"]
+    undo(gallery)
+    assert rows(gallery)["assignments"] == before
+
+
+def test_confirmed_faces_stay_when_a_part_leaves(gallery: GalleryDatabase):
+    first, second = two_in_one(gallery)
+    confirmed = min(second)
+    corrections.confirm(gallery, [confirmed])
+    corrections.mark_different(gallery, min(first), confirmed)
+    assert identity_of(gallery, confirmed) == 1
+    assert identity_of(gallery, min(first)) != 1
+
+
+def test_yes_confirms_both_parts_which_are_not_asked_about_again(gallery: GalleryDatabase):
+    two_in_one(gallery)
+    question = propose_questions(gallery)[0]
+    answer_question(gallery, question, same=True)
+    assert {(question.first_face, 1, 1), (question.second_face, 1, 1)} <= set(rows(gallery)["assignments"])
+    assert not [question for question in propose_questions(gallery) if question.kind == "split"]
+
+
+def test_answers_left_count_the_questions_that_matter(gallery: GalleryDatabase):
+    assert estimate_answers_left(gallery).expected == 0
+    two_in_one(gallery)
+    answers = estimate_answers_left(gallery)
+    matter = sum(question.expected_gain >= MIN_GAIN for question in propose_questions(gallery, 1000))
+    assert 0 < matter <= answers.low <= answers.expected <= answers.high
+    while questions := [each for each in propose_questions(gallery) if each.expected_gain >= MIN_GAIN]:
+        answer_question(gallery, questions[0], same=(questions[0].first_face <= 5) == (questions[0].second_face <= 5))
+    assert estimate_answers_left(gallery).expected == 0
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])

@@ -23,7 +23,20 @@ MIN_SPLIT_SIZE = 4  # of an identity that is asked about
 SAME_BY_MERGE = (-0.8, 1.2, 0.0)
 DIFFERENT_BY_SPLIT = (-1.7, -2.7, 0.0)
 DIFFERENT_BY_OUTLIER = (-3.6, -0.8, 1.5)
+MIN_GAIN = 0.6
+"""Expected gain from which on an answer matters."""
+ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
+"""Answers per question that matters now: the median, and between which nine in ten moments of reviewing were."""
 _MAX_CANDIDATES = 1000  # questions of each kind
+
+
+@dataclass(frozen=True)
+class AnswersLeft:
+    """How many answers that matter are left: about so many, and between which limits in nine of ten cases."""
+
+    expected: int
+    low: int
+    high: int
 
 
 def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:
@@ -40,14 +53,8 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
         assignments = load_assignments(gallery)
         if len(assignments.faces.ids) < 2 or count < 1:
             return []
-        clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
-        candidates = [
-            *_split_questions(clusters),
-            *_merge_questions(gallery, clusters),
-            *_outlier_questions(clusters),
-        ]
-    candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
-    cluster_of_face = dict(zip(assignments.faces.ids.tolist(), clusters.labels.tolist(), strict=True))
+        labels, candidates = gallery.cached("questions", gallery.revision, lambda: _candidates(gallery))
+    cluster_of_face = dict(zip(assignments.faces.ids.tolist(), labels.tolist(), strict=True))
     used: set[int] = set()
     selected: list[Question] = []
     for question in candidates:
@@ -58,6 +65,33 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
         if len(selected) == count:
             break
     return selected
+
+
+def estimate_answers_left(gallery: GalleryDatabase) -> AnswersLeft:
+    """Estimate how many answers are left that are expected to correct `MIN_GAIN` or more.
+
+    All questions count that are known now, also those about one cluster of which `propose_questions` lists the first.
+    Answers bring up new ones, which the factors allow for.
+    """
+    with gallery.reading():
+        if len(load_assignments(gallery).faces.ids) < 2:
+            return AnswersLeft(0, 0, 0)
+        _, candidates = gallery.cached("questions", gallery.revision, lambda: _candidates(gallery))
+    known = sum(question.expected_gain >= MIN_GAIN for question in candidates)
+    return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
+
+
+def _candidates(gallery: GalleryDatabase) -> tuple[Int64[np.ndarray, " n"], list[Question]]:
+    """Return the cluster of each face, and all questions by falling expected gain."""
+    assignments = load_assignments(gallery)
+    clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
+    candidates = [
+        *_split_questions(clusters),
+        *_merge_questions(gallery, clusters),
+        *_outlier_questions(clusters),
+    ]
+    candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
+    return clusters.labels, candidates
 
 
 def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
@@ -183,8 +217,8 @@ def _split_questions(clusters: _Clusters) -> list[Question]:
             continue
         first, second = rows[~halves.is_second], rows[halves.is_second]
         by_user = assignments.by_user
-        if by_user[first].any() and by_user[second].any():
-            continue
+        if min(len(first), len(second)) == 1 or (by_user[first].any() and by_user[second].any()):
+            continue  # a single face is asked about as an outlier
         excess = clusters.excess(np.array([halves.across]), rows[:1])
         different = float(_probability(DIFFERENT_BY_SPLIT, excess)[0])
         identity = _identity_of(assignments, rows)

@@ -3,14 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import GalleryFace, Question
-from familiar.gallery.clustering.review_queue import answer_question, is_still_valid, propose_questions
+from familiar.gallery.clustering.review_queue import (
+    AnswersLeft,
+    answer_question,
+    estimate_answers_left,
+    is_still_valid,
+    propose_questions,
+)
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search import listing
 from familiar.web.pages.assignment_forms import Number
@@ -19,9 +24,8 @@ from familiar.web.pages.individuals import merge_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
-MIN_RELATIVE_GAIN = 1 / 3  # of the first question's expected gain; questions with less are not counted
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
-MAX_COUNTED = 100
+MAX_SHOWN = 100
 MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
 EXTRA_FACES = 3  # further faces shown of an individual
 
@@ -30,8 +34,6 @@ Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
 SkippedQuery = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 SkippedField = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
-BestQuery = Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False)]
-BestField = Annotated[float, Form(ge=0, le=1e12, allow_inf_nan=False)]
 IdentityField = Annotated[Number | Literal[""], Form()]
 
 
@@ -48,29 +50,26 @@ class Side:
 
 
 @router.get("/questions")
-async def questions(
-    request: Request, service: ServiceDep, skipped: SkippedQuery = "", best: BestQuery = 0.0, enough: bool = False
-) -> HTMLResponse:
+async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery = "") -> HTMLResponse:
     """Show the first question that was not skipped.
 
     Args:
         skipped: the questions that were skipped, as pairs of faces.
-        best: the expected gain of the first question of this series.
-        enough: whether all questions that matter compared with `best` were answered.
     """
     skipped_pairs = pairs(skipped)
 
-    def read(gallery: GalleryDatabase) -> tuple[list[Question], list[Side], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[list[Question], list[Side], AnswersLeft, FlashMessage | None]:
         with gallery.reading():
-            remaining = [question for question in _read_queue(gallery) if pair(question) not in skipped_pairs]
-            return remaining, _sides(gallery, remaining[:1]), read_flash(gallery, request.query_params)
+            proposed = propose_questions(gallery, MAX_SHOWN + MAX_SKIPPED)
+            remaining = [
+                question
+                for question in proposed
+                if question.expected_gain >= MIN_GAIN and pair(question) not in skipped_pairs
+            ]
+            flash = read_flash(gallery, request.query_params)
+            return remaining, _sides(gallery, remaining[:1]), estimate_answers_left(gallery), flash
 
-    remaining, sides, flash = await service.executor.read(read)
-    best = best or (round(remaining[0].expected_gain, 3) if remaining else 0.0)
-    count = 0 if enough else sum(question.expected_gain >= MIN_RELATIVE_GAIN * best for question in remaining)
-    skip_url = ""
-    if remaining:
-        skip_url = questions_url([*skipped_pairs, pair(remaining[0])], best, enough=not count)
+    remaining, sides, answers_left, flash = await service.executor.read(read)
     return await render_page(
         request,
         service,
@@ -78,14 +77,10 @@ async def questions(
         question=remaining[0] if remaining else None,
         next_question=remaining[1] if len(remaining) > 1 else None,
         sides=sides,
-        count=min(count, MAX_COUNTED),
-        is_capped=count > MAX_COUNTED,
-        best=best,
+        answers_left=answers_left,
         skipped=skipped,
         skipped_count=len(skipped_pairs),
-        enough=not count,
-        skip_url=skip_url,
-        restart_url=questions_url(skipped_pairs, 0.0),
+        skip_url=questions_url([*skipped_pairs, pair(remaining[0])]) if remaining else "",
         flash=flash,
     )
 
@@ -100,15 +95,13 @@ async def answer(
     first: IdentityField = "",
     second: IdentityField = "",
     skipped: SkippedField = "",
-    best: BestField = 0.0,
-    enough: Annotated[bool, Form()] = False,
 ) -> RedirectResponse:
     """Answer a question, unless it is out of date, and redirect to the next one.
 
     Before two named individuals are merged, the user is asked which name to keep.
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
-    next_url = questions_url(pairs(skipped), best, enough=enough)
+    next_url = questions_url(pairs(skipped))
     return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url), 303)
 
 
@@ -128,26 +121,14 @@ def pairs(skipped: str) -> list[Pair]:
     return [(int(low), int(high)) for low, high in faces]
 
 
-def questions_url(skipped: Iterable[Pair], best: float, *, enough: bool = False) -> str:
+def questions_url(skipped: Iterable[Pair]) -> str:
     """Return the URL of the next question that is not skipped.
 
-    >>> questions_url([(3, 7), (4, 5)], 2.5), questions_url([], 0.0)
-    ('/questions?best=2.5&skipped=3-7_4-5', '/questions')
+    >>> questions_url([(3, 7), (4, 5)]), questions_url([])
+    ('/questions?skipped=3-7_4-5', '/questions')
     """
     last = list(dict.fromkeys(skipped))[-MAX_SKIPPED:]
-    values = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last), "enough": int(enough)}
-    query = urlencode({key: value for key, value in values.items() if value})
-    return f"/questions?{query}" if query else "/questions"
-
-
-def _read_queue(gallery: GalleryDatabase) -> list[Question]:
-    """Return the questions to ask, cached until the next write."""
-
-    def propose() -> list[Question]:
-        proposed = propose_questions(gallery, MAX_COUNTED + MAX_SKIPPED)
-        return [question for question in proposed if question.expected_gain >= MIN_GAIN]
-
-    return gallery.cached("questions", gallery.revision, propose)
+    return f"/questions?skipped={'_'.join(f'{low}-{high}' for low, high in last)}" if last else "/questions"
 
 
 def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: str) -> str:
@@ -174,21 +155,21 @@ def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: 
 
 
 def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:
-    """Return the two sides of the question that is shown, if any. A doubted face has no extra faces."""
+    """Return the two sides of the question that is shown, if any, with extra faces where they show the whole side."""
     return [
         side
         for question in shown
         for side in (
-            _side(gallery, question.first_face, is_doubted=question.kind == "outlier"),
-            _side(gallery, question.second_face),
+            _side(gallery, question.first_face, is_alone=question.kind != "merge"),
+            _side(gallery, question.second_face, is_alone=question.kind == "split"),
         )
     ]
 
 
-def _side(gallery: GalleryDatabase, number: int, *, is_doubted: bool = False) -> Side:
+def _side(gallery: GalleryDatabase, number: int, *, is_alone: bool = False) -> Side:
     face = listing.face(gallery, number)
     if face.identity is None:
         return Side(face, 1, ())
     faces = [item.face.face for item in listing.face_confidences(gallery, face.identity)]
-    extra_faces = [] if is_doubted else [other for other in faces if other != number][:EXTRA_FACES]
+    extra_faces = [] if is_alone else [other for other in faces if other != number][:EXTRA_FACES]
     return Side(face, len(faces), tuple(extra_faces))

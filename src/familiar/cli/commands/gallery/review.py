@@ -35,7 +35,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
     Example:
       familiar gallery review album --interactive
     """
-    from familiar.gallery.clustering.review_queue import propose_questions
+    from familiar.gallery.clustering.review_queue import estimate_answers_left, propose_questions
 
     with open_to_correct(folder) as gallery:
         if interactive:
@@ -46,6 +46,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
                 click.echo(f"{folder}: {pluralize(answered, 'question')} answered")
             return
         questions = propose_questions(gallery, count)
+        answers_left = estimate_answers_left(gallery)
         paths = [_paths(gallery, question) for question in questions]
         if as_json:
             print_json(
@@ -59,6 +60,8 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
             for line in _lines(gallery, question, f"{number}."):
                 click.echo(line)
     if questions:
+        count_left = f"about {pluralize(answers_left.expected, 'answer')} ({answers_left.low} to {answers_left.high})"
+        click.echo(f"{count_left} left that matter" if answers_left.expected else "none of them matters much")
         click.echo(f"answer them with: familiar gallery review {folder} --interactive")
     else:
         click.echo(f"{folder}: no questions")
@@ -112,7 +115,10 @@ def _prompt() -> str:
 
 def _lines(gallery: "GalleryDatabase", question: "Question", lead: str) -> Iterator[str]:
     first, second = _paths(gallery, question)
-    if question.kind == "merge":
+    if question.kind == "split":
+        name = label_of(gallery, question.first)
+        yield f"{lead} are these two, both in {name}, the same identity? (probability {question.probability:.0%})"
+    elif question.kind == "merge":
         names = [label_of(gallery, number) for number in (question.first, question.second) if number is not None]
         pair = " and ".join(names) if len(names) == 2 else f"{names[0]} and this face" if names else "these two faces"
         yield f"{lead} are {pair} the same identity? (probability {question.probability:.0%})"
