@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
@@ -14,7 +15,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.neighbors.brute_force import nearest_neighbors
 from familiar.neighbors.clustering import size_penalized_cosine
-from familiar.neighbors.purity import halve
+from familiar.neighbors.purity import Halves, halve
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
 MIN_SPLIT_SIZE = 4  # of an identity that is asked about
@@ -27,6 +28,7 @@ MIN_GAIN = 0.6
 """Expected gain from which on an answer matters."""
 ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
 """Answers per question that matters now: the median, and between which nine in ten moments of reviewing were."""
+KINDS: tuple[Literal["split", "merge", "outlier"], ...] = ("split", "merge", "outlier")
 _MAX_CANDIDATES = 1000  # questions of each kind
 
 
@@ -50,18 +52,16 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
     with gallery.reading():  # one snapshot, whatever other processes write
-        assignments = load_assignments(gallery)
-        if len(assignments.faces.ids) < 2 or count < 1:
+        if len(load_assignments(gallery).faces.ids) < 2 or count < 1:
             return []
-        labels, candidates = gallery.cached("questions", gallery.revision, lambda: _candidates(gallery))
-    cluster_of_face = dict(zip(assignments.faces.ids.tolist(), labels.tolist(), strict=True))
+        candidates = _load_candidates(gallery)
     used: set[int] = set()
     selected: list[Question] = []
-    for question in candidates:
-        pair = {cluster_of_face[question.first_face], cluster_of_face[question.second_face]}
-        if not pair & used:
-            selected.append(question)
-            used |= pair
+    for index in np.argsort(-candidates.gain, kind="stable"):
+        clusters = {int(candidates.first[index]), int(candidates.second[index])}
+        if not clusters & used:
+            selected.append(candidates.question(int(index)))
+            used |= clusters
         if len(selected) == count:
             break
     return selected
@@ -76,22 +76,8 @@ def estimate_answers_left(gallery: GalleryDatabase) -> AnswersLeft:
     with gallery.reading():
         if len(load_assignments(gallery).faces.ids) < 2:
             return AnswersLeft(0, 0, 0)
-        _, candidates = gallery.cached("questions", gallery.revision, lambda: _candidates(gallery))
-    known = sum(question.expected_gain >= MIN_GAIN for question in candidates)
+        known = int((_load_candidates(gallery).gain >= MIN_GAIN).sum())
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
-
-
-def _candidates(gallery: GalleryDatabase) -> tuple[Int64[np.ndarray, " n"], list[Question]]:
-    """Return the cluster of each face, and all questions by falling expected gain."""
-    assignments = load_assignments(gallery)
-    clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
-    candidates = [
-        *_split_questions(clusters),
-        *_merge_questions(gallery, clusters),
-        *_outlier_questions(clusters),
-    ]
-    candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
-    return clusters.labels, candidates
 
 
 def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
@@ -156,13 +142,17 @@ class _Clusters:
     @cached_property
     def sums(self) -> Float32[np.ndarray, "g d"]:
         """The sum of each cluster's embeddings."""
-        sums = np.zeros((len(self.sizes), self.embeddings.shape[1]), np.float32)
-        np.add.at(sums, self.labels, self.embeddings)
-        return sums
+        order = np.concatenate(self.members)
+        return np.add.reduceat(self.embeddings[order], np.cumsum(self.sizes) - self.sizes)
 
     def excess(self, similarity: Float64[np.ndarray, " q"], rows: Int64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
         """Return how far similarities exceed the thresholds of some faces, in uncertainties of these."""
         return (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
+
+    @cached_property
+    def first_rows(self) -> Int64[np.ndarray, " g"]:
+        """A row of each cluster."""
+        return np.unique(self.labels, return_index=True)[1].astype(np.int64)
 
     @cached_property
     def members(self) -> list[Int64[np.ndarray, " _"]]:
@@ -170,100 +160,158 @@ class _Clusters:
         return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.sizes)[:-1])
 
 
-def _merge_questions(gallery: GalleryDatabase, clusters: _Clusters) -> list[Question]:
-    """Propose pairs of similar clusters of one kind."""
-    assignments, sizes = clusters.assignments, clusters.sizes
+@dataclass(frozen=True, eq=False)
+class _Candidates:
+    """Questions that may be asked, as arrays: faces are chosen for those that are asked only.
+
+    Attributes:
+        clusters: that they are about.
+        halves: of the clusters that have some.
+        kind: index into `KINDS`.
+        first, second: the clusters of a merge, in order; of others the same cluster twice.
+        row: the row of an outlier; of others -1.
+        similarity, probability, gain: see `Question`.
+    """
+
+    clusters: _Clusters
+    halves: dict[int, Halves]
+    kind: Int64[np.ndarray, " q"]
+    first: Int64[np.ndarray, " q"]
+    second: Int64[np.ndarray, " q"]
+    row: Int64[np.ndarray, " q"]
+    similarity: Float64[np.ndarray, " q"]
+    probability: Float64[np.ndarray, " q"]
+    gain: Float64[np.ndarray, " q"]
+
+    def question(self, index: int) -> Question:
+        """Choose the faces of a question."""
+        kind, assignments = KINDS[int(self.kind[index])], self.clusters.assignments
+        first_rows = self.clusters.members[int(self.first[index])]
+        second_rows = self.clusters.members[int(self.second[index])]
+        if kind == "split":
+            is_second = self.halves[int(self.first[index])].is_second
+            first_rows, second_rows = first_rows[~is_second], first_rows[is_second]
+        elif kind == "outlier":
+            first_rows, second_rows = self.row[index : index + 1], np.setdiff1d(second_rows, self.row[index])
+        return Question(
+            kind,
+            assignments.central_face(first_rows),
+            assignments.central_face(second_rows),
+            _identity_of(assignments, first_rows),
+            _identity_of(assignments, second_rows),
+            float(self.similarity[index]),
+            float(self.probability[index]),
+            float(self.gain[index]),
+        )
+
+
+_Columns = tuple[
+    Int64[np.ndarray, " q"],
+    Int64[np.ndarray, " q"],
+    Int64[np.ndarray, " q"],
+    Float64[np.ndarray, " q"],
+    Float64[np.ndarray, " q"],
+    Float64[np.ndarray, " q"],
+]  # of candidates of one kind: first, second, row, similarity, probability, gain
+
+
+def _load_candidates(gallery: GalleryDatabase) -> _Candidates:
+    return gallery.cached("questions", gallery.revision, lambda: _find_candidates(gallery))
+
+
+def _find_candidates(gallery: GalleryDatabase) -> _Candidates:
+    assignments = load_assignments(gallery)
+    clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
+    halves = _halves(gallery, clusters)
+    parts = _splits(gallery, clusters, halves), _merges(gallery, clusters), _outliers(clusters)
+    kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    return _Candidates(clusters, halves, kind, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _halves(gallery: GalleryDatabase, clusters: _Clusters) -> dict[int, Halves]:
+    """Divide the clusters in two; those whose faces have not changed since were divided before."""
+    known: dict[bytes, Halves | None] = gallery.cached("halves", gallery.faces().revision, dict[bytes, Halves | None])
+    halves: dict[int, Halves] = {}
+    for number in np.flatnonzero(clusters.sizes >= MIN_SPLIT_SIZE).tolist():
+        rows = clusters.members[number]
+        key = rows.tobytes() + clusters.compared.thresholds[rows[:1]].tobytes()
+        if key not in known:
+            known[key] = halve(clusters.embeddings[rows])
+        if (divided := known[key]) is not None:
+            halves[number] = divided
+    return halves
+
+
+def _splits(gallery: GalleryDatabase, clusters: _Clusters, halves: dict[int, Halves]) -> _Columns:
+    """Find identities of two parts, unless the user said that faces of both are the same.
+
+    A single face is asked about as an outlier.
+    """
+    assignments = clusters.assignments
+    with gallery.reading() as repository:
+        same = np.array(repository.constraints.pairs(same=True), np.int64).reshape(-1, 2)
+    is_second = np.zeros(len(assignments.identity), np.bool_)
+    for number, divided in halves.items():
+        is_second[clusters.members[number]] = divided.is_second
+    count = len(clusters.sizes)
+    confirmed = np.minimum(
+        np.bincount(clusters.labels, assignments.by_user & is_second, count),
+        np.bincount(clusters.labels, assignments.by_user & ~is_second, count),
+    )
+    linked = assignments.faces.rows_of(same.reshape(-1)).reshape(-1, 2)
+    across = (clusters.labels[linked[:, 0]] == clusters.labels[linked[:, 1]]) & (
+        is_second[linked[:, 0]] != is_second[linked[:, 1]]
+    )
+    confirmed[clusters.labels[linked[across, 0]]] = 1
+    asked = [number for number in halves if not confirmed[number] and _smaller_part(halves[number]) > 1]
+    numbers = np.array(asked, np.int64)
+    similarity = np.array([halves[number].across for number in asked], np.float64)
+    sizes = np.array([_smaller_part(halves[number]) for number in asked], np.int64)
+    different = _probability(DIFFERENT_BY_SPLIT, clusters.excess(similarity, clusters.first_rows[numbers]))
+    gain = different * np.sqrt(sizes * (clusters.sizes[numbers] - sizes))
+    return numbers, numbers, np.full(len(numbers), -1), similarity, 1 - different, gain
+
+
+def _smaller_part(halves: Halves) -> int:
+    second = int(halves.is_second.sum())
+    return min(second, len(halves.is_second) - second)
+
+
+def _merges(gallery: GalleryDatabase, clusters: _Clusters) -> _Columns:
+    """Find pairs of similar clusters of one kind."""
+    sizes = clusters.sizes
     if len(sizes) < 2:
-        return []
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0)
     neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1))
     queries = np.repeat(np.arange(len(sizes)), neighbors.shape[1])
     low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
-    kind_of_cluster = np.zeros(len(sizes), np.int64)
-    kind_of_cluster[clusters.labels] = clusters.compared.kind
-    same_kind = kind_of_cluster[keys // len(sizes)] == kind_of_cluster[keys % len(sizes)]
+    kind = clusters.compared.kind[clusters.first_rows]
+    same_kind = kind[keys // len(sizes)] == kind[keys % len(sizes)]
     is_open = same_kind & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
     first, second = np.divmod(keys[is_open], len(sizes))
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
     penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
-    some_face = np.array([members[0] for members in clusters.members], np.int64)
-    probability = _probability(SAME_BY_MERGE, clusters.excess(penalized, some_face[first]))
+    probability = _probability(SAME_BY_MERGE, clusters.excess(penalized, clusters.first_rows[first]))
     gain = probability * np.sqrt(sizes[first] * sizes[second])
-    questions: list[Question] = []
-    for index in np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]:
-        first_rows, second_rows = clusters.members[first[index]], clusters.members[second[index]]
-        questions.append(
-            Question(
-                "merge",
-                assignments.central_face(first_rows),
-                assignments.central_face(second_rows),
-                _identity_of(assignments, first_rows),
-                _identity_of(assignments, second_rows),
-                float(similarity[index]),
-                float(probability[index]),
-                float(gain[index]),
-            )
-        )
-    return questions
+    best = np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]
+    return first[best], second[best], np.full(len(best), -1), similarity[best], probability[best], gain[best]
 
 
-def _split_questions(clusters: _Clusters) -> list[Question]:
-    """Propose the two parts of identities, unless the user confirmed faces of both."""
-    assignments = clusters.assignments
-    questions: list[Question] = []
-    for rows in clusters.members:
-        halves = halve(clusters.embeddings[rows]) if len(rows) >= MIN_SPLIT_SIZE else None
-        if halves is None:
-            continue
-        first, second = rows[~halves.is_second], rows[halves.is_second]
-        by_user = assignments.by_user
-        if min(len(first), len(second)) == 1 or (by_user[first].any() and by_user[second].any()):
-            continue  # a single face is asked about as an outlier
-        excess = clusters.excess(np.array([halves.across]), rows[:1])
-        different = float(_probability(DIFFERENT_BY_SPLIT, excess)[0])
-        identity = _identity_of(assignments, rows)
-        questions.append(
-            Question(
-                "split",
-                assignments.central_face(first),
-                assignments.central_face(second),
-                identity,
-                identity,
-                halves.across,
-                1 - different,
-                different * float(np.sqrt(len(first) * len(second))),
-            )
-        )
-    return questions
-
-
-def _outlier_questions(clusters: _Clusters) -> list[Question]:
-    """Propose unconfirmed faces that are dissimilar to the rest of their identity."""
+def _outliers(clusters: _Clusters) -> _Columns:
+    """Find unconfirmed faces that are dissimilar to the rest of their identity."""
     assignments, labels, sizes = clusters.assignments, clusters.labels, clusters.sizes
-    rest_sums = clusters.sums[labels] - clusters.embeddings
+    rows = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
+    rest_sums = clusters.sums[labels[rows]] - clusters.embeddings[rows]
     norms = np.maximum(np.linalg.norm(rest_sums, axis=1), 1e-6)
-    similarity = ((clusters.embeddings * rest_sums).sum(axis=1) / norms).astype(np.float64)
-    excess = clusters.excess(similarity, np.arange(len(labels)))
-    different = _probability(DIFFERENT_BY_OUTLIER, excess, np.log(np.maximum(sizes[labels], 1)))
-    gain = different * np.sqrt(sizes[labels] - 1)
-    eligible = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
-    questions: list[Question] = []
-    for row in eligible[np.argsort(-gain[eligible], kind="stable")][:_MAX_CANDIDATES]:
-        rest = np.setdiff1d(clusters.members[labels[row]], [row])
-        identity = int(assignments.identity[row])
-        questions.append(
-            Question(
-                "outlier",
-                int(assignments.faces.ids[row]),
-                assignments.central_face(rest),
-                identity,
-                identity,
-                float(similarity[row]),
-                float(1 - different[row]),
-                float(gain[row]),
-            )
-        )
-    return questions
+    similarity = (np.einsum("rd,rd->r", clusters.embeddings[rows], rest_sums) / norms).astype(np.float64)
+    others = sizes[labels[rows]]
+    different = _probability(DIFFERENT_BY_OUTLIER, clusters.excess(similarity, rows), np.log(others))
+    gain = different * np.sqrt(others - 1)
+    best = np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]
+    cluster = labels[rows[best]]
+    return cluster, cluster, rows[best], similarity[best], 1 - different[best], gain[best]
 
 
 def _probability(
