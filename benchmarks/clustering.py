@@ -1,115 +1,156 @@
-"""Compare `neighbors.clustering` with HDBSCAN, DBSCAN, Chinese whispers and average linkage on real photos.
+"""Compare albums as familiar clusters them with HDBSCAN, DBSCAN, Chinese whispers and average linkage, on real photos.
 
-    clustering.py MODEL DATA [--split RUN/split.json] [--splits 3] [--sets cats,orl,lfw,cows,pooled,domains] [--few]
+    clustering.py PHOTOS PEOPLE_MODEL [--models pet-mobile pet-nano] [--albums cats23 ...] [--cache FOLDER]
     clustering.py --scale 100000
 
-Each method's threshold is the one with the best mean of pairwise F and B-cubed F on *other* identities than those it is
-scored on: half of a set's identities, both ways, for each of `--splits` random halvings. The scores are means over the
-halves, the same for every method; next to them are the two F scores at the best possible threshold for the same half.
-HDBSCAN has no threshold: its minimum cluster size is fitted instead, and its noise becomes clusters of one. `pooled`
-is all sets as one collection, `domains` the same, but each set whitened on its own. With `--split`, the thresholds are
-also fitted once on the run's validation identities and scored on whole sets. With `--few`: collections of few
-individuals. DATA contains `cats23_gpriamo`, `orl_faces`, `lfw_112` (of which people outside peopleDevTrain.txt are
-used) and `holstein2025_cows`. `--scale` clusters that many synthetic vectors instead, and reports time and memory.
+Each album is a whole collection that its model has never seen, embedded by it as it is, less the mean of its species.
+`once`: a collection with one photo of three in five individuals, drawn five times. `all`: all animals in one album.
+No method knows anything about an album: familiar estimates its threshold, HDBSCAN has its default (clusters of five),
+and the others have their published minimum of faces and the bundle's `high_precision` threshold, as published distances
+mean something else for every model. (At the `balanced` one, which Immich's distance of .5 stands for, they are worse.)
+*Oracle* is the same method at its best possible setting for the album. PEOPLE_MODEL is a bundle for people that was not
+trained on LFW; it is calibrated on a part of LFW's peopleDevTrain, of whom none is in the albums. The intervals are
+over halves of the individuals.
+
+`--scale` clusters that many synthetic vectors instead, and reports time and memory.
 """
 
 import argparse
-import json
 import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, HDBSCAN
 
 from familiar.core.vectors import normalize
-from familiar.datasets.folders import IdentityTable, open_photo, read_identity_list, scan_folders, sort_by_hash
+from familiar.datasets import DataSpec
+from familiar.datasets.folders import open_photo, read_identity_list, scan_folders
+from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.gallery.database.space import Space
+from familiar.metrics.calibration import calibrate
 from familiar.metrics.clustering import contingency
+from familiar.neighbors import Centering, cluster_album
 from familiar.neighbors.clustering import THRESHOLDS, prepare_linkage
-from familiar.neighbors.domains import cluster_by_domain
-from familiar.neighbors.whitening import domain_shift, whiten_to_domain
+from familiar.neighbors.whitening import whiten_to_domain
 
-SETS = {"cats": "cats23_gpriamo", "orl": "orl_faces", "lfw": "lfw_112", "cows": "holstein2025_cows"}
+COLLECTIONS: dict[str, tuple[str, int | None]] = {  # folder, and photos of one individual at most
+    "cats23": ("cats23_gpriamo", None),
+    "dogs29": ("dogs29_stdove", 15),
+    "pandas31": ("pandas31_faces", None),
+    "lions94": ("lions94_faces", None),
+    "cows82": ("holstein2025_cows", 12),
+    "orl": ("orl_faces", None),
+    "lfw": ("lfw_photos_devtest", None),
+}
+PEOPLE = ("orl", "lfw")
+CHOSEN_ON = ("cats23", "dogs29", "orl")  # what familiar's constants were chosen on
+CALIBRATION_PEOPLE = "lfw_112/peopleDevTrain.txt"
 MIN_FACES = 3  # Immich's default
 MIN_CLUSTER_SIZES = (2, 3, 4, 5, 7, 10, 15)  # of HDBSCAN
-IN_DOMAIN_THRESHOLDS = tuple(round(0.4 + step / 50, 2) for step in range(18))  # domains are detected at 0.15 less
+ONCE, DRAWS = 0.6, 5
+REPLICATES = 200
 SEED = 0
 
 Partitions = Callable[[Sequence[float]], list[np.ndarray]]  # thresholds -> the cluster of each row at each
 
 
 class Labeled(NamedTuple):
+    """Embeddings as a gallery compares them, and the individual of each."""
+
     embeddings: np.ndarray
     identities: np.ndarray
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?")
-    parser.add_argument("data", type=Path, nargs="?")
-    parser.add_argument("--split", type=Path)
-    parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--sets", default=f"{','.join(SETS)},pooled,domains", help="sets to evaluate")
-    parser.add_argument("--few", action="store_true")
+    parser.add_argument("photos_folder", type=Path, metavar="PHOTOS", nargs="?")
+    parser.add_argument("people_model", type=Path, metavar="PEOPLE_MODEL", nargs="?")
+    parser.add_argument("--models", nargs="+", default=["pet-mobile", "pet-nano"])
+    parser.add_argument("--albums", nargs="+", default=[*COLLECTIONS, "once", "all"])
+    parser.add_argument("--cache", type=Path, help="folder of embeddings to keep")
     parser.add_argument("--scale", type=int)
     options = parser.parse_args()
     if options.scale:
         run_at_scale(options.scale)
         return
-    embedder = Embedder(options.model)
-    sets = {name: embed_table(embedder, test_table(options.data, name)) for name in SETS}
-    whitened_sets = {name: Labeled(whiten_to_domain(rows.embeddings), rows.identities) for name, rows in sets.items()}
-    sets["pooled"], sets["domains"] = pool(sets.values()), pool(whitened_sets.values())
-    if options.few:
-        run_few(sets["cats"], sets["orl"])
-        return
-    sets = {name: sets[name] for name in options.sets.split(",") if name}
-    print("| set | method | threshold | pairwise P / R / F | B-cubed P / R / F | best Fs | clusters / true | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, rows in sets.items():
-        for method in METHODS:
-            if name != "domains" or "whitened" not in method:
-                print(table_row(name, method, score_halves(rows, METHODS[method], options.splits)), flush=True)
-    if options.split:
-        chosen = json.loads(options.split.read_text())["validation"]
-        roots = {options.data / identity.split("/")[0] for identity in chosen}
-        validation = embed_table(embedder, scan_folders(*sorted(roots)).select_identities(chosen))
-        high_precision = embedder.metadata.calibration.high_precision.similarity
-        print(f"\n{len(set(validation.identities))} validation identities, {len(validation.identities)} photos")
-        fit = {name: best_setting(score_all(method, validation), method.settings) for name, method in METHODS.items()}
-        for name, rows in sets.items():
-            for method in METHODS:
-                print(table_row(name, method, [score_at(METHODS[method], rows, fit[method])]), flush=True)
-            lowered = high_precision * (1 - 0.4 * domain_shift(rows.embeddings))
-            for method, threshold in (
-                ("familiar", lowered),
-                ("familiar", high_precision),
-                ("familiar, not whitened", high_precision),
-            ):
-                score = score_at(METHODS[method], rows, threshold)
-                print(table_row(name, f"{method}, bundle's", [score]), flush=True)
+    header = "pairwise / B-cubed F"
+    print(f"| album | model | method | {header} | oracle | familiar's lead in each |\n|---|---|---|---|---|---|")
+    for model in (*options.models, str(options.people_model)):
+        is_people = model == str(options.people_model)
+        embedder = Embedder(model)
+        threshold = people_threshold(embedder, options) if is_people else high_precision(embedder.metadata)
+        names = [name for name in COLLECTIONS if (name in PEOPLE) == is_people]
+        stored = {name: embed_collection(embedder, name, options) for name in names}
+        for name, draws in albums(stored, is_people=is_people).items():
+            if name in options.albums or name.split(" ")[0] in options.albums:
+                compare(name, Path(model).stem, [less_means(rows, embedder) for rows in draws], threshold)
 
 
-def test_table(data: Path, name: str) -> IdentityTable:
-    table = scan_folders(data / SETS[name])
-    if name == "lfw":
-        trained_on = read_identity_list(data / SETS[name] / "peopleDevTrain.txt")
-        table = table.select_identities(
-            identity for identity in table.names if identity.split("/")[1] not in trained_on
-        )
-    return table
+def albums(stored: Mapping[str, Labeled], *, is_people: bool) -> dict[str, list[Labeled]]:
+    """Return the albums of a model, each drawn once or several times."""
+    made = {name: [rows] for name, rows in stored.items()}
+    for name, rows in stored.items():
+        if name in ("cats23", "dogs29", "pandas31", "lfw"):
+            made[f"once {name}"] = [seen_once(rows, draw) for draw in range(DRAWS)]
+    if not is_people:
+        made["all"] = [pool(stored.values())]
+    return made
 
 
-def embed_table(embedder: Embedder, table: IdentityTable) -> Labeled:
+def seen_once(rows: Labeled, draw: int) -> Labeled:
+    """Keep one photo of three in five individuals, and all of the others."""
+    rng = np.random.default_rng((SEED, draw))
+    names = rng.permutation(np.unique(rows.identities))
+    chosen = [
+        rng.permutation(np.flatnonzero(rows.identities == name))[: 1 if number < ONCE * len(names) else None]
+        for number, name in enumerate(names)
+    ]
+    kept_rows = np.sort(np.concatenate(chosen))
+    return Labeled(rows.embeddings[kept_rows], rows.identities[kept_rows])
+
+
+def embed_collection(embedder: Embedder, name: str, options: argparse.Namespace) -> Labeled:
+    """Embed a collection, or read what was embedded before."""
+    folder, max_photos = COLLECTIONS[name]
+    file = None if options.cache is None else options.cache / f"{embedder.bundle.file_id}-{name}.npz"
+    if file is not None and file.exists():
+        stored = np.load(file)
+        return Labeled(stored["embeddings"], stored["identities"])
+    table = DataSpec((str(options.photos_folder / folder),), max_photos=max_photos).read()
+    result = embed_photos(embedder, table.photos, "auto" if name == "lfw" else "none", open_photo=open_photo)
+    rows = Labeled(result.embeddings, np.array(table.names)[table.labels[result.rows]])
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(file, embeddings=rows.embeddings, identities=rows.identities)
+    return rows
+
+
+def less_means(rows: Labeled, embedder: Embedder) -> Labeled:
+    """Subtract the means of species, as a gallery does."""
+    means = embedder.metadata.species_means
+    if means is None:
+        return rows
+    return rows._replace(embeddings=Centering.fit(rows.embeddings, means.rows()).apply(rows.embeddings))
+
+
+def high_precision(metadata: BundleMetadata) -> float:
+    return Space.from_metadata(metadata).gallery_calibration.high_precision.similarity
+
+
+def people_threshold(embedder: Embedder, options: argparse.Namespace) -> float:
+    """Calibrate a model on people of whom none is in an album."""
+    names = read_identity_list(options.photos_folder / CALIBRATION_PEOPLE)
+    table = scan_folders(options.photos_folder / "lfw_112")
+    table = table.select_identities([name for name in table.names if name.split("/")[1] in sorted(names)[::4]])
     result = embed_photos(embedder, table.photos, "none", open_photo=open_photo)
-    return Labeled(result.embeddings, np.array(table.names)[table.labels[result.rows]])
+    return calibrate(result.embeddings, table.labels[result.rows]).high_precision.similarity
 
 
 def pool(sets: Iterable[Labeled]) -> Labeled:
@@ -119,12 +160,8 @@ def pool(sets: Iterable[Labeled]) -> Labeled:
 # --- Methods: from rows to clusters at any thresholds -----------------------------------------------------------
 
 
-def familiar_clusters(embeddings: np.ndarray) -> Partitions:
+def familiar_linkage(embeddings: np.ndarray) -> Partitions:
     return prepare_linkage(embeddings).clusters_at
-
-
-def familiar_domains(embeddings: np.ndarray) -> Partitions:
-    return for_each(lambda threshold: cluster_by_domain(embeddings, threshold)[0])
 
 
 def for_each(cluster_at: Callable[[float], np.ndarray]) -> Partitions:
@@ -139,17 +176,12 @@ def average_linkage(embeddings: np.ndarray) -> Partitions:
     return for_each(lambda threshold: fcluster(tree, 1 - threshold, "distance"))
 
 
-def components(embeddings: np.ndarray) -> Partitions:
-    similarity = embeddings @ embeddings.T
-    return for_each(lambda threshold: connected_components(coo_matrix(similarity >= threshold), directed=False)[1])
-
-
-def dbscan(embeddings: np.ndarray) -> Partitions:
+def dbscan(embeddings: np.ndarray, min_faces: int = MIN_FACES) -> Partitions:
     distances = np.clip(1 - embeddings @ embeddings.T, 0, 2)
 
     def cluster_at(threshold: float) -> np.ndarray:
         return noise_as_singletons(
-            DBSCAN(eps=1 - threshold, min_samples=MIN_FACES, metric="precomputed").fit_predict(distances)
+            DBSCAN(eps=1 - threshold, min_samples=min_faces, metric="precomputed").fit_predict(distances)
         )
 
     return for_each(cluster_at)
@@ -198,123 +230,108 @@ def chinese_whispers(embeddings: np.ndarray) -> Partitions:
     return for_each(cluster_at)
 
 
-def singletons(embeddings: np.ndarray) -> Partitions:
-    return for_each(lambda _: np.arange(len(embeddings)))
-
-
-def whitened(make: Callable[[np.ndarray], Partitions]) -> Callable[[np.ndarray], Partitions]:
-    return lambda embeddings: make(whiten_to_domain(embeddings))
-
-
 class Method(NamedTuple):
+    """A method, the settings to try for its best one, and its published one; None: the model's threshold."""
+
     make: Callable[[np.ndarray], Partitions]
     settings: Sequence[float] = THRESHOLDS
+    published: float | None = None
 
 
 METHODS: dict[str, Method] = {
-    "familiar": Method(whitened(familiar_clusters)),
-    "familiar, not whitened": Method(familiar_clusters),
-    "familiar, domains detected": Method(familiar_domains, IN_DOMAIN_THRESHOLDS),
     "average linkage": Method(average_linkage),
-    "connected components": Method(components),
-    "DBSCAN (3)": Method(dbscan),
-    "HDBSCAN": Method(hdbscan, MIN_CLUSTER_SIZES),
-    "Chinese whispers": Method(chinese_whispers),
-    "average linkage, whitened": Method(whitened(average_linkage)),
-    "HDBSCAN, whitened": Method(whitened(hdbscan), MIN_CLUSTER_SIZES),
-    "Chinese whispers, whitened": Method(whitened(chinese_whispers)),
-    "all singletons": Method(singletons, (1.0,)),
+    "DBSCAN, 3 faces (Immich)": Method(dbscan),
+    "DBSCAN, 4 faces (PhotoPrism)": Method(partial(dbscan, min_faces=4)),
+    "HDBSCAN, 5 faces": Method(hdbscan, MIN_CLUSTER_SIZES, 5),
+    "Chinese whispers (dlib)": Method(chinese_whispers),
 }
 
 
-# --- Fitting thresholds and scoring ------------------------------------------------------------------------------
+# --- Scoring -----------------------------------------------------------------------------------------------------
 
 
-class Score(NamedTuple):
-    threshold: float
-    figures: tuple[float, ...]  # pairwise P, R, F, B-cubed P, R, F
-    clusters: int
-    identities: int
-    seconds: float
-    best: tuple[float, ...] = (float("nan"),) * 6  # figures at the best threshold for the same identities
+def compare(name: str, model: str, draws: Sequence[Labeled], threshold: float) -> None:
+    """Print the rows of an album; figures are means over its draws."""
+    ours = [cluster_album(rows.embeddings, threshold) for rows in draws]
+    linkages = [familiar_linkage(rows.embeddings) for rows in draws]
+    best = [best_of(rows, linkage(THRESHOLDS)) for rows, linkage in zip(draws, linkages, strict=True)]
+    print_row(name, model, "**familiar**", draws, ours, best, None)
+    if name == "all":
+        with_species = [cluster_by_species(rows, threshold) for rows in draws]
+        print_row(name, model, "familiar, told the species", draws, with_species, None, ours)
+    at_model = [linkage([threshold])[0] for linkage in linkages]
+    print_row(name, model, "its linkage at the model's threshold", draws, at_model, None, ours)
+    for method, (make, settings, published) in METHODS.items():
+        partitions = [make(rows.embeddings) for rows in draws]
+        setting = threshold if published is None else published
+        clusters = [each([setting])[0] for each in partitions]
+        best = [best_of(rows, each(settings)) for rows, each in zip(draws, partitions, strict=True)]
+        print_row(name, model, method, draws, clusters, best, ours)
 
 
-def score_halves(rows: Labeled, method: Method, splits: int) -> list[Score]:
-    scores: list[Score] = []
-    for seed in range(splits):
-        names = sort_by_hash(np.unique(rows.identities).tolist(), seed)
-        first = np.isin(rows.identities, names[: len(names) // 2])
-        parts = [Labeled(rows.embeddings[part], rows.identities[part]) for part in (first, ~first)]
-        tried = [score_all(method, part) for part in parts]
-        for index, part in enumerate(parts):
-            score = score_at(method, part, best_setting(tried[1 - index], method.settings))
-            scores.append(score._replace(best=max(tried[index], key=objective)))
-    return scores
+def cluster_by_species(rows: Labeled, threshold: float) -> np.ndarray:
+    """Cluster each collection alone, as a gallery does with each species."""
+    species = np.array([identity.split("/")[0] for identity in rows.identities])
+    clusters = np.zeros(len(species), np.int64)
+    for each in np.unique(species):
+        clusters[species == each] = clusters.max() + 1 + cluster_album(rows.embeddings[species == each], threshold)
+    return clusters
 
 
-def score_all(method: Method, rows: Labeled) -> list[tuple[float, ...]]:
-    return [figures(rows.identities, clusters) for clusters in method.make(rows.embeddings)(method.settings)]
+def print_row(
+    name: str,
+    model: str,
+    method: str,
+    draws: Sequence[Labeled],
+    clusters: Sequence[np.ndarray],
+    best: Sequence[np.ndarray] | None,
+    ours: Sequence[np.ndarray] | None,
+) -> None:
+    scores = np.mean([f_scores(rows.identities, each) for rows, each in zip(draws, clusters, strict=True)], axis=0)
+    oracle = ""
+    if best is not None:
+        scores_at_best = [f_scores(rows.identities, each) for rows, each in zip(draws, best, strict=True)]
+        oracle = " / ".join(f"{score:.3f}" for score in np.mean(scores_at_best, axis=0))
+    lead = ""
+    if ours is not None:
+        leads = [lead_interval(rows, our, each) for rows, our, each in zip(draws, ours, clusters, strict=True)]
+        lead = " / ".join(f"{mean:+.3f} ({low:+.3f} to {high:+.3f})" for mean, low, high in np.mean(leads, axis=0).T)
+    shown = " / ".join(f"{score:.3f}" for score in scores)
+    print(f"| {name} | {model} | {method} | {shown} | {oracle} | {lead} |", flush=True)
 
 
-def best_setting(tried: Sequence[tuple[float, ...]], settings: Sequence[float]) -> float:
-    scores = np.array([objective(figures) for figures in tried])
-    best = np.flatnonzero(scores == scores.max())
-    return settings[best[(len(best) - 1) // 2]]
+def f_scores(identities: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Compute pairwise and B-cubed F."""
+    table = contingency(*(np.unique(each, return_inverse=True)[1] for each in (identities, clusters)))
+    return table.pairwise().f, table.bcubed().f
 
 
-def score_at(method: Method, rows: Labeled, threshold: float) -> Score:
-    started = time.perf_counter()
-    clusters = method.make(rows.embeddings)([threshold])[0]
-    seconds = time.perf_counter() - started
-    return Score(
-        threshold,
-        figures(rows.identities, clusters),
-        len(np.unique(clusters)),
-        len(np.unique(rows.identities)),
-        seconds,
-    )
+def best_of(rows: Labeled, partitions: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the clusters with the best mean of both F."""
+    return max(partitions, key=lambda clusters: np.mean(f_scores(rows.identities, clusters)))
 
 
-def figures(identities: np.ndarray, clusters: np.ndarray) -> tuple[float, ...]:
-    table = contingency(np.unique(identities, return_inverse=True)[1], clusters)
-    pairs, photos = table.pairwise(), table.bcubed()
-    return (pairs.precision or 0.0, pairs.recall, pairs.f, photos.precision or 0.0, photos.recall, photos.f)
+def lead_interval(rows: Labeled, ours: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the differences of both F, and their 95 % intervals; shape (3, 2): means, lower and upper limits.
 
+    Over random halves of the individuals: a half varies about as much as the whole does from the individuals that
+    there are.
+    """
+    rng = np.random.default_rng(SEED)
+    names, labels = np.unique(rows.identities, return_inverse=True)
+    in_pairs = np.flatnonzero(np.bincount(labels) > 1)
 
-def objective(figures: tuple[float, ...]) -> float:
-    return (figures[2] + figures[5]) / 2
+    def lead(chosen: np.ndarray) -> np.ndarray:
+        first, second = (np.array(f_scores(labels[chosen], each[chosen])) for each in (ours, others))
+        return first - second
 
-
-def table_row(name: str, method: str, scores: Iterable[Score]) -> str:
-    scores = list(scores)
-    mean = np.mean([score.figures for score in scores], axis=0)
-    pairs, photos = (" / ".join(f"{figure:.3f}" for figure in part) for part in (mean[:3], mean[3:]))
-    best = np.mean([score.best for score in scores], axis=0)
-    threshold = np.mean([score.threshold for score in scores])
-    clusters, identities = sum(score.clusters for score in scores), sum(score.identities for score in scores)
-    seconds = np.median([score.seconds for score in scores])
-    sizes = f"{clusters / len(scores):.0f} / {identities / len(scores):.0f}"
-    possible = "" if np.isnan(best[0]) else f"{best[2]:.3f} / {best[5]:.3f}"
-    return f"| {name} | {method} | {threshold:.2f} | {pairs} | {photos} | {possible} | {sizes} | {seconds:.2f} |"
-
-
-def run_few(*sets: Labeled) -> None:
-    """Print the mean of both F scores at each draw's best threshold, for few individuals drawn 20 times."""
-    counts = (1, 2, 3, 5, 8, 12, 20)
-    print(f"| individuals | {' | '.join(map(str, counts))} |\n|---|{'---|' * len(counts)}")
-    for rows in sets:
-        names = np.unique(rows.identities)
-        for method in ("familiar, not whitened", "familiar"):
-            means = []
-            for count in counts:
-                rng = np.random.default_rng(SEED)
-                draws = [np.isin(rows.identities, rng.choice(names, count, replace=False)) for _ in range(20)]
-                best = [
-                    max(map(objective, score_all(METHODS[method], Labeled(*(part[draw] for part in rows)))))
-                    for draw in draws
-                ]
-                means.append(f"{np.mean(best):.2f}")
-            print(f"| {names[0].split('/')[0]}, {method} | {' | '.join(means)} |", flush=True)
+    leads = []
+    for _ in range(REPLICATES):
+        half = rng.permutation(len(names))[: len(names) // 2]
+        if np.isin(half, in_pairs).any():
+            leads.append(lead(np.isin(labels, half)))
+    whole = lead(np.ones(len(labels), bool))
+    return np.stack([whole, *(whole + np.quantile(leads, [0.025, 0.975], axis=0) - np.mean(leads, axis=0))])
 
 
 def run_at_scale(count: int) -> None:

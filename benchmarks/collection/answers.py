@@ -1,10 +1,10 @@
 """Compare answers to the questions of `gallery review` with as many answers to random questions.
 
-    gallery.py answers MODEL DATA --output PICTURE.png [--answers 100] [--sets cats,orl,lfw,pooled]
+    gallery.py answers PHOTOS PEOPLE_MODEL --output PICTURE.png [--answers 100] [--albums cats23,dogs29,lfw]
 
-A gallery is clustered, then ten questions at a time are answered with the true identities; every answer is a correction
-as a user makes it. "same candidates" draws from the thousand questions of highest expected gain, "any two" asks about
-two random clusters. The gallery is clustered automatically, at the model's high-precision threshold.
+Albums are collections that their models have never seen. A gallery is clustered as by default, then ten questions at a
+time are answered with the true identities; every answer is a correction as a user makes it. "same candidates" draws
+from the thousand questions of highest expected gain, "any two" asks about two random clusters.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from clustering import SETS, Labeled, embed_table, pool, test_table
+from clustering import PEOPLE, Labeled, embed_collection
 from papers.plots import panels, save
 
 from familiar.core.gallery_types import Question
@@ -35,23 +35,19 @@ Ask = Callable[[GalleryDatabase, np.random.Generator], list[Question]]
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
+    parser.add_argument("people_model", type=Path, metavar="PEOPLE_MODEL")
+    parser.add_argument("--pet-model", default="pet-mobile")
+    parser.add_argument("--cache", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--answers", type=int, default=100)
-    parser.add_argument("--sets", default="cats,orl,lfw,pooled")
+    parser.add_argument("--albums", default="cats23,dogs29,pandas31,orl,lfw")
     options = parser.parse_args(arguments)
-    embedder = Embedder(options.model)
-    sets = {name: embed_table(embedder, test_table(options.data, name)) for name in SETS}
-    sets["pooled"] = pool(sets.values())
-    chosen = {name: sets[name] for name in options.sets.split(",")}
-    scores = {
-        name: {
-            how: scores_after_answers(Space.from_metadata(embedder.metadata), rows, ask, options.answers)
-            for how, ask in ASK.items()
-        }
-        for name, rows in chosen.items()
-    }
+    scores: dict[str, dict[str, list[float]]] = {}
+    for name in options.albums.split(","):
+        embedder = Embedder(options.people_model if name in PEOPLE else options.pet_model)
+        rows, space = embed_collection(embedder, name, options), Space.from_metadata(embedder.metadata)
+        scores[name] = {how: scores_after_answers(space, rows, ask, options.answers) for how, ask in ASK.items()}
     table(scores, options.answers)
     draw(scores, options.output)
 
@@ -110,8 +106,8 @@ ASK: dict[str, Ask] = {"review": proposed, "same candidates": same_candidates, "
 
 
 def table(scores: dict[str, dict[str, list[float]]], answers: int) -> None:
-    steps = sorted({0, answers // PER_ROUND // 4, answers // PER_ROUND // 2, answers // PER_ROUND})
-    print(f"| set | questions | {' | '.join(f'{PER_ROUND * step} answers' for step in steps)} |")
+    steps = sorted({0, min(2, answers // PER_ROUND), answers // PER_ROUND // 2, answers // PER_ROUND})
+    print(f"| album | questions | {' | '.join(f'{PER_ROUND * step} answers' for step in steps)} |")
     print("|---|---|" + "---|" * len(steps))
     for name, lines in scores.items():
         for how, reached in lines.items():

@@ -6,7 +6,7 @@ import pytest
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as review_queue_module
-from familiar.gallery.clustering.album import UNKNOWN_UNCERTAINTY
+from familiar.gallery.clustering.album import unknown_uncertainty
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import (
     MIN_GAIN,
@@ -58,7 +58,7 @@ def test_first_question_has_the_highest_expected_gain(gallery: GalleryDatabase):
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
     (penalized,) = size_penalized_cosine(np.array([0.5]), np.array([3]))
     intercept, slope, _ = SAME_BY_MERGE
-    probability = 1 / (1 + np.exp(-intercept - slope * (penalized - THRESHOLD) / UNKNOWN_UNCERTAINTY))
+    probability = 1 / (1 + np.exp(-intercept - slope * (penalized - THRESHOLD) / unknown_uncertainty(THRESHOLD)))
     assert large.probability == pytest.approx(probability, rel=1e-4)
     assert large.expected_gain == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)

@@ -18,8 +18,10 @@ from familiar.neighbors.album import (
     cluster_album,
     estimate_threshold,
     evenly_spaced,
+    measure_album,
     shows_enough,
 )
+from familiar.neighbors.domains import cluster_by_domain
 
 DIM = 48
 
@@ -86,6 +88,7 @@ def test_threshold_matches_its_formula_for_strangers():
     """All pairs show two individuals: similarities are normal, with a spread of 1 / sqrt(d)."""
     rows = draw_album(1500, 1)
     estimate = estimate_threshold(rows, len(rows))
+    assert estimate is not None
     expected = math.tanh(SPREADS_PER_LOG * math.log(SATURATION_FACES) / math.sqrt(DIM))
     assert estimate.threshold == pytest.approx(expected, abs=0.02)
     similarities = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
@@ -96,7 +99,9 @@ def test_threshold_matches_its_formula_for_strangers():
 
 def test_threshold_rises_with_the_number_of_faces_until_saturation():
     rows = draw_album(100, 1)
-    thresholds = [estimate_threshold(rows, faces).threshold for faces in (50, 300, SATURATION_FACES, 10**6)]
+    estimates = [estimate_threshold(rows, faces) for faces in (50, 300, SATURATION_FACES, 10**6)]
+    thresholds = [estimate.threshold for estimate in estimates if estimate is not None]
+    assert len(thresholds) == 4
     assert thresholds[0] < thresholds[1] < thresholds[2] == thresholds[3]
 
 
@@ -104,9 +109,19 @@ def test_threshold_rises_with_the_number_of_faces_until_saturation():
 def test_threshold_is_a_similarity_whatever_the_album(individuals: int, photos: int, noise: float, seed: int):
     rows = draw_album(individuals, photos, noise=noise, seed=seed)
     estimate = estimate_threshold(rows, len(rows))
+    if estimate is None:
+        return
     assert -1 <= estimate.threshold <= 1
     assert 0 <= estimate.false_match_rate <= 1
     assert estimate.uncertainty >= 0
+
+
+def test_embeddings_of_few_directions_tell_too_little():
+    """Of colors, for example: strangers are often as similar as photos of one individual."""
+    rows = normalize(np.abs(np.random.default_rng(0).normal(size=(100, 3))).astype(np.float32))
+    assert shows_enough(rows, 0.99)
+    assert measure_album(rows, 0.99) is None
+    np.testing.assert_array_equal(cluster_album(rows, 0.99), cluster_by_domain(rows, 0.99)[0])
 
 
 def test_needs_enough_faces_of_enough_individuals():

@@ -191,10 +191,10 @@ def test_browser_workflow_from_upload_to_undo(
     expect(page.get_by_role("button", name="Undo merging")).to_be_visible()
     assert groups_of("Mint") == [mint]
 
-    # Ten questions are answered, as they are; by key and by button.
+    # Twenty questions are answered, as they are; by key and by button.
     visit("Questions")
     answered = 0
-    while answered < 10:
+    while answered < 20:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if not page.locator("input[name=first_face]").count():
             break
@@ -210,7 +210,7 @@ def test_browser_workflow_from_upload_to_undo(
             page.keyboard.press("y" if same else "n")
         page.wait_for_function("before => document.querySelector('form.answers')?.innerHTML !== before", arg=before)
         answered += 1
-    assert answered == 10
+    assert answered == 20
     assert len(groups_of("Red")) == 1
 
     # Somebody is searched for, and two photos compared.

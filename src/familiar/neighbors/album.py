@@ -29,6 +29,8 @@ SATURATION_FACES = 1000
 """From here on the threshold no longer rises: 10,000 faces of people have the same best threshold."""
 MIN_FACES, MIN_INDIVIDUALS = 24, 4.0
 """With fewer faces, or of fewer individuals, the bulk does not tell how similar two individuals are."""
+MAX_SPREAD = 0.35
+"""With more, embeddings vary in fewer than some eight directions, and strangers are as similar as photos of one."""
 UNCERTAINTY_SPREADS = 1.2
 """Standard deviation of the best threshold of an album from this one, on collections that nothing was chosen on."""
 SAMPLE_FACES = 1500
@@ -131,7 +133,7 @@ class AlbumWhitening:
         return whitened
 
 
-def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumThreshold:
+def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumThreshold | None:
     """Estimate from which similarity on two faces of an album show one individual.
 
     Similarities c are transformed to atanh(c) (Fisher 1915), which has no upper limit and for small ones is the same.
@@ -141,11 +143,16 @@ def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> Albu
     Args:
         whitened: rows as `AlbumWhitening` returns them, at least two: all of the album's, or `evenly_spaced` ones.
         faces: n, the number of faces of the album.
+
+    Returns:
+        The estimate; None if the spread is above `MAX_SPREAD`.
     """
     similarities = (whitened @ whitened.T)[np.triu_indices(len(whitened), 1)]
     transformed = np.arctanh(np.clip(similarities, -_HIGHEST, _HIGHEST))
     median = float(np.median(transformed))
     spread = median - float(np.quantile(transformed, 0.5 * math.erfc(math.sqrt(0.5))))
+    if spread > MAX_SPREAD:
+        return None
     spreads = SPREADS_PER_LOG * math.log(min(faces, SATURATION_FACES))
     lowest, threshold, highest = (
         math.tanh(median + spread * each)
@@ -170,12 +177,32 @@ def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> I
     Raises:
         ValueError: rows that are not unit vectors, or a threshold outside [-1, 1].
     """
-    if not shows_enough(embeddings, threshold):
+    measured = measure_album(embeddings, threshold)
+    if measured is None:
         return cluster_by_domain(embeddings, threshold)[0]
-    whitened = AlbumWhitening.fit(embeddings).apply(embeddings)
-    estimate = estimate_threshold(whitened[evenly_spaced(len(whitened))], len(whitened))
+    whitening, estimate = measured
+    whitened = whitening.apply(embeddings)
     clusters, domains = cluster_by_domain(whitened, estimate.threshold)
     return split_mixed(whitened, clusters, estimate.threshold, estimate.uncertainty, domains == IN_DOMAIN)
+
+
+def measure_album(
+    embeddings: Float[np.ndarray, "n d"], threshold: float
+) -> tuple[AlbumWhitening, AlbumThreshold] | None:
+    """Measure how the faces of an album are compared, and from which similarity on they show one individual.
+
+    Args:
+        embeddings: unit rows.
+        threshold: of the model.
+
+    Returns:
+        Both; None if the album shows too little.
+    """
+    if not shows_enough(embeddings, threshold):
+        return None
+    whitening = AlbumWhitening.fit(embeddings)
+    estimate = estimate_threshold(whitening.apply(embeddings[evenly_spaced(len(embeddings))]), len(embeddings))
+    return None if estimate is None else (whitening, estimate)
 
 
 def evenly_spaced(count: int, limit: int = SAMPLE_FACES) -> Int64[np.ndarray, " k"]:

@@ -10,11 +10,11 @@ from familiar.core.gallery_types import SpeciesThreshold
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.constraints import same_photo_pairs
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
-from familiar.neighbors.album import AlbumWhitening, estimate_threshold, evenly_spaced, shows_enough
+from familiar.neighbors.album import AlbumWhitening, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
 
 UNKNOWN_UNCERTAINTY = 0.08
-"""Of a threshold that was not estimated: what it is in albums of cats, dogs and people."""
+"""Of a threshold that was not estimated, at most: what it is in albums of cats, dogs and people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,17 @@ class Album:
             domain: of each face (`neighbors.domains`).
         """
         kind = np.unique(np.stack([self.species, domain]), axis=1, return_inverse=True)[1].reshape(-1)
-        by_species = np.array([[each.threshold, each.uncertainty or UNKNOWN_UNCERTAINTY] for each in self.thresholds])
-        out_of_domain = np.array([DOMAIN_THRESHOLD, UNKNOWN_UNCERTAINTY])
+        by_species = np.array(
+            [[each.threshold, each.uncertainty or unknown_uncertainty(each.threshold)] for each in self.thresholds]
+        )
+        out_of_domain = np.array([DOMAIN_THRESHOLD, unknown_uncertainty(DOMAIN_THRESHOLD)])
         limits = np.where((domain == IN_DOMAIN)[:, None], by_species[self.species], out_of_domain)
         return Comparable(whiten_by_domain(self.rows, domain), kind.astype(np.int64), limits[:, 0], limits[:, 1])
+
+
+def unknown_uncertainty(threshold: float) -> float:
+    """Return the uncertainty of a threshold that was not estimated: at most half of what is left above it."""
+    return min(UNKNOWN_UNCERTAINTY, max((1 - threshold) / 2, 1e-3))
 
 
 def load_album(gallery: GalleryDatabase) -> Album:
@@ -110,10 +117,7 @@ def _measure(gallery: GalleryDatabase, model_threshold: float) -> Album:
     for number, name in enumerate(names):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)
-        whitening = estimate = None
-        if shows_enough(embeddings, model_threshold):
-            whitening = AlbumWhitening.fit(embeddings)
-            estimate = estimate_threshold(whitening.apply(embeddings[evenly_spaced(len(rows))]), len(rows))
+        whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
         threshold = model_threshold if estimate is None else estimate.threshold
         pairs = same_photo_pairs(faces.photo_ids[rows])
         first, second = (

@@ -28,7 +28,7 @@ MIN_GAIN = 0.6
 """Expected gain from which on an answer matters."""
 ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
 """Answers per question that matters now: the median, and between which nine in ten moments of reviewing were."""
-KINDS: tuple[Literal["split", "merge", "outlier"], ...] = ("split", "merge", "outlier")
+QUESTION_KINDS: tuple[Literal["split", "merge", "outlier"], ...] = ("split", "merge", "outlier")
 _MAX_CANDIDATES = 1000  # questions of each kind
 
 
@@ -167,7 +167,7 @@ class _Candidates:
     Attributes:
         clusters: that they are about.
         halves: of the clusters that have some.
-        kind: index into `KINDS`.
+        kind: index into `QUESTION_KINDS`.
         first, second: the clusters of a merge, in order; of others the same cluster twice.
         row: the row of an outlier; of others -1.
         similarity, probability, gain: see `Question`.
@@ -185,7 +185,7 @@ class _Candidates:
 
     def question(self, index: int) -> Question:
         """Choose the faces of a question."""
-        kind, assignments = KINDS[int(self.kind[index])], self.clusters.assignments
+        kind, assignments = QUESTION_KINDS[int(self.kind[index])], self.clusters.assignments
         first_rows = self.clusters.members[int(self.first[index])]
         second_rows = self.clusters.members[int(self.second[index])]
         if kind == "split":
@@ -263,10 +263,10 @@ def _splits(gallery: GalleryDatabase, clusters: _Clusters, halves: dict[int, Hal
         is_second[linked[:, 0]] != is_second[linked[:, 1]]
     )
     confirmed[clusters.labels[linked[across, 0]]] = 1
-    asked = [number for number in halves if not confirmed[number] and _smaller_part(halves[number]) > 1]
-    numbers = np.array(asked, np.int64)
-    similarity = np.array([halves[number].across for number in asked], np.float64)
-    sizes = np.array([_smaller_part(halves[number]) for number in asked], np.int64)
+    eligible = [number for number in halves if not confirmed[number] and _smaller_part(halves[number]) > 1]
+    numbers = np.array(eligible, np.int64)
+    similarity = np.array([halves[number].across for number in eligible], np.float64)
+    sizes = np.array([_smaller_part(halves[number]) for number in eligible], np.int64)
     different = _probability(DIFFERENT_BY_SPLIT, clusters.excess(similarity, clusters.first_rows[numbers]))
     gain = different * np.sqrt(sizes * (clusters.sizes[numbers] - sizes))
     return numbers, numbers, np.full(len(numbers), -1), similarity, 1 - different, gain

@@ -1,10 +1,12 @@
 """Choose the similar faces that follow a correction out of an identity."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import FaceAssignments
+from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
@@ -59,6 +61,36 @@ def release_similar_faces(
     for identity in identities:
         repository.constraints.drop_stale(identity)
     return free, identities
+
+
+def similar_faces(gallery: GalleryDatabase, identity: int, faces: Sequence[int]) -> list[int]:
+    """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others.
+
+    The others are represented, to begin with, by the one that is least similar to these.
+
+    Args:
+        gallery: to read.
+        identity: its number.
+        faces: ids of faces; those of other identities do not count.
+
+    Returns:
+        Ids without those of `faces`, rising.
+
+    Raises:
+        KeyError: one of the faces does not exist.
+    """
+    with gallery.reading():
+        assignments = load_assignments(gallery)
+        compared = load_album(gallery).comparable(assignments.domain)
+    selected = assignments.faces.rows_of(np.array(sorted(set(faces)), np.int64))
+    selected = selected[assignments.identity[selected] == identity]
+    rest = np.setdiff1d(assignments.rows_of_identity(identity), selected)
+    if not len(selected) or not len(rest):
+        return []
+    leaving = compared.embeddings[selected]
+    opposite = compared.embeddings[rest[(compared.embeddings[rest] @ leaving.sum(axis=0)).argmin()]]
+    follows = _nearer_to_leaving(compared.embeddings[rest], assignments.by_user[rest], leaving, 0.0, opposite)
+    return assignments.faces.ids[rest[follows]].tolist()
 
 
 def _nearer_to_leaving(

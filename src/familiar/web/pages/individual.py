@@ -1,15 +1,16 @@
-"""The page of one individual: its faces, the most likely first, and their corrections."""
+"""The page of one individual: its faces, the least fitting first, and their corrections."""
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import FaceConfidence
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.propagation import similar_faces
 from familiar.gallery.search.listing import face_confidences
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing
@@ -29,10 +30,10 @@ async def individual(
     request: Request,
     service: ServiceDep,
     identity: Number,
-    order: Literal["likely", "doubtful"] = "likely",
+    order: Literal["likely", "doubtful"] = "doubtful",
     start: Annotated[int, Query(ge=0, lt=2**63)] = 0,
 ) -> Response:
-    """Show the individual's faces, the most likely or the most doubtful first."""
+    """Show the individual's faces, the most doubtful or the most likely first."""
 
     def read(gallery: GalleryDatabase) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
         with gallery.reading():
@@ -67,6 +68,20 @@ async def individual(
         flash=flash,
         current_url=current_url(request),
     )
+
+
+@router.get("/individuals/{identity:int}/similar")
+async def similar(
+    service: ServiceDep, identity: Number, face: Annotated[list[Number], Query(max_length=FACES)]
+) -> JSONResponse:
+    """List the faces of the individual that are nearer to the selected ones than to its others."""
+
+    def read(gallery: GalleryDatabase) -> list[int]:
+        with gallery.reading():
+            require_existing(gallery, faces=face)
+            return similar_faces(gallery, identity, face)
+
+    return JSONResponse(await service.executor.read(read))
 
 
 @router.post("/individuals/{identity:int}/faces")

@@ -68,6 +68,8 @@
       ticks(clear.form).forEach((tick) => (tick.checked = false));
       show(clear.form);
     }
+    const similar = event.target.closest?.("[data-similar]");
+    if (similar) selectSimilar(similar);
     const box = event.target;
     if (box.type !== "checkbox" || !box.form?.matches(".selection")) return;
     const all = ticks(box.form);
@@ -85,6 +87,17 @@
       show(form);
     }
   });
+
+  // Ticks the faces that are nearer to the selected ones than to the others.
+  async function selectSimilar(button) {
+    const all = ticks(button.form);
+    const chosen = all.filter((tick) => tick.checked).map((tick) => ["face", tick.value]);
+    const answer = await fetch(`${button.dataset.similar}?${new URLSearchParams(chosen)}`);
+    if (!answer.ok) return;
+    const faces = new Set((await answer.json()).map(String));
+    all.filter((tick) => faces.has(tick.value)).forEach((tick) => (tick.checked = true));
+    show(button.form);
+  }
 
   // Updates the bar: number of selected items, whether that is enough, and which of them can be merged into.
   function show(form) {
