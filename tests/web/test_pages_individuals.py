@@ -222,15 +222,27 @@ def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: 
 # --- One individual ---
 
 
-def test_doubtful_order_reverses_likely_with_confirmed_last(client: TestClient, gallery: GalleryDatabase):
-    page = client.get("/individuals/1").text
+def test_least_fitting_faces_come_first_but_confirmed_ones_last(client: TestClient, gallery: GalleryDatabase):
+    page = client.get("/individuals/1?order=likely").text
     shown = faces_on(page)
     assert set(shown) == RED
     assert re.findall(r"Face (\d) of #1, likely [^<]+\s%", page) == ["1", "2", "3", "4"]
     corrections.confirm(gallery, [shown[-1]])
     # Confirmed faces are not doubted, so they come last.
-    again = faces_on(client.get("/individuals/1?order=doubtful").text)
+    again = faces_on(client.get("/individuals/1").text)
     assert again == [*shown[-2::-1], shown[-1]]
+
+
+def test_selects_the_rest_of_an_intruder(client: TestClient, gallery: GalleryDatabase):
+    corrections.move(gallery, [5, 6], 1)  # green among red
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE assignments SET by_user = 0")
+    assert client.get("/individuals/1/similar?face=5").json() == [6]
+    assert client.get("/individuals/1/similar?face=5&face=6").json() == []
+    assert client.get("/individuals/2/similar?face=5").json() == [], "it is in another individual"
+    corrections.confirm(gallery, [6])
+    assert client.get("/individuals/1/similar?face=5").json() == [], "a confirmed face stays"
+    assert client.get("/individuals/1/similar?face=599").status_code == 404
 
 
 def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: GalleryDatabase):

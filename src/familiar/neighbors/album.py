@@ -177,10 +177,10 @@ def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> I
     Raises:
         ValueError: rows that are not unit vectors, or a threshold outside [-1, 1].
     """
-    measured = measure_album(embeddings, threshold)
-    if measured is None:
+    album = measure_album(embeddings, threshold)
+    if album is None:
         return cluster_by_domain(embeddings, threshold)[0]
-    whitening, estimate = measured
+    whitening, estimate = album
     whitened = whitening.apply(embeddings)
     clusters, domains = cluster_by_domain(whitened, estimate.threshold)
     return split_mixed(whitened, clusters, estimate.threshold, estimate.uncertainty, domains == IN_DOMAIN)

@@ -22,6 +22,7 @@ from familiar.web.inference import BatchingInference
 from familiar.web.uploads import is_corrupt, photo_name, split_error_path
 
 MAX_SHOWN_SKIPPED = 200  # skipped photos of a job
+MAX_REBUILT_FACES = 20_000  # more take longer than a few seconds to be clustered
 BUSY_RETRY_SECONDS = 1.0  # pause before a busy gallery is tried again, in addition to the ten seconds of each try
 OUTSIDE_REASON = "a link that leads out of the folders that this server reads"
 DELETED_REASON = "was deleted before it was processed"
@@ -217,8 +218,24 @@ def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]
 def _cluster_and_count_new(gallery: GalleryDatabase) -> int:
     """Cluster the gallery's faces and return the number of identities that this created."""
     last_identity = _read_last_identity(gallery)
-    cluster(gallery)
+    cluster(gallery, rebuild=_is_uncorrected(gallery))
     return _count_identities_after(gallery, last_identity)
+
+
+def _is_uncorrected(gallery: GalleryDatabase) -> bool:
+    """Tell whether all faces may be clustered again, because nobody has named, placed or distinguished any of them.
+
+    Photos that are added come in parts, and a part tells less than the whole: clusters of the first would stay.
+    """
+    with gallery.reading() as repository:
+        return (
+            repository.faces.count() <= MAX_REBUILT_FACES
+            and not repository.identities.names()
+            and not repository.assignments.confirmed_counts()
+            and not repository.constraints.pairs(same=False)
+            and not repository.constraints.pairs(same=True)
+            and not repository.constraints.rejections()
+        )
 
 
 def _has_unclustered_faces(gallery: GalleryDatabase) -> bool:
