@@ -26,7 +26,7 @@ DRAWN = {
     "oxford": 3.0,
     "dogsvscats": 2.0,
     "pet_photos": 1.0,
-    "other_animals": 5.0,
+    "other_animals": 7.0,
     "lfw": 0.4,
     "orl": 0.3,
     "cats64": 0.1,

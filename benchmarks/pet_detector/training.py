@@ -17,7 +17,8 @@ from pet_detector.network import MEAN_U8, POINTS, STD_U8, DetectorNetwork, Maps
 from pet_detector.scenes import Scenes
 
 BATCH = 32
-LR, LAST_LR, TRUNK_LR_SHARE, WEIGHT_DECAY = 1.5e-3, 8e-4, 0.4, 1e-4
+LR, AGAIN_LR, LAST_LR = 1.5e-3, 1.3e-3, 8e-4
+TRUNK_LR_SHARE, WEIGHT_DECAY = 0.4, 1e-4
 WARM_UP_STEPS = 200
 AVERAGED_STEPS = 400  # of the moving average of the weights
 BOX_WEIGHT, POINT_WEIGHT = 4.0, 1.0
