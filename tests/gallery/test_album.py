@@ -13,6 +13,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.statistics import gallery_statistics
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
 
@@ -132,6 +133,18 @@ def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gall
     assert load_album(gallery).thresholds == before
     undo(gallery)
     assert load_album(gallery).thresholds == before
+
+
+def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: GalleryDatabase):
+    """What all faces share makes an intruder as similar as the others; less that, it fits least."""
+    faces = enroll_vectors(gallery, sharing_much([EACH] * 8))
+    corrections.split(gallery, faces[: EACH + 1], "Mia")
+    album = load_album(gallery)
+    assert album.main.uncertainty is not None
+    fits = [album.rows[row] @ (album.rows[: EACH + 1].sum(axis=0) - album.rows[row]) for row in range(EACH + 1)]
+    order = [item.face.face for item in face_confidences(gallery, 1)]
+    assert order[-1] == faces[EACH]
+    assert order[-1] == faces[int(np.argmin(fits))]
 
 
 def test_empty_gallery_has_the_models_threshold(gallery: GalleryDatabase):

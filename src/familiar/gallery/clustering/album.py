@@ -72,13 +72,13 @@ class Album:
         Args:
             domain: of each face (`neighbors.domains`).
         """
-        kind = np.unique(np.stack([self.species, domain]), axis=1, return_inverse=True)[1].reshape(-1)
+        kind = self.species * (int(domain.max(initial=IN_DOMAIN)) + 1) + domain
         by_species = np.array(
             [[each.threshold, each.uncertainty or unknown_uncertainty(each.threshold)] for each in self.thresholds]
         )
         out_of_domain = np.array([DOMAIN_THRESHOLD, unknown_uncertainty(DOMAIN_THRESHOLD)])
         limits = np.where((domain == IN_DOMAIN)[:, None], by_species[self.species], out_of_domain)
-        return Comparable(whiten_by_domain(self.rows, domain), kind.astype(np.int64), limits[:, 0], limits[:, 1])
+        return Comparable(whiten_by_domain(self.rows, domain), kind, limits[:, 0], limits[:, 1])
 
 
 def unknown_uncertainty(threshold: float) -> float:

@@ -18,6 +18,7 @@ from familiar.neighbors.clustering import size_penalized_cosine
 from familiar.neighbors.purity import Halves, halve
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
+MAX_MERGED = 2000  # the largest clusters are compared with all; joining two of the others corrects little
 MIN_SPLIT_SIZE = 4  # of an identity that is asked about
 # Logistic curves: at the threshold, by an uncertainty more of similarity, by an e-fold of faces. Fitted to clusters of
 # cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -283,8 +284,9 @@ def _merges(gallery: GalleryDatabase, clusters: _Clusters) -> _Columns:
     if len(sizes) < 2:
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0)
-    neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1))
-    queries = np.repeat(np.arange(len(sizes)), neighbors.shape[1])
+    largest = np.argsort(-sizes, kind="stable")[:MAX_MERGED]
+    neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1), largest)
+    queries = np.repeat(largest, neighbors.shape[1])
     low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
     kind = clusters.compared.kind[clusters.first_rows]

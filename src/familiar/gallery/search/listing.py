@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float32, Int64
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import Counts, FaceConfidence, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.embedding.verification import probability_same
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import (
     UNASSIGNED,
     FaceAssignments,
@@ -101,27 +102,35 @@ def identity_summary(gallery: GalleryDatabase, identity: int) -> IdentitySummary
 
 
 def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfidence]:
-    """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist.
+    """Return all faces of an identity, those that fit best first; raise NotInGallery if it does not exist.
 
-    A face is compared with the other faces of its domain. Where there is no other one, its similarity is 1 and its
-    probability None. The prior of the probability is one half.
+    They are ordered as they are clustered: by the similarity to the others as the album is measured (`load_album`). For
+    the probability, a face is compared with the other faces of its domain. Where there is no other one, its similarity
+    is 1 and its probability None. The prior of the probability is one half.
     """
     with gallery.reading() as repository:
         check_identities(gallery, [identity])
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
         faces = {face.face: face for face in _known_faces(repository.faces.described_of_identity(identity))}
-        model = calibration(gallery)
+        album, model = load_album(gallery), calibration(gallery)
     scored: list[tuple[float, FaceConfidence]] = []
     for domain in np.unique(assignments.domain[members]).tolist():
         rows = members[assignments.domain[members] == domain]
         # Out of domain only the clustering threshold is known, as in `search.verify`.
         shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - DOMAIN_THRESHOLD
-        similarities = _similarity_to_others(assignments, rows, domain)
-        for row, similarity in zip(rows.tolist(), similarities.tolist(), strict=True):
+        vectors = assignments.faces.unit_rows(rows) if domain == IN_DOMAIN else _whitened(assignments, rows, domain)
+        similarities = fits = _similarity_to_others(vectors)
+        threshold = DOMAIN_THRESHOLD
+        if domain == IN_DOMAIN:
+            fits, threshold = (
+                _similarity_to_others(album.rows[rows]),
+                album.thresholds[album.species[rows[0]]].threshold,
+            )
+        for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
             probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
             confidence = FaceConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
-            scored.append((similarity + shift, confidence))
+            scored.append((fit - threshold, confidence))
     scored.sort(key=lambda pair: (-pair[0], pair[1].face.face))
     return [confidence for _, confidence in scored]
 
@@ -209,17 +218,16 @@ def _count(gallery: GalleryDatabase) -> Counts:
     )
 
 
-def _similarity_to_others(
-    assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], domain: int
-) -> Float32[np.ndarray, " k"]:
-    """Return the similarity of each face in `rows` to the mean of the others in `rows`; 1 for a single face."""
-    vectors = assignments.faces.unit_rows(rows)
-    if len(rows) < 2:
-        return np.ones(len(rows), np.float32)
-    if domain != IN_DOMAIN:
-        domain_rows = np.flatnonzero(assignments.domain == domain)
-        adapted = whiten_to_domain(assignments.faces.unit_rows(domain_rows))
-        vectors = adapted[np.searchsorted(domain_rows, rows)]
+def _whitened(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], domain: int) -> Float32[np.ndarray, "k d"]:
+    """Return the embeddings of faces of a domain as they are compared."""
+    domain_rows = np.flatnonzero(assignments.domain == domain)
+    return whiten_to_domain(assignments.faces.unit_rows(domain_rows))[np.searchsorted(domain_rows, rows)]
+
+
+def _similarity_to_others(vectors: Float32[np.ndarray, "k d"]) -> Float32[np.ndarray, " k"]:
+    """Return the similarity of each row to the mean of the others; 1 for a single one."""
+    if len(vectors) < 2:
+        return np.ones(len(vectors), np.float32)
     others = vectors.sum(axis=0) - vectors
     lengths = np.maximum(np.linalg.norm(others, axis=1), np.finfo(np.float32).tiny)
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
