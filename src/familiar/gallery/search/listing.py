@@ -123,10 +123,8 @@ def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfid
         similarities = fits = _similarity_to_others(vectors)
         threshold = DOMAIN_THRESHOLD
         if domain == IN_DOMAIN:
-            fits, threshold = (
-                _similarity_to_others(album.rows[rows]),
-                album.thresholds[album.species[rows[0]]].threshold,
-            )
+            fits = _similarity_to_others(album.rows[rows])
+            threshold = album.thresholds[album.species[rows[0]]].threshold
         for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
             probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
             confidence = FaceConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
