@@ -10,7 +10,7 @@ done again:
 - `stage1.pt` to `stage4.pt`: the network, trained on scenes made of these photos (`scenes.py`, `training.py`), of which
   most show photos as they are in stages 2 and 4;
 - `heads.onnx`: the file of the package, its scores scaled by thresholds that were chosen on half of the photos held
-  back, and `results.json`: recall and false detections on the other half.
+  back; `heads.png`: what it finds in drawn pets; and `results.json`: recall and false detections on the other half.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pet_detector.deploy import deploy
 from pet_detector.judging import choose_thresholds, judge
 from pet_detector.labels import label_photos
 from pet_detector.network import DetectorNetwork
+from pet_detector.pictures import draw_heads
 from pet_detector.scenes import Scenes
 from pet_detector.training import AGAIN_LR, LAST_LR, LR, initial_network, standardized, train
 
@@ -73,6 +74,7 @@ def main() -> None:
     unscaled.write_bytes(deploy(network, dict.fromkeys(LABELS, 0.5), images))
     thresholds = choose_thresholds(unscaled, photos, held_back)
     scaled.write_bytes(deploy(network, thresholds, images))
+    draw_heads(output / "heads.png", scaled)
     results = {"thresholds": thresholds, "bytes": scaled.stat().st_size, **judge(scaled, photos, held_back)}
     (output / "results.json").write_text(json.dumps(results, indent=1))
     print(json.dumps(results, indent=1))

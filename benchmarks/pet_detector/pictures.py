@@ -23,9 +23,9 @@ SCENES = (
 )
 
 
-def draw_heads(path: Path, columns: int = 3) -> None:
-    """Draw all scenes with what the package's detector finds in them."""
-    detector = HeadDetector()
+def draw_heads(path: Path, network: Path, columns: int = 3) -> None:
+    """Draw all scenes with what a network finds in them."""
+    detector = HeadDetector(network=network)
     tiles: list[np.ndarray] = []
     for number, pets in enumerate(SCENES):
         pixels = scene(number, pets)
