@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from leave_one_out import COLLECTIONS as MAX_PHOTOS
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, HDBSCAN
@@ -39,17 +40,16 @@ from familiar.metrics.clustering import contingency
 from familiar.neighbors import Centering, cluster_album
 from familiar.neighbors.clustering import THRESHOLDS, prepare_linkage
 
-COLLECTIONS: dict[str, tuple[str, int | None]] = {  # folder, and photos of one individual at most
-    "cats23": ("cats23_gpriamo", None),
-    "dogs29": ("dogs29_stdove", 15),
-    "pandas31": ("pandas31_faces", None),
-    "lions94": ("lions94_faces", None),
-    "cows82": ("holstein2025_cows", 12),
-    "orl": ("orl_faces", None),
-    "lfw": ("lfw_photos_devtest", None),
+COLLECTIONS = {  # their folders
+    "cats23": "cats23_gpriamo",
+    "dogs29": "dogs29_stdove",
+    "pandas31": "pandas31_faces",
+    "lions94": "lions94_faces",
+    "cows82": "holstein2025_cows",
+    "orl": "orl_faces",
+    "lfw": "lfw_photos_devtest",
 }
 PEOPLE = ("orl", "lfw")
-CHOSEN_ON = ("cats23", "dogs29", "orl")  # what familiar's constants were chosen on
 CALIBRATION_PEOPLE = "lfw_112/peopleDevTrain.txt"
 MIN_FACES = 3  # Immich's default
 MIN_CLUSTER_SIZES = (2, 3, 4, 5, 7, 10, 15)  # of HDBSCAN
@@ -117,12 +117,12 @@ def seen_once(rows: Labeled, draw: int) -> Labeled:
 
 def embed_collection(embedder: Embedder, name: str, options: argparse.Namespace) -> Labeled:
     """Embed a collection, or read what was embedded before."""
-    folder, max_photos = COLLECTIONS[name]
+    folder = COLLECTIONS[name]
     file = None if options.cache is None else options.cache / f"{embedder.bundle.file_id}-{name}.npz"
     if file is not None and file.exists():
         stored = np.load(file)
         return Labeled(stored["embeddings"], stored["identities"])
-    table = DataSpec((str(options.photos_folder / folder),), max_photos=max_photos).read()
+    table = DataSpec((str(options.photos_folder / folder),), max_photos=MAX_PHOTOS.get(folder)).read()
     result = embed_photos(embedder, table.photos, "auto" if name == "lfw" else "none", open_photo=open_photo)
     rows = Labeled(result.embeddings, np.array(table.names)[table.labels[result.rows]])
     if file is not None:

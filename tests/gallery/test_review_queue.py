@@ -5,12 +5,12 @@ import pytest
 
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import review_queue as review_queue_module
+from familiar.gallery.clustering import review_candidates
 from familiar.gallery.clustering.album import unknown_uncertainty
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_candidates import SAME_BY_MERGE
 from familiar.gallery.clustering.review_queue import (
     MIN_GAIN,
-    SAME_BY_MERGE,
     answer_question,
     estimate_answers_left,
     propose_questions,
@@ -200,14 +200,14 @@ def test_concurrent_enrollment_does_not_break_proposals(
     gallery: GalleryDatabase, folder, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([1, 1, 1]))
-    cannot_link_keys = review_queue_module._cannot_link_keys
+    cannot_link_keys = review_candidates._cannot_link_keys
 
     def enroll_then_read(*arguments):
         with GalleryDatabase.open(folder) as writer:
             enroll_in_one_photo(writer, draw_individuals([2]), "twins")
         return cannot_link_keys(*arguments)
 
-    monkeypatch.setattr(review_queue_module, "_cannot_link_keys", enroll_then_read)
+    monkeypatch.setattr(review_candidates, "_cannot_link_keys", enroll_then_read)
     assert len(propose_questions(gallery)) == 1
 
 

@@ -49,7 +49,7 @@ class SpeciesThreshold:
     """From which similarity on faces of one species are clustered together.
 
     Attributes:
-        species: As the detector or the user says; none if nobody does.
+        species: The label from the detector or the user, if there is one.
         faces: Number of these faces.
         threshold: Cosine similarity, in [-1, 1], of faces as they are clustered.
         uncertainty: Its standard deviation, if it was estimated from the album; none if the album shows too few

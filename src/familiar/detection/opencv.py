@@ -103,7 +103,7 @@ def haar_people(lowered: float = 0.0, enlarged: float = 1.0) -> HaarFaces:
 
 
 def haar_people_as_arcface() -> HaarFaces:
-    """Build the detector of people's frontal faces whose boxes show what ArcFace's crops show.
+    """Build the detector of people's frontal faces with boxes that have the framing of ArcFace's crops.
 
     The move and the enlargement are medians of 693 people of LFW's peopleDevTrain, against crops by YuNet's landmarks.
     """

@@ -59,8 +59,8 @@ def store_weights_as_int8(model: onnx.ModelProto, excluded: Collection[str] = ()
 def store_weights_as_int4(model: onnx.ModelProto, matrices: Mapping[str, RoundedMatrix]) -> None:
     """Store matrices as 4 bits per weight times the scale of the row, and all other weights in 8 bits, in place.
 
-    It computes in float32. ONNX Runtime multiplies once, when it opens the file, if it is told to
-    (`core.onnx_runtime.session_options`), else in every call.
+    It computes in float32. With `core.onnx_runtime.session_options`, ONNX Runtime multiplies once, when it opens the
+    file; otherwise it multiplies in every call.
 
     Args:
         model: is changed; its version of ONNX becomes the first that has tensors of 4 bits.

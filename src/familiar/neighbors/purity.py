@@ -31,6 +31,12 @@ class Halves:
     across: float
     within: float
 
+    @property
+    def smaller(self) -> int:
+        """Number of faces of the smaller part."""
+        second = int(self.is_second.sum())
+        return min(second, len(self.is_second) - second)
+
 
 def halve(rows: Float32[np.ndarray, "n d"]) -> Halves | None:
     """Divide a cluster where its faces differ most: two-means, begun from its principal direction.
@@ -63,7 +69,7 @@ def halve(rows: Float32[np.ndarray, "n d"]) -> Halves | None:
         return None
     parts = vectors[~is_second], vectors[is_second]
     across = float(parts[0].mean(axis=0) @ parts[1].mean(axis=0))
-    return Halves(is_second, across, min(_mean_similarity(part) for part in parts))
+    return Halves(is_second, across, min(mean_similarity(part) for part in parts))
 
 
 def split_mixed(
@@ -106,15 +112,14 @@ def split_mixed(
 
 
 def _are_two(halves: Halves, threshold: float, uncertainty: float) -> bool:
-    second = int(halves.is_second.sum())
     return (
-        min(second, len(halves.is_second) - second) >= MIN_PART
+        halves.smaller >= MIN_PART
         and halves.across < threshold + MAX_ACROSS * uncertainty
         and halves.within - halves.across > MIN_GAP * uncertainty
     )
 
 
-def _mean_similarity(rows: Float64[np.ndarray, "n d"]) -> float:
+def mean_similarity(rows: Float64[np.ndarray, "n d"]) -> float:
     """Return the mean similarity of two different rows; 1 for a single row."""
     if len(rows) == 1:
         return 1.0

@@ -54,12 +54,14 @@ class Album:
     def rows(self) -> Float32[np.ndarray, "n d"]:
         """The embeddings, whitened by species."""
         rows = self.faces.unit_rows()
+        if all(whitening is None for whitening in self.whitenings):
+            return rows
+        whitened = rows.copy()
         for number, whitening in enumerate(self.whitenings):
             if whitening is not None:
-                rows = rows.copy() if rows is self.faces.embeddings else rows
                 is_species = self.species == number
-                rows[is_species] = whitening.apply(rows[is_species])
-        return rows
+                whitened[is_species] = whitening.apply(rows[is_species])
+        return whitened
 
     @property
     def main(self) -> SpeciesThreshold:
@@ -99,6 +101,11 @@ def load_album(gallery: GalleryDatabase) -> Album:
             return album_at(gallery.faces(), calibrated.threshold)
         state = gallery.faces().revision, calibrated.threshold
         return gallery.cached("album", state, lambda: _measure(gallery, calibrated.threshold))
+
+
+def is_guess(gallery: GalleryDatabase) -> bool:
+    """Tell whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
+    return clustering_calibration(gallery).is_guess and load_album(gallery).main.uncertainty is None
 
 
 def album_at(faces: FaceTable, threshold: float) -> Album:

@@ -1,36 +1,19 @@
 """The review questions whose answers are expected to correct most: do these two faces show the same individual?"""
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.gallery_types import Question
-from familiar.core.vectors import normalize
-from familiar.gallery.clustering.album import Comparable, load_album
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.review_candidates import identity_of, load_candidates
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
-from familiar.neighbors.brute_force import nearest_neighbors
-from familiar.neighbors.clustering import size_penalized_cosine
-from familiar.neighbors.purity import Halves, halve
 
-NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
-MAX_MERGED = 2000  # the largest clusters are compared with all; joining two of the others corrects little
-MIN_SPLIT_SIZE = 4  # of an identity that is asked about
-# Logistic curves: at the threshold, by an uncertainty more of similarity, by an e-fold of faces. Fitted to clusters of
-# cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
-SAME_BY_MERGE = (-0.8, 1.2, 0.0)
-DIFFERENT_BY_SPLIT = (-1.7, -2.7, 0.0)
-DIFFERENT_BY_OUTLIER = (-3.6, -0.8, 1.5)
 MIN_GAIN = 0.6
 """Expected gain from which on an answer matters."""
 ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
 """Answers per question that matters now: the median, and between which nine in ten moments of reviewing were."""
-QUESTION_KINDS: tuple[Literal["split", "merge", "outlier"], ...] = ("split", "merge", "outlier")
-_MAX_CANDIDATES = 1000  # questions of each kind
 
 
 @dataclass(frozen=True)
@@ -55,7 +38,7 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
     with gallery.reading():  # one snapshot, whatever other processes write
         if len(load_assignments(gallery).faces.ids) < 2 or count < 1:
             return []
-        candidates = _load_candidates(gallery)
+        candidates = load_candidates(gallery)
     used: set[int] = set()
     selected: list[Question] = []
     for index in np.argsort(-candidates.gain, kind="stable"):
@@ -77,7 +60,7 @@ def estimate_answers_left(gallery: GalleryDatabase) -> AnswersLeft:
     with gallery.reading():
         if len(load_assignments(gallery).faces.ids) < 2:
             return AnswersLeft(0, 0, 0)
-        known = int((_load_candidates(gallery).gain >= MIN_GAIN).sum())
+        known = int((load_candidates(gallery).gain >= MIN_GAIN).sum())
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
 
 
@@ -89,7 +72,7 @@ def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
     """
     assignments = load_assignments(gallery)
     rows = assignments.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
-    return [_identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
+    return [identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
 
 
 def answer_question(gallery: GalleryDatabase, question: Question, same: bool) -> None:
@@ -116,237 +99,3 @@ def answer_question(gallery: GalleryDatabase, question: Question, same: bool) ->
         corrections.move(gallery, [first], question.second)
     else:
         corrections.move(gallery, [second], question.first)
-
-
-@dataclass(frozen=True, eq=False)
-class _Clusters:
-    """The identities that have faces, and each unassigned face as a cluster of its own."""
-
-    assignments: FaceAssignments
-    compared: Comparable
-
-    @cached_property
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        """The cluster of each face, from 0."""
-        identity = self.assignments.identity
-        keys = np.where(identity == UNASSIGNED, -1 - np.arange(len(identity)), identity)
-        return np.unique(keys, return_inverse=True)[1].astype(np.int64)
-
-    @cached_property
-    def sizes(self) -> Int64[np.ndarray, " g"]:
-        return np.bincount(self.labels)
-
-    @property
-    def embeddings(self) -> Float32[np.ndarray, "n d"]:
-        return self.compared.embeddings
-
-    @cached_property
-    def sums(self) -> Float32[np.ndarray, "g d"]:
-        """The sum of each cluster's embeddings."""
-        order = np.concatenate(self.members)
-        return np.add.reduceat(self.embeddings[order], np.cumsum(self.sizes) - self.sizes)
-
-    def excess(self, similarity: Float64[np.ndarray, " q"], rows: Int64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
-        """Return how far similarities exceed the thresholds of some faces, in uncertainties of these."""
-        return (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
-
-    @cached_property
-    def first_rows(self) -> Int64[np.ndarray, " g"]:
-        """A row of each cluster."""
-        return np.unique(self.labels, return_index=True)[1].astype(np.int64)
-
-    @cached_property
-    def members(self) -> list[Int64[np.ndarray, " _"]]:
-        """The rows of each cluster's faces, rising."""
-        return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.sizes)[:-1])
-
-
-@dataclass(frozen=True, eq=False)
-class _Candidates:
-    """Questions that may be asked, as arrays: faces are chosen for those that are asked only.
-
-    Attributes:
-        clusters: that they are about.
-        halves: of the clusters that have some.
-        kind: index into `QUESTION_KINDS`.
-        first, second: the clusters of a merge, in order; of others the same cluster twice.
-        row: the row of an outlier; of others -1.
-        similarity, probability, gain: see `Question`.
-    """
-
-    clusters: _Clusters
-    halves: dict[int, Halves]
-    kind: Int64[np.ndarray, " q"]
-    first: Int64[np.ndarray, " q"]
-    second: Int64[np.ndarray, " q"]
-    row: Int64[np.ndarray, " q"]
-    similarity: Float64[np.ndarray, " q"]
-    probability: Float64[np.ndarray, " q"]
-    gain: Float64[np.ndarray, " q"]
-
-    def question(self, index: int) -> Question:
-        """Choose the faces of a question."""
-        kind, assignments = QUESTION_KINDS[int(self.kind[index])], self.clusters.assignments
-        first_rows = self.clusters.members[int(self.first[index])]
-        second_rows = self.clusters.members[int(self.second[index])]
-        if kind == "split":
-            is_second = self.halves[int(self.first[index])].is_second
-            first_rows, second_rows = first_rows[~is_second], first_rows[is_second]
-        elif kind == "outlier":
-            first_rows, second_rows = self.row[index : index + 1], np.setdiff1d(second_rows, self.row[index])
-        return Question(
-            kind,
-            assignments.central_face(first_rows),
-            assignments.central_face(second_rows),
-            _identity_of(assignments, first_rows),
-            _identity_of(assignments, second_rows),
-            float(self.similarity[index]),
-            float(self.probability[index]),
-            float(self.gain[index]),
-        )
-
-
-_Columns = tuple[
-    Int64[np.ndarray, " q"],
-    Int64[np.ndarray, " q"],
-    Int64[np.ndarray, " q"],
-    Float64[np.ndarray, " q"],
-    Float64[np.ndarray, " q"],
-    Float64[np.ndarray, " q"],
-]  # of candidates of one kind: first, second, row, similarity, probability, gain
-
-
-def _load_candidates(gallery: GalleryDatabase) -> _Candidates:
-    return gallery.cached("questions", gallery.revision, lambda: _find_candidates(gallery))
-
-
-def _find_candidates(gallery: GalleryDatabase) -> _Candidates:
-    assignments = load_assignments(gallery)
-    clusters = _Clusters(assignments, load_album(gallery).comparable(assignments.domain))
-    halves = _halves(gallery, clusters)
-    parts = _splits(gallery, clusters, halves), _merges(gallery, clusters), _outliers(clusters)
-    kind = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-    return _Candidates(clusters, halves, kind, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def _halves(gallery: GalleryDatabase, clusters: _Clusters) -> dict[int, Halves]:
-    """Divide the clusters in two; those whose faces have not changed since were divided before."""
-    known: dict[bytes, Halves | None] = gallery.cached("halves", gallery.faces().revision, dict[bytes, Halves | None])
-    halves: dict[int, Halves] = {}
-    for number in np.flatnonzero(clusters.sizes >= MIN_SPLIT_SIZE).tolist():
-        rows = clusters.members[number]
-        key = rows.tobytes() + clusters.compared.thresholds[rows[:1]].tobytes()
-        if key not in known:
-            known[key] = halve(clusters.embeddings[rows])
-        if (divided := known[key]) is not None:
-            halves[number] = divided
-    return halves
-
-
-def _splits(gallery: GalleryDatabase, clusters: _Clusters, halves: dict[int, Halves]) -> _Columns:
-    """Find identities of two parts, unless the user said that faces of both are the same.
-
-    A single face is asked about as an outlier.
-    """
-    assignments = clusters.assignments
-    with gallery.reading() as repository:
-        same = np.array(repository.constraints.pairs(same=True), np.int64).reshape(-1, 2)
-    is_second = np.zeros(len(assignments.identity), np.bool_)
-    for number, divided in halves.items():
-        is_second[clusters.members[number]] = divided.is_second
-    count = len(clusters.sizes)
-    confirmed = np.minimum(
-        np.bincount(clusters.labels, assignments.by_user & is_second, count),
-        np.bincount(clusters.labels, assignments.by_user & ~is_second, count),
-    )
-    linked = assignments.faces.rows_of(same.reshape(-1)).reshape(-1, 2)
-    across = (clusters.labels[linked[:, 0]] == clusters.labels[linked[:, 1]]) & (
-        is_second[linked[:, 0]] != is_second[linked[:, 1]]
-    )
-    confirmed[clusters.labels[linked[across, 0]]] = 1
-    eligible = [number for number in halves if not confirmed[number] and _smaller_part(halves[number]) > 1]
-    numbers = np.array(eligible, np.int64)
-    similarity = np.array([halves[number].across for number in eligible], np.float64)
-    sizes = np.array([_smaller_part(halves[number]) for number in eligible], np.int64)
-    different = _probability(DIFFERENT_BY_SPLIT, clusters.excess(similarity, clusters.first_rows[numbers]))
-    gain = different * np.sqrt(sizes * (clusters.sizes[numbers] - sizes))
-    return numbers, numbers, np.full(len(numbers), -1), similarity, 1 - different, gain
-
-
-def _smaller_part(halves: Halves) -> int:
-    second = int(halves.is_second.sum())
-    return min(second, len(halves.is_second) - second)
-
-
-def _merges(gallery: GalleryDatabase, clusters: _Clusters) -> _Columns:
-    """Find pairs of similar clusters of one kind."""
-    sizes = clusters.sizes
-    if len(sizes) < 2:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0)
-    largest = np.argsort(-sizes, kind="stable")[:MAX_MERGED]
-    neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1), largest)
-    queries = np.repeat(largest, neighbors.shape[1])
-    low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
-    keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
-    kind = clusters.compared.kind[clusters.first_rows]
-    same_kind = kind[keys // len(sizes)] == kind[keys % len(sizes)]
-    is_open = same_kind & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
-    first, second = np.divmod(keys[is_open], len(sizes))
-    similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
-    penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
-    probability = _probability(SAME_BY_MERGE, clusters.excess(penalized, clusters.first_rows[first]))
-    gain = probability * np.sqrt(sizes[first] * sizes[second])
-    best = np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]
-    return first[best], second[best], np.full(len(best), -1), similarity[best], probability[best], gain[best]
-
-
-def _outliers(clusters: _Clusters) -> _Columns:
-    """Find unconfirmed faces that are dissimilar to the rest of their identity."""
-    assignments, labels, sizes = clusters.assignments, clusters.labels, clusters.sizes
-    rows = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
-    rest_sums = clusters.sums[labels[rows]] - clusters.embeddings[rows]
-    norms = np.maximum(np.linalg.norm(rest_sums, axis=1), 1e-6)
-    similarity = (np.einsum("rd,rd->r", clusters.embeddings[rows], rest_sums) / norms).astype(np.float64)
-    others = sizes[labels[rows]]
-    different = _probability(DIFFERENT_BY_OUTLIER, clusters.excess(similarity, rows), np.log(others))
-    gain = different * np.sqrt(others - 1)
-    best = np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]
-    cluster = labels[rows[best]]
-    return cluster, cluster, rows[best], similarity[best], 1 - different[best], gain[best]
-
-
-def _probability(
-    curve: tuple[float, float, float],
-    excess: Float64[np.ndarray, " q"],
-    log_size: Float64[np.ndarray, " q"] | float = 0.0,
-) -> Float64[np.ndarray, " q"]:
-    """Return a probability by a similarity's excess over the threshold, in uncertainties, and a cluster's size."""
-    intercept, by_excess, by_log_size = curve
-    return 0.5 * (1 + np.tanh(0.5 * (intercept + by_excess * excess + by_log_size * log_size)))
-
-
-def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
-    """Return the identity of a cluster's faces, None for an unassigned face."""
-    identity = int(assignments.identity[rows[0]])
-    return None if identity == UNASSIGNED else identity
-
-
-def _cannot_link_keys(gallery: GalleryDatabase, clusters: _Clusters) -> Int64[np.ndarray, " c"]:
-    """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
-    faces, labels = clusters.assignments.faces, clusters.labels
-    with gallery.reading() as repository:
-        different = repository.constraints.pairs(same=False)
-        rejections = repository.constraints.rejections()
-        same_photo = repository.faces.pairs_in_one_photo()
-    face_pairs = np.array([*different, *same_photo], np.int64).reshape(-1, 2)
-    pairs = labels[faces.rows_of(face_pairs.reshape(-1))].reshape(-1, 2)
-    identities, first_rows = np.unique(clusters.assignments.identity, return_index=True)
-    cluster_of_identity = dict(zip(identities.tolist(), labels[first_rows].tolist(), strict=True))
-    rejected = [
-        (face, cluster_of_identity[identity]) for face, identity in rejections if identity in cluster_of_identity
-    ]
-    rejected_pairs = np.array(rejected, np.int64).reshape(-1, 2)
-    rejected_pairs[:, 0] = labels[faces.rows_of(rejected_pairs[:, 0])]
-    all_pairs = np.concatenate([pairs, rejected_pairs])
-    return all_pairs.min(axis=1) * len(clusters.sizes) + all_pairs.max(axis=1)

@@ -9,6 +9,7 @@ from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
+from familiar.neighbors.purity import mean_similarity
 
 _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
 _MAX_ITERATIONS = 10  # of two-means
@@ -135,15 +136,7 @@ def _nearer_to_leaving(
 
 def _similarity_within(*sides: Float64[np.ndarray, "_ d"]) -> float:
     """Return the mean similarity of two faces of one side, averaged over the sides of two faces or more."""
-    return float(
-        np.mean(
-            [
-                (float(side.sum(axis=0) @ side.sum(axis=0)) - len(side)) / (len(side) * (len(side) - 1))
-                for side in sides
-                if len(side) > 1
-            ]
-        )
-    )
+    return float(np.mean([mean_similarity(side) for side in sides if len(side) > 1]))
 
 
 def _similarity_to_others(

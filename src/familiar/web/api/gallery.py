@@ -16,7 +16,7 @@ from familiar.core.gallery_types import (
     Thresholds,
 )
 from familiar.gallery.clustering import review_queue
-from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.album import is_guess, load_album
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
@@ -129,7 +129,7 @@ def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> Gal
                 album.main.threshold,
                 album.thresholds,
                 clustering.from_gallery,
-                clustering.is_guess and album.main.uncertainty is None,
+                is_guess(gallery),
             ),
             revision=gallery.revision,
             read_only=read_only,

@@ -8,9 +8,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import CorrectionResult, Counts, GalleryFace, IdentitySummary
-from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.album import is_guess
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
@@ -72,14 +71,10 @@ async def individuals(
         faces=unassigned[:FACES],
         more=_next_page_url(current_tab, tiles, unassigned),
         first=None if not after else f"/individuals?tab={current_tab}",
-        threshold_is_guess=await service.executor.read(_is_guess),
+        threshold_is_guess=await service.executor.read(is_guess),
         flash=flash,
         current_url=current_url(request),
     )
-
-
-def _is_guess(gallery: GalleryDatabase) -> bool:
-    return clustering_calibration(gallery).is_guess and load_album(gallery).main.uncertainty is None
 
 
 @router.post("/individuals/unassigned")

@@ -25,7 +25,6 @@ from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
-MAX_SHOWN = 100
 MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
 EXTRA_FACES = 3  # further faces shown of an individual
 
@@ -60,7 +59,7 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
 
     def read(gallery: GalleryDatabase) -> tuple[list[Question], list[Side], AnswersLeft, FlashMessage | None]:
         with gallery.reading():
-            proposed = propose_questions(gallery, MAX_SHOWN + MAX_SKIPPED)
+            proposed = propose_questions(gallery, len(skipped_pairs) + 2)  # one to show, and one to load its faces
             remaining = [
                 question
                 for question in proposed

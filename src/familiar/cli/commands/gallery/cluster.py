@@ -40,15 +40,16 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     from familiar.gallery.clustering.cluster import cluster as cluster_gallery
 
     with open_to_correct(folder) as gallery:
-        calibration, album = clustering_calibration(gallery), load_album(gallery)
         status = StatusLine()
         status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
         result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
         status.clear()
+        described = f"{result.threshold:.3f}, as given"
+        if threshold is None:
+            described = describe_threshold(load_album(gallery).main, clustering_calibration(gallery))
     if as_json:
         print_json(asdict(result))
         return
-    described = f"{threshold:.3f}, as given" if threshold is not None else describe_threshold(album.main, calibration)
     click.echo(
         f"{folder}: {pluralize(result.identities, 'identity')} with {pluralize(result.faces, 'face')}, "
         f"{result.unassigned:,} unassigned; {result.changed:,} changed (threshold {described})"
