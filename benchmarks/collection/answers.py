@@ -69,11 +69,12 @@ def scores_after_answers(space: Space, rows: Labeled, ask: Ask, answers: int) ->
     return scores
 
 
-def score(gallery: GalleryDatabase, labels: np.ndarray) -> float:
+def score(gallery: GalleryDatabase, labels: np.ndarray, rows: np.ndarray | None = None) -> float:
+    """Compute the mean of pairwise and B-cubed F of some rows (None: of all)."""
     identity = load_assignments(gallery).identity
     unassigned = identity == UNASSIGNED
     groups = np.where(unassigned, -1 - np.arange(len(unassigned)), identity)
-    agreement = contingency(labels, groups)
+    agreement = contingency(labels, groups) if rows is None else contingency(labels[rows], groups[rows])
     return (agreement.pairwise().f + agreement.bcubed().f) / 2
 
 

@@ -222,7 +222,7 @@ def contents(gallery: GalleryDatabase) -> Contents:
             )
         ]
         rows_by_table = {
-            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in tables
         }
         rows_by_table["decisions"] = repository.connection.execute(
             "SELECT id, kind FROM decisions ORDER BY id"

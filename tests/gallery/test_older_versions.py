@@ -28,7 +28,7 @@ PAGE_BYTES = 2048
 Rows = dict[str, list[Any]]
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def version(request: pytest.FixtureRequest) -> int:
     return request.param
 

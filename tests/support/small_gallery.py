@@ -112,7 +112,7 @@ def rows(gallery: GalleryDatabase, tables: Iterable[str] = DECISION_TABLES) -> d
     """Return all rows of some tables."""
     with gallery.reading() as repository:
         return {
-            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in tables
         }
 
 

@@ -91,7 +91,8 @@ class AlbumWhitening:
 
     Attributes:
         mean: of the album.
-        matrix: C^(-1/2), up to a constant factor; symmetric, so it does not rotate the rows.
+        matrix: C^(-1/2), up to a constant factor; symmetric, so it does not rotate the rows
+            (`within_identity.sharpen` multiplies it by another one).
     """
 
     mean: Float32[np.ndarray, " d"]
@@ -201,8 +202,18 @@ def measure_album(
     if not shows_enough(embeddings, threshold):
         return None
     whitening = AlbumWhitening.fit(embeddings)
-    estimate = estimate_threshold(whitening.apply(embeddings[evenly_spaced(len(embeddings))]), len(embeddings))
+    estimate = album_threshold(whitening, embeddings)
     return None if estimate is None else (whitening, estimate)
+
+
+def album_threshold(whitening: AlbumWhitening, embeddings: Float[np.ndarray, "n d"]) -> AlbumThreshold | None:
+    """Estimate the threshold of an album from a sample of its faces.
+
+    Args:
+        whitening: how they are compared.
+        embeddings: unit rows, at least two.
+    """
+    return estimate_threshold(whitening.apply(embeddings[evenly_spaced(len(embeddings))]), len(embeddings))
 
 
 def evenly_spaced(count: int, limit: int = SAMPLE_FACES) -> Int64[np.ndarray, " k"]:

@@ -7,10 +7,12 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.gallery_types import SpeciesThreshold
-from familiar.gallery.clustering.calibration import clustering_calibration
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.calibration import clustering_calibration, model_clustering
 from familiar.gallery.clustering.constraints import same_photo_pairs
+from familiar.gallery.clustering.learning import learn, learned_rows
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
-from familiar.neighbors.album import AlbumWhitening, measure_album
+from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
 
 UNKNOWN_UNCERTAINTY = 0.08
@@ -89,18 +91,24 @@ def unknown_uncertainty(threshold: float) -> float:
 
 
 def load_album(gallery: GalleryDatabase) -> Album:
-    """Measure how the faces of a gallery are compared; cached until a face is added, deleted or changed.
+    """Measure how the faces of a gallery are compared.
 
     For each species, if the album shows enough individuals (`shows_enough`), embeddings are whitened and the threshold
-    is estimated from their similarities. Otherwise they are compared as they are, from the threshold of
-    `clustering_calibration` on. If the user calibrated the gallery, all of them are.
+    is estimated from their similarities; five confirmed individuals or more may teach how (`clustering.learning`).
+    Otherwise they are compared as they are, from the threshold of `clustering_calibration` on. If the user calibrated
+    the gallery, all of them are.
+
+    Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected.
     """
     with gallery.reading():
         calibrated = clustering_calibration(gallery)
         if calibrated.from_gallery and not calibrated.is_automatic:
             return album_at(gallery.faces(), calibrated.threshold)
-        state = gallery.faces().revision, calibrated.threshold
-        return gallery.cached("album", state, lambda: _measure(gallery, calibrated.threshold))
+        learned = learned_rows(gallery)
+        identities = load_assignments(gallery).identity
+        lesson = learned.tobytes() + identities[learned].tobytes()
+        state = gallery.faces().revision, calibrated.threshold, lesson
+        return gallery.cached("album", state, lambda: _measure(gallery, calibrated.threshold, learned))
 
 
 def is_guess(gallery: GalleryDatabase) -> bool:
@@ -110,12 +118,14 @@ def is_guess(gallery: GalleryDatabase) -> bool:
 
 def album_at(faces: FaceTable, threshold: float) -> Album:
     """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
-    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0)
+    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0, 0, None)
     return Album(faces, np.zeros(len(faces.ids), np.int64), (None,), (species,))
 
 
-def _measure(gallery: GalleryDatabase, model_threshold: float) -> Album:
-    faces = gallery.faces()
+def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int64[np.ndarray, " k"]) -> Album:
+    faces, identities = gallery.faces(), load_assignments(gallery).identity
+    # The model's: a calibration on few confirmed faces may be far too low for all others, which would be one cluster.
+    model_threshold = model_clustering(gallery).threshold
     with gallery.reading() as repository:
         labels = repository.faces.species()
     names, species = _complete_species(labels, faces.unit_rows())
@@ -125,7 +135,12 @@ def _measure(gallery: GalleryDatabase, model_threshold: float) -> Album:
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)
         whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
-        threshold = model_threshold if estimate is None else estimate.threshold
+        learned_within = np.flatnonzero(np.isin(rows, learned))
+        result = None if whitening is None else learn(whitening, embeddings, identities[rows], learned_within)
+        if result is not None:
+            whitening = result[0]
+            estimate = album_threshold(whitening, embeddings) or estimate
+        threshold = calibrated_threshold if estimate is None else estimate.threshold
         pairs = same_photo_pairs(faces.photo_ids[rows])
         first, second = (
             embeddings[side] if whitening is None else whitening.apply(embeddings[side]) for side in pairs.T
@@ -141,6 +156,8 @@ def _measure(gallery: GalleryDatabase, model_threshold: float) -> Album:
                 None if estimate is None else estimate.false_match_rate,
                 len(pairs),
                 matches,
+                0 if result is None else len(np.unique(identities[rows[learned_within]])),
+                None if result is None else result[1].after - result[1].before,
             )
         )
     return Album(faces, species, tuple(whitenings), tuple(thresholds))

@@ -118,16 +118,19 @@ def calibration(gallery: GalleryDatabase) -> Calibration:
 
 
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
-    """Return the clustering threshold fitted on this gallery, or the default one by its model's calibration.
+    """Return the clustering threshold fitted on this gallery, or that of its model."""
+    fitted = own_calibration(gallery)
+    return model_clustering(gallery) if fitted is None else fitted.clustering
 
-    By default it is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
+
+def model_clustering(gallery: GalleryDatabase) -> ClusteringCalibration:
+    """Return the clustering threshold by the calibration of a gallery's model.
+
+    It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
     times in a gallery of fewer faces: as many as it has faces), since one false pair merges whole clusters. Where the
     model was calibrated on too few pairs to know that, it is no higher than the model's `high_precision` threshold. If
     the model was never calibrated, it is a guess.
     """
-    fitted = own_calibration(gallery)
-    if fitted is not None:
-        return fitted.clustering
     model = gallery.space.gallery_calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:

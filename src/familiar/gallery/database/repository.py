@@ -9,6 +9,7 @@ from familiar.gallery.database.tables.domains import Domains
 from familiar.gallery.database.tables.erasure import Erasure
 from familiar.gallery.database.tables.faces import Faces
 from familiar.gallery.database.tables.identities import Identities
+from familiar.gallery.database.tables.learned_faces import LearnedFaces
 from familiar.gallery.database.tables.migration import Migration
 from familiar.gallery.database.tables.photos import Photos
 from familiar.gallery.database.tables.settings import Settings
@@ -20,8 +21,8 @@ class Repository:
 
     Attributes:
         connection: to the database; no other module needs it.
-        settings, photos, faces, identities, assignments, domains, constraints, undo_log, migration: the statements on
-            the tables of these names. `constraints` has the rejections, too.
+        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log, migration: the
+            statements on the tables of these names. `constraints` has the rejections, too.
         erasure: deletes faces for good.
     """
 
@@ -35,6 +36,7 @@ class Repository:
         self.assignments = Assignments(connection)
         self.domains = Domains(connection)
         self.constraints = Constraints(connection)
+        self.learned_faces = LearnedFaces(connection)
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
         self.erasure = Erasure(connection)

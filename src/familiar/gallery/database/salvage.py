@@ -19,7 +19,8 @@ from familiar.gallery.database.schema import OLD_NAMES, create_tables, delete_or
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.tables.settings import Settings
 
-# Parents before children. The undo log is not among them: an incomplete one cannot be undone.
+# Parents before children. The undo log is not among them, as an incomplete one cannot be undone; nor are the learned
+# faces, as the next decision chooses them again.
 TABLES = (
     "gallery",
     "photos",

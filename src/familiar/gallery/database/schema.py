@@ -1,15 +1,16 @@
 """SQL schema of a gallery, and the migrations from older versions of it.
 
-A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections` and, for manual edits,
-`faces`. While `gallery.open_decision` is set, triggers record the previous content of every changed row in `changes`,
-so `undo` restores everything that a decision did. The previous version of a face is kept in `previous_faces`.
+A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections`, `learned_faces` and, for
+manual edits, `faces`. While `gallery.open_decision` is set, triggers record the previous content of every changed row
+in `changes`, so `undo` restores everything that a decision did. The previous version of a face is kept in
+`previous_faces`.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 3  # of the schema. 1: no decision could change faces; 2: other names of tables and columns
+VERSION = 4  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -111,6 +112,11 @@ CREATE TABLE previous_faces (               -- previous versions of faces; JSON 
 ) STRICT;
 CREATE INDEX previous_faces_by_photo ON previous_faces (photo_id);
 """
+_LEARNED_FACES = """
+CREATE TABLE learned_faces (                -- confirmed faces that the gallery learned from: clustering/learning.py
+    face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;                    -- so that salvage.py does not take them for identities
+"""
 _FACE_COLUMNS = (
     "embedding",
     "photo_id",
@@ -132,6 +138,7 @@ _LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
     "faces": (("id", None), ()),  # the other columns are in `previous_faces`
+    "learned_faces": (("face_id", None), ()),
 }
 
 
@@ -139,7 +146,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """Create all tables and triggers of the current version in an empty database, within a transaction."""
     _execute_all(connection, _TABLES)
     _execute_all(connection, _PREVIOUS_FACES)
-    _create_all_triggers(connection)
+    _execute_all(connection, _LEARNED_FACES)
+    _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -184,7 +192,7 @@ def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, 
 
 def delete_orphan_rows(connection: sqlite3.Connection) -> None:
     """Delete rows that refer to missing faces, for use while foreign keys are deferred or off."""
-    for table in ("assignments", "domains", "rejections", "next_embeddings"):
+    for table in ("assignments", "domains", "rejections", "learned_faces", "next_embeddings"):
         connection.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.execute(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
@@ -215,14 +223,14 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             connection.execute(statement)
 
 
-def _create_all_triggers(connection: sqlite3.Connection) -> None:
-    """Create the triggers that record the changes of all tables of `_LOGGED`."""
+def _create_all_triggers(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Create the triggers that record the changes of tables of `_LOGGED`."""
     old_values = ", ".join(f"old.{column}" for column in _FACE_COLUMNS)
     copy_face = (
         f"    INSERT INTO previous_faces (change_id, {', '.join(_FACE_COLUMNS)}) "
         f"VALUES (last_insert_rowid(), {old_values});\n"
     )
-    for table in _LOGGED:
+    for table in tables:
         _create_triggers(connection, table, copy_face if table == "faces" else "")
 
 
@@ -264,7 +272,13 @@ def _migrate_from_2(connection: sqlite3.Connection) -> None:
     for (trigger,) in triggers:
         connection.execute(f"DROP TRIGGER {trigger}")
     _execute_all(connection, _RENAME_FROM_2)
-    _create_all_triggers(connection)
+    _create_all_triggers(connection, _LOGGED.keys() - {"learned_faces"})
+
+
+def _migrate_from_3(connection: sqlite3.Connection) -> None:
+    """Add the table of learned faces."""
+    _execute_all(connection, _LEARNED_FACES)
+    _create_all_triggers(connection, ["learned_faces"])
 
 
 _RENAME_FROM_2 = """
@@ -286,7 +300,11 @@ UPDATE decisions SET kind = 'mark different' WHERE kind = 'tell apart';
 """
 
 # Of each older version: the migration to the next one.
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _migrate_from_1, 2: _migrate_from_2}
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: _migrate_from_1,
+    2: _migrate_from_2,
+    3: _migrate_from_3,
+}
 
 OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {
     "domains": ("kinds", {"domain": "kind"}),

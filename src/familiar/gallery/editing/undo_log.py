@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import Decision
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due, restore_previous_calibration
+from familiar.gallery.clustering.learning import learn_if_due
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 
@@ -15,7 +16,8 @@ from familiar.gallery.database.repository import Repository
 def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
-    At its end the gallery calibrates itself if that is due (`clustering.automatic_calibration`).
+    At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`clustering.learning`,
+    `clustering.automatic_calibration`).
 
     Args:
         gallery: to write to.
@@ -25,6 +27,7 @@ def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False)
     with gallery.writing(faces_change=faces_change) as repository:
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
         yield repository
+        learn_if_due(gallery, repository)
         repository.undo_log.close_decision(number)
         calibrate_if_due(gallery, repository, _key(repository, number))
 

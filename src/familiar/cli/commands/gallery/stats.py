@@ -47,6 +47,11 @@ def stats(folder: Path, as_json: bool) -> None:
             click.echo(
                 f"           at most {100 * threshold.false_match_rate:.2g} % of pairs of two individuals reach it"
             )
+        if threshold.learned_gain is not None:
+            click.echo(
+                f"           {pluralize(threshold.learned_individuals, 'confirmed individual')} taught how to compare "
+                f"faces: average precision of others +{threshold.learned_gain:.3f}"
+            )
         if threshold.same_photo_pairs:
             click.echo(
                 f"           {pluralize(threshold.same_photo_pairs, 'pair')} of faces in one photo: "

@@ -27,8 +27,8 @@ class UndoLog(Table):
     def last_decisions(self, limit: int) -> list[tuple[int, str, str, int]]:
         """Return number, kind, time and number of changes of the last decisions, newest first."""
         return self._connection.execute(
-            "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "
-            "FROM decisions ORDER BY id DESC LIMIT ?",
+            "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id "
+            "AND table_name != 'learned_faces') FROM decisions ORDER BY id DESC LIMIT ?",
             (limit,),
         ).fetchall()
 

@@ -1,0 +1,177 @@
+"""What a gallery learns from confirmed faces: from which, when, and that undoing takes it back."""
+
+import numpy as np
+import pytest
+
+from familiar.core.vectors import normalize
+from familiar.gallery.clustering import automatic_calibration, learning
+from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.calibration import clustering_calibration
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.learning import learned_rows
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.forget import forget_identity
+from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.integrity.check import repair
+from support.small_gallery import DIM, enroll_vectors
+
+EACH = 6
+INDIVIDUALS = 24
+
+
+@pytest.fixture
+def lit(gallery: GalleryDatabase) -> GalleryDatabase:
+    """Twenty-four individuals of six faces each, which differ most in three directions: the light."""
+    rng = np.random.default_rng(3)
+    centers = normalize(rng.normal(size=(INDIVIDUALS, DIM)).astype(np.float32))
+    faces = np.repeat(centers, EACH, axis=0) + 0.1 * rng.normal(size=(INDIVIDUALS * EACH, DIM))
+    faces[:, :3] += 0.45 * rng.normal(size=(len(faces), 3))
+    enroll_vectors(gallery, normalize(faces.astype(np.float32)))
+    return gallery
+
+
+def faces_of(individual: int) -> list[int]:
+    return [individual * EACH + 1 + index for index in range(EACH)]
+
+
+def confirm(gallery: GalleryDatabase, individuals: range) -> None:
+    for individual in individuals:
+        corrections.split(gallery, faces_of(individual))
+
+
+def learned_faces(gallery: GalleryDatabase) -> list[int]:
+    return load_assignments(gallery).faces.ids[learned_rows(gallery)].tolist()
+
+
+def mean_similarity_within(gallery: GalleryDatabase, individuals: range) -> float:
+    compared = load_album(gallery).rows.reshape(INDIVIDUALS, EACH, DIM)[individuals]
+    return float(np.einsum("ied,ifd->ief", compared, compared)[:, ~np.eye(EACH, dtype=bool)].mean())
+
+
+def test_learns_from_five_individuals_and_compares_the_others_better(lit: GalleryDatabase):
+    confirm(lit, range(4))
+    before = mean_similarity_within(lit, range(12, 24))
+    assert learned_faces(lit) == []
+    assert load_album(lit).main.learned_gain is None
+    confirm(lit, range(4, 5))
+    assert learned_faces(lit) == [face for individual in range(5) for face in faces_of(individual)]
+    main = load_album(lit).main
+    assert main.learned_individuals == 5
+    assert main.learned_gain is not None
+    assert main.learned_gain > 0.03
+    assert mean_similarity_within(lit, range(12, 24)) > before + 0.03
+
+
+def test_undoing_the_correction_takes_back_what_it_taught(lit: GalleryDatabase):
+    confirm(lit, range(4))
+    before = load_album(lit).rows.copy()
+    confirm(lit, range(4, 5))
+    assert not np.array_equal(load_album(lit).rows, before)
+    undo(lit)
+    assert learned_faces(lit) == []
+    np.testing.assert_array_equal(load_album(lit).rows, before)
+
+
+def test_undoing_later_corrections_restores_what_was_learned_then(lit: GalleryDatabase):
+    confirm(lit, range(5))
+    at_five, rows_then = learned_faces(lit), load_album(lit).rows.copy()
+    confirm(lit, range(5, 10))
+    assert len(learned_faces(lit)) == 10 * EACH
+    for _ in range(5):
+        undo(lit)
+    assert learned_faces(lit) == at_five
+    np.testing.assert_array_equal(load_album(lit).rows, rows_then)
+
+
+def test_learns_again_only_from_twice_as_many(lit: GalleryDatabase):
+    confirm(lit, range(5))
+    learned, compared = learned_faces(lit), load_album(lit)
+    confirm(lit, range(5, 9))
+    assert learned_faces(lit) == learned
+    assert load_album(lit) is compared, "what does not change is not measured again"
+    confirm(lit, range(9, 10))
+    assert load_album(lit).main.learned_individuals == 10
+
+
+def test_faces_that_are_moved_teach_with_their_new_individual(lit: GalleryDatabase):
+    confirm(lit, range(6))
+    before = load_album(lit)
+    corrections.reject(lit, [faces_of(0)[0]])
+    assert faces_of(0)[0] not in learned_faces(lit)
+    assert load_album(lit) is not before
+    assert load_album(lit).main.learned_individuals == 5
+
+
+def test_forgotten_individuals_teach_nothing(lit: GalleryDatabase):
+    confirm(lit, range(5))
+    assignments = load_assignments(lit)
+    forget_identity(lit, int(assignments.identity[assignments.faces.rows_of(np.array(faces_of(0)[:1]))][0]))
+    with lit.reading() as repository:
+        assert repository.learned_faces.all() == learned_faces(lit)
+    assert len(learned_faces(lit)) == 4 * EACH
+    assert load_album(lit).main.learned_gain is None, "four individuals are too few"
+
+
+def test_at_most_so_many_faces_teach_of_as_many_individuals_as_possible(
+    lit: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(learning, "MAX_FACES", 25)
+    monkeypatch.setattr(automatic_calibration, "_FACES_IN_TURN", 5)
+    confirm(lit, range(5))
+    identities = load_assignments(lit).identity[learned_rows(lit)]
+    assert np.unique(identities, return_counts=True)[1].tolist() == [5] * 5
+
+
+def test_learning_does_not_count_as_a_change_of_the_decision(lit: GalleryDatabase):
+    confirm(lit, range(6))
+    assert {entry.changes for entry in decisions(lit)} == {decisions(lit)[-1].changes}
+
+
+def test_individuals_of_one_confirmed_face_do_not_count(lit: GalleryDatabase):
+    for individual in range(8):
+        corrections.split(lit, faces_of(individual)[:1])
+    assert learned_faces(lit) == []
+
+
+def test_nothing_learned_is_used_without_a_gain(gallery: GalleryDatabase):
+    centers = normalize(np.random.default_rng(1).normal(size=(INDIVIDUALS, DIM)).astype(np.float32))
+    noise = 0.1 * np.random.default_rng(2).normal(size=(INDIVIDUALS * EACH, DIM))
+    enroll_vectors(gallery, normalize((np.repeat(centers, EACH, axis=0) + noise).astype(np.float32)))
+    before = load_album(gallery).rows.copy()
+    confirm(gallery, range(8))
+    assert len(learned_faces(gallery)) == 5 * EACH
+    assert load_album(gallery).main.learned_individuals == 0
+    np.testing.assert_array_equal(load_album(gallery).rows, before)
+
+
+def test_named_and_confirmed_identities_teach_too(lit: GalleryDatabase):
+    cluster(lit)
+    identities = np.unique(load_assignments(lit).identity)
+    for number in identities[identities >= 0][:6].tolist():
+        corrections.name_identity(lit, number, f"name {number}", confirm=True)
+    assert len(learned_faces(lit)) >= 10
+
+
+def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(
+    lit: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    """On few confirmed people a gallery once calibrated itself to .24; all others would have been one cluster."""
+    before = load_album(lit).main
+    calibrated = clustering_calibration(lit)
+    monkeypatch.setattr(
+        "familiar.gallery.clustering.album.clustering_calibration",
+        lambda _: type(calibrated)(-0.9, from_gallery=True, faces=20, is_automatic=True),
+    )
+    assert load_album(lit).main == before
+
+
+def test_repaired_gallery_learns_again_with_the_next_decision(lit: GalleryDatabase):
+    confirm(lit, range(6))
+    lit.close()
+    repair(lit.folder)
+    with GalleryDatabase.open(lit.folder) as repaired:
+        assert learned_faces(repaired) == []
+        confirm(repaired, range(6, 7))
+        assert len(learned_faces(repaired)) == 7 * EACH
