@@ -15,8 +15,8 @@ from jaxtyping import Float, Float32, Int, Int64
 from familiar.core.blockwise import unit_rows
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.neighbors.constraints import CannotLinks, Constraints, no_constraints
-from familiar.neighbors.knn_graph import KnnGraph, build_knn_graph
-from familiar.neighbors.labels import distinct_row_ids, relabel_by_first_appearance, sorted_unique
+from familiar.neighbors.knn_graph import KnnGraph, SearchedRows, build_knn_graph
+from familiar.neighbors.labels import distinct_row_ids, relabel_by_first_appearance, sorted_unique, sum_by_label
 
 NEIGHBORS = 60
 LARGE_NEIGHBORS = 24  # from `LARGE_ROWS` rows on, where the others of 60 cost much and change next to nothing
@@ -162,8 +162,13 @@ def prepare_linkage(
     embeddings: Float32[np.ndarray, "n d"],
     neighbors: int | None = None,
     constraints: Constraints | None = None,
+    searched: SearchedRows | None = None,
 ) -> LinkageInput:
-    """Find the nearest neighbors once, for clustering at several thresholds. Arguments and errors as for `cluster`."""
+    """Find the nearest neighbors once, for clustering at several thresholds. Arguments and errors as for `cluster`.
+
+    `searched` is asked for neighbors that it knows from clustering the same rows under other constraints, and keeps
+    those that are found now.
+    """
     if neighbors is not None and neighbors < 1:
         raise ValueError(f"the number of neighbors must be at least 1, got {neighbors}")
     check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
@@ -181,7 +186,7 @@ def prepare_linkage(
     large = len(row_of_item) >= LARGE_ROWS
     rows = normalize(embeddings[row_of_item]) if large else embeddings[row_of_item]
     default_neighbors = LARGE_NEIGHBORS if large else NEIGHBORS
-    graph = build_knn_graph(rows, neighbors or default_neighbors, np.flatnonzero(~locked))
+    graph = build_knn_graph(rows, neighbors or default_neighbors, np.flatnonzero(~locked), searched)
     return LinkageInput(
         rows if large else unit_rows(rows),
         item_of_row,
@@ -214,8 +219,8 @@ class _Clusters:
         if not len(items):
             return
         items = items[np.argsort(self.cluster_of_item[items], kind="stable")]
-        clusters, starts = np.unique(self.cluster_of_item[items], return_index=True)
-        self._sums[clusters] = np.add.reduceat(self._sums[items], starts)
+        clusters, starts, labels = np.unique(self.cluster_of_item[items], return_index=True, return_inverse=True)
+        self._sums[clusters] = sum_by_label(self._sums[items], labels.astype(np.int64))
         self._norms[clusters] = np.linalg.norm(self._sums[clusters], axis=1)
         self.members = {
             cluster: members.tolist()

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from familiar.core.blockwise import unit_rows
+from familiar.core.blockwise import blocks, unit_rows
 from familiar.neighbors.clustering import cluster, prepare_linkage
 from familiar.neighbors.constraints import Constraints, restrict_constraints
+from familiar.neighbors.knn_graph import SearchedRows
 from familiar.neighbors.labels import relabel_by_first_appearance
 from familiar.neighbors.whitening import whiten_to_domain
 
@@ -35,6 +36,7 @@ MIN_CLUSTERS = 8
 """Number of such clusters: with fewer individuals, whitening removes what distinguishes them."""
 RECLUSTER_THRESHOLDS = (0.30, 0.45)
 """Threshold for clustering whitened rows again: of up to 100 rows, and of very many."""
+_ROUNDING = 1e-4  # of float32 products
 _THRESHOLD_PER_DOUBLING = 0.05  # in between: among more photos of one individual, more are similar by chance
 
 
@@ -53,9 +55,24 @@ def is_domain(embeddings: Float32[np.ndarray, "n d"]) -> bool:
         return False
     lowest, highest = RECLUSTER_THRESHOLDS
     threshold = min(highest, lowest + _THRESHOLD_PER_DOUBLING * max(0.0, math.log2(len(embeddings) / 100)))
-    sizes = np.bincount(cluster(whiten_to_domain(embeddings), threshold))
+    whitened = whiten_to_domain(embeddings)
+    if not _has_pairs(whitened, threshold - _ROUNDING):
+        return False
+    sizes = np.bincount(cluster(whitened, threshold))
     reclustered = sizes[sizes > 2]
     return bool(len(reclustered) >= MIN_CLUSTERS and reclustered.sum() >= MIN_RECLUSTERED_SHARE * len(embeddings))
+
+
+def _has_pairs(rows: Float32[np.ndarray, "n d"], threshold: float) -> bool:
+    """Decide quickly whether eight clusters are possible: each begins with two rows as similar as the threshold."""
+    count = 0
+    for part in blocks(len(rows), len(rows), None):
+        similarity = rows[part] @ rows.T
+        similarity[np.arange(len(similarity)), np.arange(len(rows))[part]] = -1.0
+        count += np.count_nonzero(similarity.max(axis=1) >= threshold)
+        if count >= 2 * MIN_CLUSTERS:
+            return True
+    return False
 
 
 def whiten_by_domain(
@@ -108,7 +125,8 @@ def assign_domain(
 def extend_domains(embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Return the domains with those rows of `IN_DOMAIN` added that are as close to a centroid as its furthest row."""
     extended, in_domain = domains.copy(), domains == IN_DOMAIN
-    extended[in_domain] = assign_domain(embeddings[in_domain], domain_centroids(embeddings, domains))
+    if not in_domain.all():
+        extended[in_domain] = assign_domain(embeddings[in_domain], domain_centroids(embeddings, domains))
     return extended
 
 
@@ -118,6 +136,7 @@ def cluster_by_domain(
     domains: Int64[np.ndarray, " n"] | None = None,
     whitened: Float32[np.ndarray, "n d"] | None = None,
     constraints: Constraints | None = None,
+    searched: SearchedRows | None = None,
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Cluster unit vectors as `clustering.cluster` does, each domain on its own, and detect new domains.
 
@@ -131,6 +150,7 @@ def cluster_by_domain(
         domains: the domains known so far, numbered from 1, and `IN_DOMAIN` for all other rows; None: none are known.
         whitened: the rows as `whiten_by_domain` makes them among the whole collection; None: among these rows.
         constraints: as for `cluster`.
+        searched: neighbors of rows in the main domain, known from clustering them under other constraints.
 
     Returns:
         The cluster and the domain of each row. A cluster lies within one domain.
@@ -145,7 +165,11 @@ def cluster_by_domain(
         rows = np.flatnonzero(domains == domain)
         in_domain = domain == IN_DOMAIN
         thresholds = [threshold, max(-1.0, threshold - COARSE_MARGIN)] if in_domain else [DOMAIN_THRESHOLD]
-        linkage = prepare_linkage(whitened[rows], constraints=restrict_constraints(constraints, rows))
+        linkage = prepare_linkage(
+            whitened[rows],
+            constraints=restrict_constraints(constraints, rows),
+            searched=searched if in_domain else None,
+        )
         partitions = linkage.clusters_at(thresholds)
         clusters[rows], coarse[rows] = clusters.max(initial=-1) + 1 + partitions[0], partitions[-1]
     updated = _add_domains(embeddings, clusters, coarse, domains, constraints)

@@ -60,17 +60,44 @@ class KnnGraph:
         return in_neighbors if query < 0 else np.concatenate([self.nearest[query], in_neighbors])
 
 
-def build_knn_graph(rows: Float32[np.ndarray, "m d"], k: int, queries: Int64[np.ndarray, " q"]) -> KnnGraph:
+class SearchedRows:
+    """The exact neighbors of some rows, kept for building graphs of the same rows with fewer queries."""
+
+    def __init__(self) -> None:
+        self._rows: Float32[np.ndarray, "m d"] | None = None
+        self._queries: Int64[np.ndarray, " q"] = np.empty(0, np.int64)
+        self._nearest: Int32[np.ndarray, "q k"] = np.empty((0, 0), np.int32)
+        self._similarity: Float32[np.ndarray, " q"] = np.empty(0, np.float32)
+
+    def exact_knn(
+        self, rows: Float32[np.ndarray, "m d"], k: int, queries: Int64[np.ndarray, " q"]
+    ) -> tuple[Int32[np.ndarray, "q k"], Float32[np.ndarray, " q"]]:
+        """Return what `exact_knn` returns. The rising `queries` are searched for only if some were not before."""
+        same_rows = self._rows is not None and self._nearest.shape[1] == k and np.array_equal(self._rows, rows)
+        if not (same_rows and np.isin(queries, self._queries).all()):
+            self._rows, self._queries = rows, queries
+            self._nearest, self._similarity = exact_knn(rows, k, queries)
+        known = np.searchsorted(self._queries, queries)
+        return self._nearest[known], self._similarity[known]
+
+
+def build_knn_graph(
+    rows: Float32[np.ndarray, "m d"],
+    k: int,
+    queries: Int64[np.ndarray, " q"],
+    searched: SearchedRows | None = None,
+) -> KnnGraph:
     """Find the k nearest other rows of each query, or all others if there are fewer.
 
     Args:
         rows: unit rows.
         k: neighbors per query.
-        queries: indices of the rows to search for.
+        queries: indices of the rows to search for, rising.
+        searched: what was searched for before; keeps what is searched for now.
     """
     k = max(0, min(k, len(rows) - 1))
     if len(queries) * len(rows) <= MAX_EXACT_SIMILARITIES:
-        nearest, similarity = exact_knn(rows, k, queries)
+        nearest, similarity = (searched or SearchedRows()).exact_knn(rows, k, queries)
     else:
         nearest, similarity = ivf_knn(rows, k, queries, nlist=4 * int(np.sqrt(len(rows))))
     query_index = np.full(len(rows), -1, np.int32)

@@ -5,6 +5,7 @@ New faces join these identities or one another. `rebuild` releases the faces tha
 placed by the user.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.constraints import restrict_constraints
 from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
+from familiar.neighbors.knn_graph import SearchedRows
 from familiar.neighbors.purity import split_mixed
 
 MIN_QUALITY = 0.02  # chosen on dogs29 and cats23 (docs/explanation/clustering.md)
@@ -99,7 +101,8 @@ def recluster(
     )
     subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
-    plan = _compute_plan(gallery, assignments, album, fixed_identity, subset_mask, int(faces.ids[-1]))
+    searched = [None] * len(album.thresholds)
+    plan = _compute_plan(gallery, assignments, album, fixed_identity, subset_mask, int(faces.ids[-1]), searched)
     return _write(repository, plan)
 
 
@@ -129,12 +132,13 @@ def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _
         domain = np.where(fixed_identity == UNASSIGNED, IN_DOMAIN, assignments.domain)
         assignments, last_clustered_face = replace(assignments, domain=domain), 0
     all_faces = np.ones(len(fixed_identity), np.bool_)
-    plan = _compute_plan(gallery, assignments, album, fixed_identity, all_faces, last_clustered_face)
+    searched = tuple(SearchedRows() for _ in album.thresholds)
+    plan = _compute_plan(gallery, assignments, album, fixed_identity, all_faces, last_clustered_face, searched)
     last_face = int(assignments.faces.ids.max(initial=0))
     for _ in range(_MAX_ITERATIONS):
         # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
         planned = replace(assignments, identity=plan.identity, domain=plan.domain)
-        next_plan = _compute_plan(gallery, planned, album, plan.identity, all_faces, last_face)
+        next_plan = _compute_plan(gallery, planned, album, plan.identity, all_faces, last_face, searched)
         if (next_plan.identity == plan.identity).all():
             break
         plan = replace(next_plan, assignments=plan.assignments)
@@ -148,11 +152,12 @@ def _compute_plan(
     fixed_identity: Int64[np.ndarray, " n"],
     subset_mask: Bool[np.ndarray, " n"],
     last_clustered_face: int,
+    searched: Sequence[SearchedRows | None],
 ) -> _Plan:
     """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change.
 
     Faces with ids up to `last_clustered_face` keep their domain, in or out: to assign it again would move a few faces
-    each time.
+    each time. `searched` has the neighbors of each species' faces that are known already.
     """
     rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
     is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
@@ -172,6 +177,7 @@ def _compute_plan(
             extended[within],
             whiten_by_domain(embeddings, extended)[within],
             restrict_constraints(constraints, selected),
+            searched[number],
         )
         if species.uncertainty is not None:
             has_seed = np.isin(partition, partition[constraints.seeds[selected] >= 0])

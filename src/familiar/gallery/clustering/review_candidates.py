@@ -12,12 +12,13 @@ from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.neighbors.brute_force import nearest_neighbors
+from familiar.neighbors.brute_force import search
 from familiar.neighbors.clustering import size_penalized_cosine
+from familiar.neighbors.labels import sum_by_label
 from familiar.neighbors.purity import Halves, halve
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
-MAX_MERGED = 2000  # the largest clusters are compared with all; joining two of the others corrects little
+MAX_MERGED = 1000  # the largest clusters are compared with all; joining two of the others corrects little
 MIN_SPLIT_SIZE = 4  # of an identity that is asked about
 # Logistic curves: at the threshold, by an uncertainty more of similarity, by an e-fold of faces. Fitted to clusters of
 # cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -39,8 +40,12 @@ class Clusters:
     def labels(self) -> Int64[np.ndarray, " n"]:
         """The cluster of each face, from 0."""
         identity = self.assignments.identity
-        keys = np.where(identity == UNASSIGNED, -1 - np.arange(len(identity)), identity)
-        return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+        unassigned = identity == UNASSIGNED
+        rank = np.cumsum(np.bincount(identity[~unassigned]) > 0) - 1  # of each identity among those that have faces
+        labels = np.empty(len(identity), np.int64)
+        labels[unassigned] = np.arange(np.count_nonzero(unassigned))
+        labels[~unassigned] = np.count_nonzero(unassigned) + rank[identity[~unassigned]]
+        return labels
 
     @cached_property
     def sizes(self) -> Int64[np.ndarray, " g"]:
@@ -55,8 +60,7 @@ class Clusters:
     @cached_property
     def sums(self) -> Float32[np.ndarray, "g d"]:
         """The sum of each cluster's embeddings."""
-        order = np.concatenate(self.members)
-        return np.add.reduceat(self.embeddings[order], np.cumsum(self.sizes) - self.sizes)
+        return sum_by_label(self.embeddings, self.labels)
 
     def excess(self, similarity: Float64[np.ndarray, " q"], rows: Int64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
         """Return how far similarities exceed the thresholds of some faces, in uncertainties of these."""
@@ -65,7 +69,9 @@ class Clusters:
     @cached_property
     def first_rows(self) -> Int64[np.ndarray, " g"]:
         """A row of each cluster."""
-        return np.unique(self.labels, return_index=True)[1].astype(np.int64)
+        rows = np.empty(len(self.sizes), np.int64)
+        rows[self.labels] = np.arange(len(self.labels))
+        return rows
 
     @cached_property
     def members(self) -> list[Int64[np.ndarray, " _"]]:
@@ -194,13 +200,14 @@ def _merges(gallery: GalleryDatabase, clusters: Clusters) -> _Columns:
         nothing = np.zeros(0, np.int64)
         return _Columns(nothing, nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0))
     largest = np.argsort(-sizes, kind="stable")[:MAX_MERGED]
-    neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1), largest)
+    means = normalize(clusters.sums)
+    neighbors, similarities = search(means, means[largest], min(NEIGHBORS + 1, len(sizes)))
     queries = np.repeat(largest, neighbors.shape[1])
     low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
     kind = clusters.compared.kind[clusters.first_rows]
     same_kind = kind[keys // len(sizes)] == kind[keys % len(sizes)]
-    is_open = same_kind & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    is_open = same_kind & (keys // len(sizes) != keys % len(sizes)) & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
     first, second = np.divmod(keys[is_open], len(sizes))
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
     penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
@@ -247,7 +254,7 @@ def _cannot_link_keys(gallery: GalleryDatabase, clusters: Clusters) -> Int64[np.
     with gallery.reading() as repository:
         different = repository.constraints.pairs(same=False)
         rejections = repository.constraints.rejections()
-        same_photo = repository.faces.pairs_in_one_photo()
+        same_photo = gallery.cached("pairs in one photo", faces.revision, repository.faces.pairs_in_one_photo)
     face_pairs = np.array([*different, *same_photo], np.int64).reshape(-1, 2)
     pairs = labels[faces.rows_of(face_pairs.reshape(-1))].reshape(-1, 2)
     identities, first_rows = np.unique(clusters.assignments.identity, return_index=True)
