@@ -1,8 +1,14 @@
 """Clustering of a gallery's faces by their embeddings, within the user's corrections."""
 
+import contextlib
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from familiar.core.errors import Contradiction
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import cluster as cluster_module
 from familiar.gallery.clustering.assignments import load_assignments
@@ -10,6 +16,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.integrity.check import check
 from familiar.neighbors.clustering import cluster as cluster_embeddings
 from support.small_gallery import (
     DIM,
@@ -217,6 +224,99 @@ def test_concurrent_correction_is_not_overwritten(gallery: GalleryDatabase, fold
     assert len(calls) == 2
     assert load_assignments(gallery).names == {1: "Mia"}
     assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
+
+
+def always_overtaken(
+    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[GalleryDatabase], object]]
+) -> None:
+    """Let another connection make one of the changes while each plan is computed."""
+    compute_plan, remaining = cluster_module._plan, iter(changes)
+
+    def plan_then_change(*arguments):
+        plan = compute_plan(*arguments)
+        with GalleryDatabase.open(gallery.folder) as writer:
+            next(remaining)(writer)
+        return plan
+
+    monkeypatch.setattr(cluster_module, "_plan", plan_then_change)
+
+
+def name_face(face: int) -> Callable[[GalleryDatabase], object]:
+    """Change something about a face."""
+    return lambda writer: corrections.split(writer, [face], f"name {face}")
+
+
+def test_a_clustering_that_is_always_overtaken_writes_what_nobody_changed(
+    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([3, 4, 4, 1, 1, 1]))
+
+    def last(writer: GalleryDatabase) -> None:
+        corrections.split(writer, [4, 5], "Mia")  # of the second individual
+        corrections.mark_different(writer, 8, 9)  # of the third
+        enroll_vectors(writer, draw_individuals([2]), "late")
+
+    always_overtaken(gallery, monkeypatch, [name_face(12), last])
+    result = cluster(gallery)
+    monkeypatch.undo()
+    assert {frozenset([1, 2, 3]), frozenset([4, 5, 6, 7])} <= groups(gallery)
+    assert not any({8, 9} <= members for members in groups(gallery))
+    assert any({10, 11} <= members for members in groups(gallery))
+    assert result.unassigned == len(load_assignments(gallery).identity) - result.faces
+    assert not any({15, 16} & members for members in groups(gallery)), "enrolled since: for the next clustering"
+    cluster(gallery)
+    assert frozenset([1, 2, 3, 15, 16]) in groups(gallery)
+    assert check(gallery).problems == ()
+
+
+def test_an_identity_that_was_named_meanwhile_keeps_its_faces(
+    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([3, 3, 1, 1]))
+    cluster(gallery, threshold=-1.0)
+    (everything,) = groups(gallery)
+    number = identity_of(gallery, 1)
+    changes = [name_face(8), lambda writer: corrections.name_identity(writer, number, "Mia")]
+    always_overtaken(gallery, monkeypatch, changes)
+    cluster(gallery, rebuild=True)
+    assert groups(gallery) == {everything - {8}, frozenset([8])}
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_overtaken_plans_respect_the_corrections_made_meanwhile(tmp_path_factory, data: st.DataObject):
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=5))
+    count = sum(sizes)
+    folder = tmp_path_factory.mktemp("overtaken") / "gallery"
+    faces = st.integers(1, count)
+    with GalleryDatabase.create(folder, SPACE) as gallery, pytest.MonkeyPatch.context() as monkeypatch:
+        enroll_vectors(gallery, np.concatenate([draw_individuals(sizes), between(0, 1, 0.5), between(0, 1, 0.4)]))
+        if data.draw(st.booleans()):
+            cluster(gallery, threshold=data.draw(st.sampled_from([-1.0, 0.3, 0.9])))
+        pair = data.draw(st.lists(faces, min_size=2, max_size=2, unique=True))
+        moved = data.draw(st.lists(faces, min_size=1, max_size=3, unique=True))
+
+        def last(writer: GalleryDatabase) -> None:
+            corrections.split(writer, moved, "Mia")
+            with contextlib.suppress(Contradiction):
+                corrections.mark_different(writer, *pair)
+
+        always_overtaken(gallery, monkeypatch, [name_face(count + 1), last])
+        cluster(gallery, rebuild=data.draw(st.booleans()))
+        mia = {face for face, name in names_of_faces(gallery).items() if name == "Mia"}
+        assert set(moved) <= mia
+        different = [{first, second} for first, second, same in rows(gallery)["constraints"] if not same]
+        assert not any(pair <= members for members in groups(gallery) for pair in different)
+        assert check(gallery).problems == ()
+
+
+def names_of_faces(gallery: GalleryDatabase) -> dict[int, str | None]:
+    assignments = load_assignments(gallery)
+    return {
+        face: assignments.names.get(number)
+        for face, number in zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
+    }
 
 
 def test_records_one_decision_and_none_without_changes(gallery: GalleryDatabase):

@@ -6,7 +6,7 @@ placed by the user.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -15,6 +15,7 @@ from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.album import Album, album_at, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.constraints import build_constraints
+from familiar.gallery.clustering.plan import Plan, adapt_plan, unassign_conflicts, write_plan
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
@@ -26,7 +27,7 @@ from familiar.neighbors.purity import split_mixed
 
 MIN_QUALITY = 0.02  # chosen on dogs29 and cats23 (docs/explanation/clustering.md)
 """Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
-_MAX_ATTEMPTS = 3  # that do not block other writers; if each is overtaken, one more that does
+_MAX_ATTEMPTS = 2  # if the last is overtaken by other writers too, what they changed stays as it is
 _MAX_ITERATIONS = 5  # of clustering until nothing changes
 _NEIGHBORS = 60  # nearest faces whose identities a released face might join
 
@@ -40,7 +41,7 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
 
     Never together: two faces of one photo, faces that the user marked as different or rejected, and two existing
     identities. Faces of a quality below .02 are only in an identity if the user put them there, or if it has a name.
-    The result is deterministic.
+    The result is deterministic. Other writers wait only while it is written.
 
     Args:
         gallery: the gallery to change.
@@ -49,20 +50,21 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
         rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
             keeps its number if most of it comes together again.
     """
-    for attempt in range(_MAX_ATTEMPTS + 1):
+    for attempt in range(_MAX_ATTEMPTS):
         revision = gallery.revision
-        plan = _plan(gallery, threshold, rebuild) if attempt < _MAX_ATTEMPTS else None
+        plan = _plan(gallery, threshold, rebuild)
         try:
             with decision(gallery, "cluster") as repository:
-                if plan is None:
-                    plan = _plan(gallery, threshold, rebuild)
-                elif gallery.revision != revision:
-                    raise _ConcurrentWriteError
-                repository.settings.mark_all_faces_clustered()
-                return _write(repository, plan)
+                last_face = int(plan.assignments.faces.ids.max(initial=0))
+                if gallery.revision != revision:
+                    if attempt < _MAX_ATTEMPTS - 1:
+                        raise _ConcurrentWriteError
+                    plan = adapt_plan(gallery, plan)
+                repository.settings.mark_faces_clustered(last_face)
+                return write_plan(repository, plan)
         except _ConcurrentWriteError:
             continue
-    raise AssertionError("the last attempt cannot be overtaken")
+    raise AssertionError("the last attempt is always written")
 
 
 def recluster(
@@ -93,7 +95,7 @@ def recluster(
             free_mask[candidates[embeddings[candidates] @ mean >= min_product]] = True
     rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return _write(repository, _Plan(assignments, assignments.identity.copy(), assignments.domain, album))
+        return write_plan(repository, Plan(assignments, assignments.identity.copy(), assignments.domain, album))
     faces = assignments.faces
     neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(embeddings)))
     nearby = np.unique(
@@ -103,24 +105,10 @@ def recluster(
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     searched = [None] * len(album.thresholds)
     plan = _compute_plan(gallery, assignments, album, fixed_identity, subset_mask, int(faces.ids[-1]), searched)
-    return _write(repository, plan)
+    return write_plan(repository, plan)
 
 
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """Assignments to write.
-
-    `identity[i]` is the identity that face i will have: -1 is unassigned; below -1 is an identity that is still to be
-    created, one number for each new cluster. `assignments` are those before the change.
-    """
-
-    assignments: FaceAssignments
-    identity: Int64[np.ndarray, " n"]
-    domain: Int64[np.ndarray, " n"]
-    album: Album
-
-
-def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> _Plan:
+def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> Plan:
     assignments = load_assignments(gallery)
     album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
     with gallery.reading() as repository:
@@ -153,7 +141,7 @@ def _compute_plan(
     subset_mask: Bool[np.ndarray, " n"],
     last_clustered_face: int,
     searched: Sequence[SearchedRows | None],
-) -> _Plan:
+) -> Plan:
     """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change.
 
     Faces with ids up to `last_clustered_face` keep their domain, in or out: to assign it again would move a few faces
@@ -193,8 +181,8 @@ def _compute_plan(
         clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed_identity[rows]
     )
     identity = np.where(subset_mask, fixed_identity, assignments.identity)
-    identity[rows] = _unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
-    return _Plan(assignments, identity, domain, album)
+    identity[rows] = unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
+    return Plan(assignments, identity, domain, album)
 
 
 def _label_clusters(
@@ -232,54 +220,3 @@ def _label_clusters(
     new = np.flatnonzero(needs_identity & (identity == UNASSIGNED))
     identity[new] = min(UNASSIGNED, int(seed_identities.min(initial=UNASSIGNED))) - 1 - np.arange(len(new))
     return identity[clusters]
-
-
-def _unassign_conflicts(
-    identity: Int64[np.ndarray, " m"],
-    fixed_identity: Int64[np.ndarray, " m"],
-    cannot_link: Int64[np.ndarray, "p 2"],
-) -> Int64[np.ndarray, " m"]:
-    """Unassign one face of each cannot-link pair that ended up in one identity: the one that is not fixed there.
-
-    Clusters respect cannot-link pairs, but an identity with faces of two domains consists of two clusters.
-    """
-    first, second = cannot_link.T
-    conflict = (identity[first] == identity[second]) & (identity[first] != UNASSIGNED)
-    result = identity.copy()
-    result[np.where(fixed_identity[second] == UNASSIGNED, second, first)[conflict]] = UNASSIGNED
-    return result
-
-
-def _write(repository: Repository, plan: _Plan) -> ClusterResult:
-    """Write the assignments that change, and delete unnamed identities that have no face any more."""
-    assignments, identity = plan.assignments, plan.identity.copy()
-    new_count = int(UNASSIGNED - identity.min(initial=UNASSIGNED))
-    last_identity = repository.identities.last_number()
-    repository.identities.insert(last_identity + 1 + index for index in range(new_count))
-    identity = np.where(identity < UNASSIGNED, last_identity + UNASSIGNED - identity, identity)
-    changed = np.flatnonzero(identity != assignments.identity)
-    ids = assignments.faces.ids
-    removed = changed[identity[changed] == UNASSIGNED]
-    repository.assignments.unassign(int(ids[row]) for row in removed)
-    repository.assignments.assign_by_clustering(
-        (int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED
-    )
-    _write_domains(repository, plan)
-    repository.identities.delete_empty()
-    assigned = identity[identity != UNASSIGNED]
-    return ClusterResult(
-        identities=len(np.unique(assigned)),
-        faces=len(assigned),
-        unassigned=len(identity) - len(assigned),
-        changed=len(changed),
-        threshold=plan.album.main.threshold,
-    )
-
-
-def _write_domains(repository: Repository, plan: _Plan) -> None:
-    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(repository.domains.all())
-    ids = plan.assignments.faces.ids
-    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    repository.domains.delete(stored.keys() - domains.keys())
-    repository.domains.set((face, domain) for face, domain in domains.items() if stored.get(face) != domain)

@@ -207,7 +207,9 @@ def _merges(gallery: GalleryDatabase, clusters: Clusters) -> _Columns:
     keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
     kind = clusters.compared.kind[clusters.first_rows]
     same_kind = kind[keys // len(sizes)] == kind[keys % len(sizes)]
-    is_open = same_kind & (keys // len(sizes) != keys % len(sizes)) & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    is_open = (
+        same_kind & (keys // len(sizes) != keys % len(sizes)) & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    )
     first, second = np.divmod(keys[is_open], len(sizes))
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
     penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))

@@ -70,9 +70,9 @@ class Settings(Table):
         """Return the id up to which clustering has processed the faces; 0 if it must process all of them."""
         return self._connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone()[0]
 
-    def mark_all_faces_clustered(self) -> None:
-        """Store that clustering has processed every face."""
-        self._connection.execute("UPDATE gallery SET last_clustered_face_id = (SELECT coalesce(max(id), 0) FROM faces)")
+    def mark_faces_clustered(self, last_face: int) -> None:
+        """Store that clustering has processed the faces up to this one."""
+        self._connection.execute("UPDATE gallery SET last_clustered_face_id = ?", (last_face,))
 
     def mark_no_face_clustered(self) -> None:
         """Let the next clustering process all faces."""
