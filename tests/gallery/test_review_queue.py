@@ -12,12 +12,14 @@ from familiar.gallery.clustering.review_candidates import SAME_BY_MERGE
 from familiar.gallery.clustering.review_queue import (
     MIN_GAIN,
     answer_question,
+    doubtful_identities,
     estimate_answers_left,
     propose_questions,
 )
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.search.statistics import gallery_statistics
 from familiar.neighbors.clustering import size_penalized_cosine
 from support.small_gallery import (
     DIM,
@@ -98,6 +100,18 @@ def test_identity_that_looks_like_two_is_asked_about_first(gallery: GalleryDatab
     assert len({question.first_face, question.second_face} & second) == 1
     assert question.probability < 0.01
     assert question.expected_gain == pytest.approx(20**0.5, rel=0.01)
+
+
+def test_identity_that_looks_like_two_is_doubtful_until_both_parts_are_confirmed(gallery: GalleryDatabase):
+    assert doubtful_identities(gallery) == frozenset()
+    first, second = two_in_one(gallery)
+    enroll_vectors(gallery, draw_individuals([0, 0, 5]), "one")
+    cluster(gallery)
+    number = identity_of(gallery, min(first))
+    assert doubtful_identities(gallery) == {number}
+    assert [each.number for each in gallery_statistics(gallery).identities if each.doubtful] == [number]
+    corrections.confirm(gallery, [min(first), min(second)])
+    assert doubtful_identities(gallery) == frozenset()
 
 
 def test_no_takes_the_whole_part_out_and_can_be_undone(gallery: GalleryDatabase):

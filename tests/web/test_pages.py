@@ -120,6 +120,14 @@ def test_static_assets_are_served_and_self_contained(client: TestClient):
     assert (STATIC / "htmx.LICENSE.txt").read_text().startswith("Zero-Clause BSD")
 
 
+def test_groups_that_look_like_two_are_marked(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    page = client.get("/individuals?tab=unnamed").text
+    assert "Maybe two" not in page
+    monkeypatch.setattr("familiar.web.pages.individuals.doubtful_identities", lambda _: frozenset([1]))
+    tile = client.get("/individuals?tab=unnamed").text.split('id="individual-1"')[1].split("</li>")[0]
+    assert "Maybe two" in tile
+
+
 def test_undo_form_names_last_decision_and_return_page(client: TestClient, folder: Path):
     page = client.get("/individuals?tab=unnamed")
     button = next(element for element in Page(page.text).all("button") if element.get("id") == "undo")

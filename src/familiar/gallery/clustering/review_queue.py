@@ -6,7 +6,7 @@ import numpy as np
 
 from familiar.core.gallery_types import Question
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.review_candidates import identity_of, load_candidates
+from familiar.gallery.clustering.review_candidates import QUESTION_KINDS, identity_of, load_candidates
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 
@@ -62,6 +62,20 @@ def estimate_answers_left(gallery: GalleryDatabase) -> AnswersLeft:
             return AnswersLeft(0, 0, 0)
         known = int((load_candidates(gallery).gain >= MIN_GAIN).sum())
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
+
+
+def doubtful_identities(gallery: GalleryDatabase) -> frozenset[int]:
+    """Find the identities that show two individuals rather than one, by `purity.halve` (probability above one half).
+
+    Those of which the user confirmed faces of both halves are not among them.
+    """
+    with gallery.reading():
+        if len(load_assignments(gallery).faces.ids) < 2:
+            return frozenset()
+        candidates = load_candidates(gallery)
+    is_doubtful = (candidates.kind == QUESTION_KINDS.index("split")) & (candidates.probability < 0.5)
+    first_rows = candidates.clusters.first_rows[candidates.first[is_doubtful]]
+    return frozenset(candidates.clusters.assignments.identity[first_rows].tolist())
 
 
 def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:

@@ -9,6 +9,7 @@ from familiar.core.gallery_types import Decision, SpeciesThreshold
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
+from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.search import open_index
@@ -28,6 +29,7 @@ class Identity:
         confirmed: number of faces that the user assigned or confirmed.
         face: id of its most central face; None if it has no face.
         path: the photo of that face; None if it has no face.
+        doubtful: whether it shows two individuals rather than one, as far as its faces tell.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Identity:
     confirmed: int
     face: int | None
     path: str | None
+    doubtful: bool
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,12 @@ def _identities(gallery: GalleryDatabase, numbers: list[int], paths: dict[int, s
         assignments.faces.ids[central_faces(assignments, templates, 1)[:, 0]].tolist(),
         strict=True,
     )
+    doubtful = doubtful_identities(gallery)
     details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
     identities: list[Identity] = []
     for number in numbers:
         faces, confirmed, face = details_by_number.get(number, (0, 0, None))
         path = None if face is None else paths[face]
-        identities.append(Identity(number, assignments.names.get(number), faces, confirmed, face, path))
+        name = assignments.names.get(number)
+        identities.append(Identity(number, name, faces, confirmed, face, path, number in doubtful))
     return tuple(sorted(identities, key=lambda identity: (-identity.faces, identity.number)))

@@ -11,6 +11,7 @@ from familiar.core.gallery_types import CorrectionResult, Counts, GalleryFace, I
 from familiar.gallery.clustering.album import is_guess
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.listing import (
@@ -71,6 +72,7 @@ async def individuals(
         faces=unassigned[:FACES],
         more=_next_page_url(current_tab, tiles, unassigned),
         first=None if not after else f"/individuals?tab={current_tab}",
+        doubtful=await service.executor.read(doubtful_identities),
         threshold_is_guess=await service.executor.read(is_guess),
         flash=flash,
         current_url=current_url(request),

@@ -61,7 +61,10 @@ def stats(folder: Path, as_json: bool) -> None:
     for identity in identities[:LISTED]:
         example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""
         name = label(identity.number, identity.name)
-        click.echo(f"  {name:24} {pluralize(identity.faces, 'face'):>12}, {identity.confirmed:,} confirmed  {example}")
+        doubt = "  maybe two individuals" if identity.doubtful else ""
+        click.echo(
+            f"  {name:24} {pluralize(identity.faces, 'face'):>12}, {identity.confirmed:,} confirmed  {example}{doubt}"
+        )
     if len(identities) > LISTED:
         click.echo(f"  ... and {len(identities) - LISTED:,} more: --json lists all")
     for decision in statistics.decisions:
