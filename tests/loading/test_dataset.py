@@ -85,12 +85,19 @@ def test_epochs_differ_only_with_augmentation(cats: Path) -> None:
     assert np.array_equal(plain[first][0], plain[second][0])
 
 
+def test_repeats_of_a_photo_are_augmented_anew(cats: Path) -> None:
+    dataset = photos_of(scan_folders(cats), CERTAIN)
+    keys = [PhotoKey(3, 2, repeat) for repeat in range(4)]
+    assert len({dataset[key][0].tobytes() for key in keys}) == 4
+    assert np.array_equal(dataset[PhotoKey(3, 2)][0], dataset[keys[0]][0])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("rows", [[4], [5, 0, 0, 3], [*range(6)] * 3])
 def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
     dataset = photos_of(scan_folders(cats), CERTAIN)
-    keys = [PhotoKey(index % 2, row) for index, row in enumerate(rows)]
+    keys = [PhotoKey(index % 2, row, index % 3) for index, row in enumerate(rows)]
     batch = dataset.__getitems__(keys)
     assert isinstance(batch, Batch)
     assert (batch.rgb_u8.dtype, batch.rgb_u8.is_contiguous()) == (torch.uint8, True)
@@ -98,7 +105,7 @@ def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
         assert np.array_equal(pixels.numpy(), dataset[key][0])
     assert batch.labels.tolist() == [row // 2 for row in rows]
     assert batch.rows.tolist() == rows
-    assert batch.epochs.tolist() == [key.epoch for key in keys]
+    assert batch.keys() == keys
 
 
 def test_missing_photo_error_names_file(cats: Path) -> None:

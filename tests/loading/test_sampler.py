@@ -105,6 +105,20 @@ def test_repeated_photos_are_drawn_evenly() -> None:
     assert 800 - 58 < min(drawn.values()) <= max(drawn.values()) < 800 + 58
 
 
+@given(counts, st.integers(1, 6), seeds)
+def test_repeated_photos_have_keys_of_their_own(counts: list[int], photos: int, seed: int) -> None:
+    (batch,) = in_epoch(IdentityBatches(labels_of(counts), len(counts), photos, seed), 3)
+    assert len(set(batch)) == len(batch)
+    for row, times in Counter(rows([batch])).items():
+        assert sorted(key.repeat for key in batch if key.row == row) == list(range(times))
+
+
+@given(counts, st.integers(1, 6), seeds)
+def test_no_photo_is_repeated_where_nothing_would_change_it(counts: list[int], photos: int, seed: int) -> None:
+    (batch,) = in_epoch(IdentityBatches(labels_of(counts), len(counts), photos, seed, repeats=False), 3)
+    assert len(set(rows([batch]))) == len(batch) == sum(min(count, photos) for count in counts)
+
+
 # Both
 
 

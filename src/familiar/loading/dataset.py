@@ -22,10 +22,17 @@ from familiar.loading.processes import end_with_parent
 
 
 class PhotoKey(NamedTuple):
-    """Epoch and row of a photo, which together with the seed determine an augmented crop."""
+    """What determines an augmented crop, together with the seed.
+
+    Attributes:
+        epoch: counted from 0.
+        row: of the photo in the dataset.
+        repeat: 0 where a photo occurs first in a batch; each time after that one more, so it is augmented anew.
+    """
 
     epoch: int
     row: int
+    repeat: int = 0
 
 
 class Batch(NamedTuple):
@@ -35,6 +42,12 @@ class Batch(NamedTuple):
     labels: Int64[Tensor, " n"]
     epochs: Int64[Tensor, " n"]
     rows: Int64[Tensor, " n"]
+    repeats: Int64[Tensor, " n"]
+
+    def keys(self) -> list[PhotoKey]:
+        """Return the key of each photo."""
+        columns = self.epochs.tolist(), self.rows.tolist(), self.repeats.tolist()
+        return list(map(PhotoKey, *columns))
 
 
 class FaceDataset(Dataset[tuple[Pixels, int]]):
@@ -76,7 +89,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
     def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
         rgb_u8 = self.crop(key.row)
         if self.augmentation is not None and self.augmentation.where == "loader":
-            rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, key.epoch, key.row))
+            rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, *key))
         return rgb_u8, int(self.labels[key.row])
 
     def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:
@@ -99,8 +112,8 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
                 list(self._pool.map(load, (range(start, len(keys), threads) for start in range(threads))))
         except FamiliarError as error:
             return error
-        epochs, rows = (torch.tensor(column) for column in zip(*keys, strict=True))
-        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.labels[rows.numpy()]), epochs, rows)
+        epochs, rows, repeats = (torch.tensor(column) for column in zip(*keys, strict=True))
+        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.labels[rows.numpy()]), epochs, rows, repeats)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

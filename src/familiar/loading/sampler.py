@@ -53,20 +53,24 @@ class ShuffledBatches(Sampler[list[PhotoKey]]):
 class IdentityBatches(Sampler[list[PhotoKey]]):
     """Batches of P identities with K photos each; every identity occurs at most once per epoch.
 
-    If an identity has fewer than K photos, some are repeated. Identities that do not fill a last batch are left out
-    of the epoch; the order differs in each epoch.
+    If an identity has fewer than K photos, some are repeated, with a `PhotoKey.repeat` that has them augmented anew.
+    Identities that do not fill a last batch are left out of the epoch; the order differs in each epoch.
 
     Args:
         labels: the identity of each photo of the dataset.
         identities: P, from 1 to the number of identities among the labels.
         photos: K, 1 or more.
         seed: of the draws, together with the attribute `epoch`, which the caller sets before each epoch.
+        repeats: False: identities with fewer photos have fewer in a batch. Without augmentation repeated photos would
+            be positives of themselves.
 
     Raises:
         ValueError: P or K is below 1, or there are fewer than P identities.
     """
 
-    def __init__(self, labels: Int64[np.ndarray, " n"], identities: int, photos: int, seed: int = 0) -> None:
+    def __init__(
+        self, labels: Int64[np.ndarray, " n"], identities: int, photos: int, seed: int = 0, *, repeats: bool = True
+    ) -> None:
         by_label = np.argsort(labels, kind="stable")
         _, starts = np.unique(labels[by_label], return_index=True)
         if identities < 1 or photos < 1:
@@ -76,6 +80,7 @@ class IdentityBatches(Sampler[list[PhotoKey]]):
         self.rows_by_identity = np.split(by_label, starts[1:])
         self.identities = identities
         self.photos = photos
+        self.repeats = repeats
         self.seed = seed
         self.epoch = 0
 
@@ -87,16 +92,13 @@ class IdentityBatches(Sampler[list[PhotoKey]]):
         order = generator.permutation(len(self.rows_by_identity))
         for batch in range(len(self)):
             chosen = order[batch * self.identities : (batch + 1) * self.identities]
-            yield [
-                PhotoKey(self.epoch, int(row))
-                for identity in chosen
-                for row in _draw_rows(self.rows_by_identity[identity], self.photos, generator)
-            ]
+            yield [key for identity in chosen for key in self._draw_photos(self.rows_by_identity[identity], generator)]
 
-
-def _draw_rows(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw `count` rows, all of them before any is repeated."""
-    if len(rows) >= count:
-        return generator.choice(rows, count, replace=False)
-    repeated = generator.choice(rows, count - len(rows), replace=True)
-    return np.concatenate([generator.permutation(rows), repeated])
+    def _draw_photos(self, rows: Int64[np.ndarray, " r"], generator: np.random.Generator) -> list[PhotoKey]:
+        """Draw K photos of an identity, all of them before any is repeated."""
+        if len(rows) >= self.photos:
+            drawn = generator.choice(rows, self.photos, replace=False).tolist()
+        else:
+            repeated = generator.choice(rows, self.photos - len(rows), replace=True)
+            drawn = [*generator.permutation(rows).tolist(), *(repeated.tolist() if self.repeats else [])]
+        return [PhotoKey(self.epoch, row, drawn[:index].count(row)) for index, row in enumerate(drawn)]

@@ -341,5 +341,11 @@ def _build_sampler(recipe: Recipe, data: TrainingData) -> OfflineTriplets | Iden
             data.train, sampler.batch_size, mining.every_steps, mining.subset, mining.skip, recipe.seed
         )
     if recipe.batches_by_identity:
-        return IdentityBatches(table.labels, sampler.identities, sampler.photos, recipe.seed)
+        return IdentityBatches(
+            table.labels,
+            sampler.identities,
+            sampler.photos,
+            recipe.seed,
+            repeats=recipe.augmentation.changes_photos,
+        )
     return ShuffledBatches(len(table), sampler.batch_size, recipe.seed, blend_rounds=recipe.distill.blends)

@@ -81,9 +81,16 @@ class Change:
         return matrix[:2]
 
 
-def photo_generator(seed: int, epoch: int, photo: int) -> np.random.Generator:
-    """Make the generator of a photo in an epoch, which does not depend on the worker that uses it."""
-    return np.random.default_rng((AUGMENTATION_STREAM, seed, epoch, photo))
+def photo_generator(seed: int, epoch: int, photo: int, repeat: int = 0) -> np.random.Generator:
+    """Make the generator of a photo in an epoch, which does not depend on the worker that uses it.
+
+    Args:
+        seed: of the augmentation.
+        epoch: counted from 0.
+        photo: its row.
+        repeat: how often the photo occurred in its batch before.
+    """
+    return np.random.default_rng((AUGMENTATION_STREAM, seed, epoch, photo, *([repeat] if repeat else [])))
 
 
 def augment(rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator) -> Pixels:

@@ -159,6 +159,11 @@ class Augmentation:
         if self.where not in ("loader", "device"):
             raise ValueError(f"where must be 'loader' or 'device', got {self.where!r}")
 
+    @property
+    def changes_photos(self) -> bool:
+        """Whether any operation has a probability above 0."""
+        return any(value > 0 for name, value in vars(self).items() if name.endswith("_p"))
+
 
 NO_AUGMENTATION = Augmentation(
     crop_p=0.0,
