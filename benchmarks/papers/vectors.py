@@ -29,6 +29,8 @@ BRIDGED = {  # by maps fitted on photos embedded with both bundles
     "gallery": "new alone / old, ridge",
     "both": "new compatible, ridge / old",
 }
+LONGER_OLD, LONGER = "longer compatible / old", "longer compatible / longer compatible"
+HALF_KEPT, HALF_BRIDGED = "longer compatible / half old", "longer compatible / half old, ridge"
 
 
 def cut_short(model: Path, photos: Path, lengths: Sequence[int], pairs_file: Path | None = None) -> dict[int, Results]:
@@ -45,7 +47,7 @@ def cut_short(model: Path, photos: Path, lengths: Sequence[int], pairs_file: Pat
 
 
 def across(
-    old: Path, new_alone: Path, new_compatible: Path, known: IdentityTable, queries: IdentityTable
+    old: Path, new_alone: Path, new_compatible: Path, longer: Path, known: IdentityTable, queries: IdentityTable
 ) -> dict[str, Results]:
     """Evaluate queries and gallery embedded by different bundles, by "query bundle / gallery bundle".
 
@@ -54,6 +56,9 @@ def across(
 
     Args:
         old, new_alone, new_compatible: bundle files.
+        longer: that of a compatible network with more components. It is compared with old embeddings over the length
+            of these. In galleries of which every second photo is missing, these have old embeddings: with zeros for
+            the missing components, or mapped, as `gallery migrate` does.
         known: photos on which the maps between the spaces are fitted.
         queries: photos that serve as queries and as the gallery.
     """
@@ -73,6 +78,17 @@ def across(
         BRIDGED["ridge"]: (to_old(new_alone_queries), old_gallery),
         BRIDGED["gallery"]: (new_alone_queries, to_new(old_gallery)),
         BRIDGED["both"]: (compatible_to_old(new_compatible_queries), old_gallery),
+    }
+    longer_queries, longer_known = (_embed(Embedder(longer), table) for table in (queries, known))
+    is_missing = np.arange(len(queries))[:, None] % 2 == 1
+    missing = longer_queries.shape[1] - old_gallery.shape[1]
+    zeros = np.pad(old_gallery, ((0, 0), (0, missing)))
+    mapped = ridge_bridge(old_known, longer_known)(old_gallery)
+    queries_and_galleries |= {
+        LONGER_OLD: (prefix(longer_queries, old_gallery.shape[1]), old_gallery),
+        LONGER: (longer_queries, longer_queries),
+        HALF_KEPT: (longer_queries, np.where(is_missing, zeros, longer_queries)),
+        HALF_BRIDGED: (longer_queries, np.where(is_missing, mapped, longer_queries)),
     }
     probed = make_setup(queries.labels, np.arange(len(queries)))
     return {

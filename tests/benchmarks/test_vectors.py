@@ -47,7 +47,7 @@ def test_across_with_one_bundle_matches_evaluation(
     mean_color_bundle: Path, colors: Path, evaluated: EvaluationResults
 ) -> None:
     table = DataSpec((str(colors),)).read()
-    results = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
+    results = across(*[mean_color_bundle] * 4, table, table)
     expected = mean_of([evaluated], "retrieval.recall_at_1")
     assert expected[0] < 1  # 1 would mean that queries find themselves
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import familiar
-from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, TooLarge
+from familiar.core.errors import BadBundle, BadRecipe, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
@@ -175,6 +175,56 @@ def test_centered_bundle_has_means_of_collections_and_their_calibration(run, exp
     assert means.calibration.slope == pytest.approx(expected.slope, rel=0.05)
     assert means.calibration.balanced.similarity == pytest.approx(expected.balanced.similarity, abs=0.01)
     assert means.calibration.balanced != made.metadata.calibration.balanced
+
+
+@pytest.fixture
+def nested(run, tmp_path):
+    """The run, as if it had been trained with a prefix of 8 components."""
+    copy = RunFolder(shutil.copytree(run.path, tmp_path / "nested"))
+    settings = ["loss.prefixes=8,16", "loss.prefix_weights=0.5,0.5"]
+    copy.recipe_json.write_text(copy.recipe().with_settings(settings).to_json())
+    return copy
+
+
+def test_truncated_bundle_is_comparable_smaller_and_calibrated_at_its_length(nested, exported, cats, tmp_path):
+    whole = export_bundle(nested.path, tmp_path / "whole.onnx")
+    short = export_bundle(nested.path, tmp_path / "short.onnx", components=8)
+    assert whole.metadata.space == (short.metadata.space_id, 16, (8, 16))
+    assert short.metadata.space == (exported.metadata.space_id, 8, (8,))
+    assert len(short.onnx) < len(whole.onnx)
+    photos = DataSpec((str(cats),)).read().select_identities(nested.split().validation)
+    embeddings = embed_photos(Embedder(whole), photos.photos).embeddings
+    truncated = embed_photos(Embedder(short), photos.photos).embeddings
+    np.testing.assert_allclose(truncated, normalize(embeddings[:, :8]), atol=1e-4)
+    expected = calibrate(normalize(embeddings[:, :8]), photos.labels)
+    assert short.metadata.prefix_calibrations == {}
+    assert short.metadata.calibration.slope == pytest.approx(expected.slope, rel=1e-3)
+    assert whole.metadata.prefix_calibrations[8].slope == pytest.approx(expected.slope, rel=1e-3)
+    assert whole.metadata.calibration.slope != pytest.approx(expected.slope, rel=1e-3)
+    assert short.metadata.results["auc"] == pytest.approx(
+        export.gate_metrics(normalize(embeddings[:, :8]), photos.labels).auc, abs=1e-3
+    )
+
+
+@pytest.mark.usefixtures("known_model")
+def test_rejects_lengths_that_were_not_trained(run, nested, tmp_path):
+    with pytest.raises(
+        BadRecipe, match=r"have 16 components, not 8; shorter ones must be trained: --set loss.prefixes"
+    ):
+        export_bundle(run.path, tmp_path / "short.onnx", components=8)
+    with pytest.raises(BadRecipe, match="have 8, 16 components, not 4"):
+        export_bundle(nested.path, tmp_path / "short.onnx", components=4)
+    assert not (tmp_path / "short.onnx").exists()
+
+
+def test_centered_prefixes_are_calibrated_less_their_means(nested, cats, tmp_path):
+    nested.recipe_json.write_text(nested.recipe().with_settings(["model.centered=true"]).to_json())
+    made = export_bundle(nested.path, tmp_path / "centered.onnx")
+    photos = DataSpec((str(cats),)).read().select_identities(nested.split().validation)
+    short = normalize(embed_photos(Embedder(made), photos.photos).embeddings[:, :8])
+    centered = Centering.fit(short, made.metadata.species_means.rows()[:, :8]).apply(short)
+    expected = calibrate(centered, photos.labels)
+    assert made.metadata.prefix_calibrations[8].slope == pytest.approx(expected.slope, rel=0.05)
 
 
 def test_thresholds_are_fixed_when_pairs_are_too_few():

@@ -22,6 +22,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search.search import search_photos
+from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
@@ -61,7 +62,7 @@ def test_reembeds_every_photo_and_keeps_corrections(
     before = enroll_and_correct(album, embedder, pets)
     done: list[int] = []
     result = migrate(album, other_embedder, on_batch=done.append)
-    assert result == MigrationResult(reembedded_faces=24, truncated_faces=0, mapped_faces=0, mapped_mean_cosine=None)
+    assert result == MigrationResult(24, 0, 0, 0, None)
     assert done[-1] == 24
     assert unmigrated_rows(album) == before
     assert album.space == Space.from_metadata(other_embedder.metadata)
@@ -83,9 +84,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: GalleryDatabase
     before = enroll_and_correct(album, embedder, pets)
     vectors = album.faces().embeddings
     shorter = with_metadata(embedder, embedding_dim=8, prefixes=(8,))
-    assert migrate(album, shorter) == MigrationResult(
-        reembedded_faces=0, truncated_faces=24, mapped_faces=0, mapped_mean_cosine=None
-    )
+    assert migrate(album, shorter) == MigrationResult(0, 24, 0, 0, None)
     np.testing.assert_allclose(album.faces().embeddings, normalize(vectors[:, :8]), atol=1e-6)
     assert album.space.embedding_dim == 8
     assert unmigrated_rows(album) == before
@@ -93,13 +92,62 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: GalleryDatabase
         migrate(album, with_metadata(embedder, embedding_dim=5))
 
 
-def test_same_space_and_dim_updates_only_the_calibration(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+def test_compatible_model_of_the_same_length_embeds_the_photos_at_hand_and_keeps_the_rest(
+    album: GalleryDatabase, embedder: Embedder, pets: list[Path]
+):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
+    enroll_vectors(album, vectors[:2].astype(np.float32))  # without photos
     again = with_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
-    assert migrate(album, again) == MigrationResult(0, 0, 0, None)
-    np.testing.assert_array_equal(album.faces().embeddings, vectors)
+    assert migrate(album, again) == MigrationResult(24, 0, 0, 2, None)
+    np.testing.assert_allclose(album.faces().embeddings, np.concatenate([vectors, vectors[:2]]), atol=1e-5)
     assert calibration(album).slope == 9.0
+
+
+def longer_embedder(embedder: Embedder) -> Embedder:
+    """A model whose embeddings begin, once truncated, with those of `embedder`, and have eight more components."""
+
+    class Longer(Embedder):
+        def run(self, crops_u8: np.ndarray, *, flip: bool = False) -> np.ndarray:
+            short = super().run(crops_u8, flip=flip)
+            return np.concatenate([0.8 * short, 0.6 * normalize(short[:, ::-1][:, :8] + np.float32(0.01))], axis=1)
+
+    dim = embedder.metadata.embedding_dim
+    metadata = replace(embedder.metadata, embedding_dim=dim + 8, prefixes=(dim, dim + 8))
+    return Longer(replace(embedder.bundle, metadata=metadata), threads=2)
+
+
+def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(
+    album: GalleryDatabase, embedder: Embedder, pets: list[Path]
+):
+    before = enroll_and_correct(album, embedder, pets)
+    dim, longer = embedder.metadata.embedding_dim, longer_embedder(embedder)
+    album.check_comparable(*longer.metadata.space)
+    queries = embed_photos(longer, pets).embeddings
+    for row in (0, 7, 23):
+        (hit,) = search_photos(album, album.truncate(queries[row : row + 1])[0], 1)
+        assert hit.path == str(pets[row])
+        assert hit.similarity == pytest.approx(1, abs=1e-4)
+    enroll_vectors(album, album.faces().unit_rows()[:1])  # without a photo
+    assert migrate(album, longer) == MigrationResult(24, 0, 0, 1, None)
+    assert album.space.embedding_dim == dim + 8
+    np.testing.assert_allclose(album.faces().embeddings[:24], queries, atol=1e-4)
+    assert not album.faces().embeddings[24, dim:].any()
+    (hit,) = search_photos(album, album.faces().unit_rows()[24], 1)
+    assert hit.path == "photo 0.jpg"
+    assert [each.path for each in search_photos(album, normalize(queries[:1, :dim])[0], 2)][:1] == [str(pets[0])]
+    assert unmigrated_rows(album).keys() == before.keys()
+
+
+def test_incompatible_lengths_of_one_space_are_rejected(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+    enroll(album, embedder, pets)
+    dim = embedder.metadata.embedding_dim
+    with pytest.raises(SpaceMismatch):
+        migrate(album, with_metadata(embedder, embedding_dim=dim + 8, prefixes=(dim + 8,)))
+    with pytest.raises(SpaceMismatch):
+        album.check_comparable(embedder.metadata.space_id, dim + 8, (dim + 8,))
+    with pytest.raises(SpaceMismatch):
+        album.check_comparable("another", dim, (dim,))
 
 
 @pytest.fixture

@@ -1,24 +1,32 @@
 """Search for photos and identities, against slow reference loops."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, forget
 from familiar.gallery.search import search as search_module
+from familiar.gallery.search.filters import Filter
 from familiar.gallery.search.search import (
-    Filter,
     build_index,
     open_index,
     search_identities,
     search_photos,
     verify,
+    verify_pair,
 )
+from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import INDEX_FILE
 from familiar.neighbors.whitening import whiten_to_domain
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
@@ -119,10 +127,69 @@ def test_rejects_invalid_queries(gallery: GalleryDatabase):
     for search in (search_photos, search_identities):
         with pytest.raises(ValueError, match="k must be at least 1, got 0"):
             search(gallery, query, 0)
-        with pytest.raises(ValueError, match=r"needs a query of shape \(16,\), got \(8,\)"):
-            search(gallery, query[:8])
+        with pytest.raises(ValueError, match="needs embeddings of 8 or 16 dimensions, got 5"):
+            search(gallery, normalize(query[None, :5])[0])
         with pytest.raises(ValueError, match="not unit vectors"):
             search(gallery, query * 2)
+
+
+def calibrated_at_8(gallery: GalleryDatabase) -> Calibration:
+    """Give the gallery's model a calibration of prefixes of eight components."""
+    steeper = replace(SPACE.calibration, slope=30.0, intercept=-9.0)
+    with gallery.writing() as repository:
+        repository.settings.replace_space(replace(SPACE, prefix_calibrations={8: steeper}))
+    return steeper
+
+
+def test_shorter_queries_are_compared_with_the_first_components(gallery: GalleryDatabase):
+    stored = random_rows(200)
+    enroll_vectors(gallery, stored)
+    query = normalize(random_rows(1, seed=1)[:, :8])[0]
+    similarity = normalize(stored[:, :8]) @ query
+    hits = search_photos(gallery, query, 5)
+    assert [hit.face - 1 for hit in hits] == np.argsort(-similarity)[:5].tolist()
+    np.testing.assert_allclose([hit.similarity for hit in hits], np.sort(similarity)[:-6:-1], atol=2e-3)
+    assert {hit.probability for hit in hits} == {None}, "the model was not calibrated at this length"
+    calibrated_at_8(gallery)
+    hits = search_photos(gallery, query, 5)
+    odds = np.exp(30.0 * np.array([hit.similarity for hit in hits]) - 9.0) / 200
+    np.testing.assert_allclose([hit.probability for hit in hits], odds / (1 + odds), rtol=1e-5)
+    only = search_photos(gallery, query, 5, only=Filter(identities=(3,)))
+    assert only == []
+
+
+def test_shorter_queries_are_identified_and_verified(gallery: GalleryDatabase):
+    rows = draw_individuals([5, 5, 5])
+    enroll_vectors(gallery, rows)
+    cluster(gallery)
+    calibrated_at_8(gallery)
+    query = normalize(rows[6:7, :8])[0]
+    first, *_ = search_identities(gallery, query)
+    assert first.known
+    assert first.identity == load_assignments(gallery).identity[6]
+    template = normalize(normalize(rows[5:10, :8]).mean(axis=0, keepdims=True))[0]
+    assert first.mean == pytest.approx(float(template @ query), abs=2e-3)
+    answer = verify(gallery, query, first.identity)
+    assert answer.same
+    assert answer.threshold == SPACE.calibration.balanced.similarity
+    assert not verify(gallery, normalize(rows[:1, :8])[0], first.identity).same
+    pair = verify_pair(gallery, rows[6], query)
+    assert pair.similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_shorter_queries_are_less_the_species_means_at_their_length(folder: Path):
+    means = SpeciesMeans({"cat": tuple(np.eye(DIM)[3] * 0.5)}, SPACE.calibration)
+    rows = draw_individuals([6] * 8)
+    rows[:, 3] += 1.0
+    rows = normalize(rows)
+    with GalleryDatabase.create(folder, replace(SPACE, species_means=means)) as centered:
+        enroll_vectors(centered, rows)
+        query = normalize(rows[7:8, :8])[0]
+        hit, *_ = search_photos(centered, query, 1)
+        expected = Centering.fit(normalize(rows[:, :8]), means.rows()[:, :8])
+        assert hit.face == 8
+        assert centered.faces_at(8).centering is not None
+        np.testing.assert_allclose(centered.faces_at(8).unit_rows(), expected.apply(normalize(rows[:, :8])), atol=5e-3)
 
 
 def test_empty_gallery_returns_no_hits(gallery: GalleryDatabase):

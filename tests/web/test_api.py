@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -253,6 +254,20 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     assert post(client, "search", face=1, filter={"identities": []})["photos"] == []
     assert post(client, "search", face=1, filter={"species": "cat", "since": "2024-06"})["photos"] == []
     assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
+
+
+def test_search_takes_embeddings_of_any_valid_length(client: TestClient, settings: Settings):
+    with GalleryDatabase.open(settings.gallery) as gallery:
+        embedding = gallery.faces().unit_rows()[4]
+        with gallery.writing() as repository:
+            repository.settings.replace_space(dataclasses.replace(gallery.space, prefixes=(2, 3)))
+    whole = post(client, "search", embedding=embedding.tolist())
+    short = embedding[:2] / np.linalg.norm(embedding[:2])
+    answer = post(client, "search", embedding=short.tolist())
+    assert answer["photos"][0]["similarity"] == pytest.approx(1, abs=1e-3)
+    assert whole["photos"][0]["face"] in {hit["face"] for hit in answer["photos"][:3]}
+    assert post(client, "search", 422, embedding=[1.0])["type"] == "urn:familiar:problem:invalid-embedding"
+    assert "2 or 3 dimensions, got 4" in post(client, "search", 422, embedding=[1.0, 0.0, 0.0, 0.0])["detail"]
 
 
 @pytest.mark.slow

@@ -438,7 +438,8 @@ class Client:
         """Search for an embedding, or for a face of the gallery.
 
         Args:
-            embedding: a unit vector of the gallery's space. Give either this or `face`.
+            embedding: a unit vector of the gallery's space; also one of the model's shorter prefixes, such as of a
+                bundle for phones (`export --components`). Give either this or `face`.
             face: the number of a face of the gallery.
             k: maximum number of faces, and of identities.
             by: only photos, or only identities.

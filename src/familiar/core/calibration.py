@@ -1,5 +1,6 @@
 """Decision thresholds and probabilities for the similarities of one embedding space."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,3 +70,20 @@ class Calibration:
         for name in ("high_precision", "balanced", "high_recall"):
             restored[name] = Threshold(**stored[name])
         return Calibration(**restored)
+
+
+def prefix_calibrations_to_dict(calibrations: Mapping[int, Calibration]) -> dict[str, Any]:
+    """Return the calibrations of prefixes as `json.dumps` takes them: by the length, as a text."""
+    return {str(length): dataclasses.asdict(calibrations[length]) for length in sorted(calibrations)}
+
+
+def prefix_calibrations_from_dict(stored: Mapping[str, Any] | None) -> dict[int, Calibration]:
+    """Restore the calibrations of prefixes.
+
+    Args:
+        stored: the result of `prefix_calibrations_to_dict`; None: of a file made before there were any.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    return {int(length): Calibration.from_dict(each) for length, each in (stored or {}).items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core import run_files
-from familiar.core.calibration import Calibration
+from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.errors import BadBundle
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.zoo import shipped_bundles
@@ -37,6 +37,7 @@ class BundleMetadata:
         preprocessing: how a crop is resized and standardized.
         calibration: thresholds, and the curve from similarity to probability.
         prefixes: lengths to which its embeddings may be truncated.
+        prefix_calibrations: of similarities between embeddings truncated to each of the shorter prefixes.
         recipe: name of the recipe it was trained with.
         network: name of the network.
         precision: numeric precision of weights and computation.
@@ -68,8 +69,14 @@ class BundleMetadata:
     taught_by: tuple[str, ...] = ()
     detector: str = "none"
     species_means: SpeciesMeans | None = None
+    prefix_calibrations: dict[int, Calibration] = field(default_factory=dict[int, Calibration])
     source: dict[str, str] | None = None
     format_version: int = FORMAT_VERSION
+
+    @property
+    def space(self) -> tuple[str, int, tuple[int, ...]]:
+        """What tells whether its embeddings can be compared with others: space, dimension and prefixes."""
+        return self.space_id, self.embedding_dim, self.prefixes
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,9 @@ def network_bytes(bundle: Bundle) -> bytes:
 def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)
+    stored["prefix_calibrations"] = prefix_calibrations_to_dict(metadata.prefix_calibrations)
+    if not metadata.prefix_calibrations:  # bundles without them stay as they were, to the byte
+        del stored["prefix_calibrations"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
     entry = _field(1, METADATA_KEY.encode()) + _field(2, _canonical(stored))
@@ -209,6 +219,7 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),
             "species_means": SpeciesMeans.from_dict(stored.get("species_means")),
+            "prefix_calibrations": prefix_calibrations_from_dict(stored.get("prefix_calibrations")),
             "taught_by": tuple(stored.get("taught_by", ())),
         }
     )

@@ -14,9 +14,11 @@ from jaxtyping import Float32, Int, UInt8
 from torch import Tensor
 
 from familiar.conversion.pixel_input import take_pixels
-from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
+from familiar.core.calibration import Calibration
+from familiar.core.errors import BadDataset, BadRecipe, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.core.species_means import SpeciesMeans
+from familiar.core.vectors import prefix
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
@@ -28,6 +30,7 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.calibration import calibrate
+from familiar.models.heads import truncate_head
 from familiar.models.quantized import round_to_8_bits
 from familiar.neighbors.centering import Centering
 from familiar.photos.preprocessing import Preprocessing
@@ -53,6 +56,7 @@ MEASURED_PRECISIONS: tuple[Precision, ...] = (
 class _Source:
     """A run's network and its embeddings of the validation photos.
 
+    `prefixes`: the lengths to which its embeddings may be truncated, the last of which is their own.
     `rounding_table`: photos with which weights are rounded to few bits; None for those that it was trained on.
     `rounded_embeddings`, only with `quantize.aware`: those of the network with rounding, as it was trained and
     validated, which an int8 export has to match.
@@ -60,6 +64,7 @@ class _Source:
 
     run: RunFolder
     recipe: Recipe
+    prefixes: tuple[int, ...]
     table: IdentityTable
     rounding_table: IdentityTable | None
     model: bytes
@@ -113,6 +118,7 @@ def export_bundle(
     max_bytes: int | None = None,
     gate: Gate = DEFAULT_GATE,
     rounding_photos: DataSpec | Path | str | None = None,
+    components: int | None = None,
 ) -> Bundle:
     """Write the best network of a run to `output` as one bundle, in the first of `precisions` that passes all checks.
 
@@ -129,6 +135,9 @@ def export_bundle(
         gate: largest loss of recognition quality.
         rounding_photos: photos like those that the bundle is for, with which weights are rounded to few bits; by
             default those that the run was trained on.
+        components: length of the bundle's embeddings, one of the prefixes that the run was trained with. They are the
+            first components of the whole embeddings, so both can be compared; thresholds and probabilities are fitted
+            at this length.
 
     Returns:
         The bundle, as it is read back from the file.
@@ -136,10 +145,11 @@ def export_bundle(
     Raises:
         ParityFailed, GateRefused, TooLarge: no precision passes the checks.
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
+        BadRecipe: the run's embeddings cannot be truncated to so many components.
         BadDataset: `rounding_photos` has no photos.
     """
     output = Path(output)
-    source = _load_source(RunFolder(Path(run_dir)), _spec(data), _spec(rounding_photos))
+    source = _load_source(RunFolder(Path(run_dir)), _spec(data), _spec(rounding_photos), components)
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:
@@ -167,11 +177,16 @@ def _spec(data: DataSpec | Path | str | None) -> DataSpec | None:
     return None if data is None else DataSpec.from_source(data)
 
 
-def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpec | None) -> _Source:
+def _load_source(
+    run: RunFolder, data: DataSpec | None, rounding_photos: DataSpec | None, components: int | None
+) -> _Source:
     recipe = run.recipe()
+    prefixes = _prefixes(run, recipe, components)
     rounding_table = None if rounding_photos is None else rounding_photos.read()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
+    if components is not None:
+        truncate_head(network.head, components)
     try:
         table = (data or run.data_spec()).read()
         held_out = table.select_identities(run.split().validation)
@@ -193,6 +208,7 @@ def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpe
     return _Source(
         run=run,
         recipe=recipe,
+        prefixes=prefixes,
         table=table,
         rounding_table=rounding_table,
         model=model,
@@ -200,6 +216,28 @@ def _load_source(run: RunFolder, data: DataSpec | None, rounding_photos: DataSpe
         embeddings=embeddings,
         rounded_embeddings=rounded,
     )
+
+
+def _prefixes(run: RunFolder, recipe: Recipe, components: int | None) -> tuple[int, ...]:
+    """List the lengths to which a run's embeddings may be truncated, up to `components`.
+
+    Raises:
+        BadRecipe: `components` is none of them, or the network averages several views.
+    """
+    compatible = run.data().get("compatible")
+    lengths = sorted(
+        {*recipe.loss.prefixes, recipe.model.embedding_dim, *([compatible["components"]] if compatible else [])}
+    )
+    if components is None:
+        return tuple(lengths)
+    if components not in lengths:
+        raise BadRecipe(
+            f"{run.path}: its embeddings have {', '.join(map(str, lengths))} components, not {components}; shorter ones "
+            f"must be trained: --set loss.prefixes={components},{recipe.model.embedding_dim}"
+        )
+    if recipe.input.views:
+        raise BadRecipe(f"{run.path}: it averages embeddings of several views, which can only be exported whole")
+    return tuple(length for length in lengths if length <= components)
 
 
 def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
@@ -210,21 +248,17 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
     model = network.SerializeToString(deterministic=True)
     embeddings = embed_with_export(model, _pixels(source.photos))
     check = _check_export(source, embeddings, precision, gate)
-    run = source.run
-    compatible = run.data().get("compatible")
-    prefixes = {
-        *recipe.loss.prefixes,
-        recipe.model.embedding_dim,
-        *([compatible["components"]] if compatible else []),
-    }
+    run, *shorter, length = source.run, *source.prefixes
+    means = _species_means(source, model, embeddings) if recipe.model.centered else None
     metadata = BundleMetadata(
         space_id=run.space_id if check.same_space else hashlib.sha256(model).hexdigest()[:32],
-        embedding_dim=recipe.model.embedding_dim,
+        embedding_dim=length,
         preprocessing=recipe.input.preprocessing(),
         detector=recipe.input.detector,
         calibration=calibrate(embeddings, source.labels),
-        species_means=_species_means(source, model, embeddings) if recipe.model.centered else None,
-        prefixes=tuple(sorted(prefixes)),
+        species_means=means,
+        prefixes=source.prefixes,
+        prefix_calibrations={each: _calibrate_prefix(embeddings, source.labels, means, each) for each in shorter},
         recipe=recipe.name,
         network=recipe.model.name,
         precision=precision,
@@ -240,6 +274,16 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         license=license,
     )
     return serialize_bundle(model, metadata)
+
+
+def _calibrate_prefix(
+    embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], means: SpeciesMeans | None, length: int
+) -> Calibration:
+    """Calibrate the similarities of truncated embeddings, less the means of their species if there are any."""
+    truncated = prefix(embeddings, length)
+    if means is not None:
+        truncated = Centering.fit(truncated, means.rows()[:, :length]).apply(truncated)
+    return calibrate(truncated, labels)
 
 
 def _check_export(

@@ -101,7 +101,7 @@ class Gallery:
         try:
             embedder = None if model is None else as_embedder(model)
             if embedder is not None:
-                database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+                database.check_comparable(*embedder.metadata.space)
         except BaseException:
             database.close()
             raise
@@ -501,10 +501,10 @@ class Gallery:
         if isinstance(query, np.ndarray):
             return query
         embedder = self._required_embedder()
-        self.database.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+        self.database.check_comparable(*embedder.metadata.space)
         if not isinstance(query, Crop):
             query = crop_photo(Path(query), embedder.metadata.preprocessing, embedder.detector(detector), face=face)
-        return embedder.embed([query], flip=flip)[0]
+        return self.database.truncate(embedder.embed([query], flip=flip))[0]
 
 
 def _paths(photos: Photos) -> list[Path]:

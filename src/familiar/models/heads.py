@@ -11,10 +11,37 @@ from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from familiar.core.errors import BadRecipe
 
 ROOT_OFFSET = 0.01  # bounds the slope of the square root at 0 by 5
+
+
+def truncate_head(head: nn.Module, length: int) -> None:
+    """Make a head compute only the first components of its embedding, in place.
+
+    Args:
+        head: one with a layer `project`, after which there is only a batch norm, if anything.
+        length: number of components, at most as many as it computes.
+
+    Raises:
+        BadRecipe: the head has no such layer.
+    """
+    project, norm = getattr(head, "project", None), getattr(head, "norm", None)
+    if not isinstance(project, nn.Linear | nn.Conv2d):
+        raise BadRecipe(f"{type(head).__name__} has no last layer that could be truncated; export the whole embedding")
+    for layer in (project, norm):
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            values = getattr(layer, name, None)
+            if values is not None:
+                values.data = values.data[:length].clone()
+    if isinstance(norm, BatchNorm):
+        norm.num_features = length
+    if isinstance(project, nn.Linear):
+        project.out_features = length
+    else:
+        project.out_channels = length
 
 
 class GDConvHead(nn.Module):

@@ -40,7 +40,7 @@ class Service:
         self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)
         with self.executor.new_connection() as gallery:
             if embedder is not None:
-                gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+                gallery.check_comparable(*embedder.metadata.space)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
         self.inference = BatchingInference(embedder, detector, limits)
         self.thumbnails = Thumbnails(limits)
@@ -54,11 +54,11 @@ class Service:
         Raises:
             SpaceMismatch: the gallery was migrated to another model since the server was started.
         """
-        space = Space.from_metadata(self.inference.embedder.metadata)
+        space = self.inference.embedder.metadata.space
 
         def read(gallery: GalleryDatabase) -> T:
             with gallery.reading():
-                gallery.check_space(space.space_id, space.embedding_dim)
+                gallery.check_comparable(*space)
                 return function(gallery, *args, **kwargs)
 
         return await self.executor.read(read)

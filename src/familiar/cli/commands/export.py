@@ -65,6 +65,12 @@ class Size(click.ParamType):
     help="Photos like those that the bundle is for, with which weights are rounded to 8 or 4 bits. "
     "[default: the run's training photos]",
 )
+@click.option(
+    "--components",
+    type=click.IntRange(1),
+    help="Length of the embeddings, one of the run's prefixes: a shorter bundle, such as for phones, whose embeddings "
+    "can be compared with the first components of the whole ones. [default: all]",
+)
 @license_option
 @json_option
 def export(
@@ -76,6 +82,7 @@ def export(
     max_auc_drop: float,
     max_recall_drop: float,
     rounding_photos: tuple[str, ...],
+    components: int | None,
     license: str | None,
     as_json: bool,
 ) -> None:
@@ -90,6 +97,7 @@ def export(
     Example:
       familiar export runs/cats --output cats.onnx --precision int8-weights
       familiar export runs/nano --output nano.onnx --max-size 308KB
+      familiar export runs/server --output phone.onnx --components 64
     """
     from familiar.datasets.folders import DataSpec
     from familiar.export.gate import Gate
@@ -105,6 +113,7 @@ def export(
         max_size,
         Gate(max_auc_drop, max_recall_drop),
         DataSpec(rounding_photos) if rounding_photos else None,
+        components,
     )
     metadata = bundle.metadata
     if as_json:
@@ -113,6 +122,7 @@ def export(
                 "bundle": output,
                 "size_bytes": len(bundle.onnx),
                 "precision": metadata.precision,
+                "embedding_dim": metadata.embedding_dim,
                 "file_id": bundle.file_id,
                 "space_id": metadata.space_id,
                 "parity": metadata.parity,

@@ -117,6 +117,21 @@ def calibration(gallery: GalleryDatabase) -> Calibration:
     return gallery.space.gallery_calibration if fitted is None else fitted.calibration
 
 
+def calibration_at(gallery: GalleryDatabase, length: int) -> Calibration:
+    """Return the calibration of similarities between embeddings of a length.
+
+    Shorter prefixes have those of the model; one that has none is uncalibrated.
+
+    Args:
+        gallery: whose similarities they are.
+        length: one of `Space.lengths`.
+    """
+    if length == gallery.space.embedding_dim:
+        return calibration(gallery)
+    fitted = gallery.space.prefix_calibrations.get(length)
+    return fit_calibration(np.empty((0, length), np.float32), np.empty(0, np.int64)) if fitted is None else fitted
+
+
 def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
     """Return the clustering threshold fitted on this gallery, or that of its model."""
     fitted = own_calibration(gallery)

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, SpaceMismatch
-from familiar.core.vectors import check_unit_rows
+from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.face_table import FaceTable, load_face_table
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.schema import create_tables
@@ -238,19 +238,49 @@ class GalleryDatabase:
         with self.reading() as repository:
             return np.dtype(repository.settings.embedding_dtype()).newbyteorder("<")
 
-    def check_space(self, space_id: str, embedding_dim: int) -> None:
-        """Check that embeddings of this space and dimension are comparable with the stored ones.
+    def check_space(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
+        """Check that embeddings of a model can be stored here: as they are, or truncated to the stored length.
+
+        Args:
+            space_id: of the model.
+            embedding_dim: of the model.
+            prefixes: lengths to which the model's embeddings may be truncated.
 
         Raises:
-            SpaceMismatch: they are not.
+            SpaceMismatch: they cannot.
         """
         space = self.space
-        if (space_id, embedding_dim) != (space.space_id, space.embedding_dim):
+        if space_id != space.space_id or space.embedding_dim not in (embedding_dim, *prefixes):
             raise SpaceMismatch(
                 f"{self.folder}: its embeddings are in the space {space.space_id} ({space.embedding_dim} dimensions), "
                 f"not in {space_id} ({embedding_dim}); use the model that the gallery was made with, or re-embed it "
                 "with the new one: familiar gallery migrate"
             )
+
+    def check_comparable(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
+        """Check that embeddings of a model can be compared with the stored ones, over what both have in common.
+
+        Args:
+            space_id: of the model.
+            embedding_dim: of the model.
+            prefixes: lengths to which the model's embeddings may be truncated.
+
+        Raises:
+            SpaceMismatch: they cannot.
+        """
+        if embedding_dim not in self.space.prefixes:
+            self.check_space(space_id, embedding_dim, prefixes)
+        elif space_id != self.space.space_id:
+            self.check_space(space_id, embedding_dim)
+
+    def truncate(self, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n k"]:
+        """Truncate unit rows that are longer than the stored embeddings to their length; shorter ones stay as they are.
+
+        Args:
+            embeddings: by a model that `check_comparable` accepts.
+        """
+        length = self.space.embedding_dim
+        return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings
 
     def faces(self) -> FaceTable:
         """Return all faces as they are compared, cached until a face is added, deleted or changed.
@@ -262,6 +292,28 @@ class GalleryDatabase:
             if means is None:
                 return faces
             return self.cached("centered faces", faces.revision, lambda: faces.centered(means))
+
+    def faces_at(self, length: int) -> FaceTable:
+        """Return all faces as they are compared with embeddings of this length; cached as by `faces`.
+
+        Args:
+            length: the stored length, or one of the model's shorter prefixes.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        with self.reading():
+            space = self.space
+            if length == space.embedding_dim:
+                return self.faces()
+            if length not in space.prefixes or length > space.embedding_dim:
+                raise ValueError(
+                    f"{self.folder}: needs embeddings of {' or '.join(map(str, space.lengths))} dimensions, got {length}"
+                )
+            stored = self.stored_faces()
+            return self.cached(
+                f"faces at {length}", stored.revision, lambda: stored.truncated(length, space.species_means)
+            )
 
     def stored_faces(self) -> FaceTable:
         """Return all faces with their embeddings as the model computed them, cached as by `faces`."""

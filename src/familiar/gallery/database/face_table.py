@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32, Int64
 
 from familiar.core.errors import CorruptGallery
 from familiar.core.species_means import SpeciesMeans
-from familiar.core.vectors import check_unit_rows
+from familiar.core.vectors import check_unit_rows, prefix
 from familiar.neighbors.centering import Centering
 
 _FETCH_BATCH = 20_000  # rows
@@ -49,9 +49,20 @@ class FaceTable:
         """Subtract from a query what was subtracted from the embeddings."""
         return query if self.centering is None else self.centering.apply(query[None])[0]
 
+    def truncated(self, length: int, species_means: SpeciesMeans | None) -> "FaceTable":
+        """Return the table with embeddings of the first components, less the means of their species, if there are any.
+
+        Args:
+            length: number of components.
+            species_means: of the whole embeddings.
+        """
+        embeddings = prefix(self.unit_rows(), length) if len(self.ids) else self.unit_rows()[:, :length]
+        table = replace(self, embeddings=embeddings.astype(self.embeddings.dtype))
+        return table if species_means is None else table.centered(species_means)
+
     def centered(self, species_means: SpeciesMeans) -> "FaceTable":
         """Return the table with the means of its species subtracted from its embeddings."""
-        centering = Centering.fit(self.embeddings, species_means.rows())
+        centering = Centering.fit(self.embeddings, species_means.rows()[:, : self.embeddings.shape[1]])
         embeddings = centering.apply(self.embeddings).astype(self.embeddings.dtype)
         return replace(self, embeddings=embeddings, centering=centering)
 

@@ -145,12 +145,12 @@ def _embed_box(
     detection = Detection(box, landmarks, 1.0)
     preprocessing = embedder.metadata.preprocessing
     crop = align(photo, detection, preprocessing)
-    (embedding,) = embedder.run(stack_crops([crop], preprocessing.size_px))
+    (embedding,) = gallery.truncate(embedder.run(stack_crops([crop], preprocessing.size_px)))
     return _EmbeddedFace(photo_number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
 
 
 def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
-    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+    gallery.check_space(*embedder.metadata.space)
 
 
 def _find_photo(gallery: GalleryDatabase, repository: Repository, number: int) -> tuple[str, bytes]:

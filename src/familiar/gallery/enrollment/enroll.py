@@ -153,4 +153,4 @@ def enroll_embeddings(
 
 
 def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
-    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+    gallery.check_space(*embedder.metadata.space)

@@ -1,6 +1,7 @@
 """Write the photos of an enrollment, within a transaction: known, moved, copied, edited or new."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def write_photo(
     Returns:
         Counts to add to those of `EnrollResult`.
     """
+    file = _at_stored_length(gallery, file)
     row = repository.photos.with_hash(file.sha256)
     if row is not None:
         return _update_known_photo(repository, file, photo=row[0], enrolled_path=row[1])
@@ -55,6 +57,12 @@ def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enr
         return {"known": 1, "copies": 1}
     repository.photos.update_file(photo, file.path, file.size_bytes, file.modified_ns)
     return {"known": 1, "moved": int(has_moved)}
+
+
+def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:
+    """Truncate the embeddings of a model that computes longer ones."""
+    faces = tuple(replace(face, embedding=gallery.truncate(face.embedding[None])[0]) for face in file.faces or ())
+    return file if file.faces is None else replace(file, faces=faces)
 
 
 def _stored_face(gallery: GalleryDatabase, face: EmbeddedFace) -> StoredFace:

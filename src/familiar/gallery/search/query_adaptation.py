@@ -45,7 +45,7 @@ def adapt_query(
         rows = np.flatnonzero(assignments.domain != IN_DOMAIN)
         return domain_centroids(assignments.faces.unit_rows(rows), assignments.domain[rows])
 
-    centroids = gallery.cached("domain centroids", gallery.revision, compute_centroids)
+    centroids = gallery.cached(f"domain centroids at {len(query)}", gallery.revision, compute_centroids)
     (domain,) = assign_domain(query[None], centroids).tolist()
     if domain == IN_DOMAIN:
         return AdaptedQuery(IN_DOMAIN, query)

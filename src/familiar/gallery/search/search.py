@@ -1,5 +1,7 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float16, Float32, Float64, Int64
 
@@ -10,7 +12,7 @@ from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import probability_same, verify_embeddings
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
-from familiar.gallery.clustering.calibration import calibration, clustering_calibration
+from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
@@ -41,24 +43,25 @@ def search_photos(
 
     Args:
         gallery: the gallery to search.
-        query: unit vector in the gallery's space.
+        query: unit vector in the gallery's space, of one of its lengths (`Space.lengths`). A shorter one is compared
+            with the first components of every face.
         k: maximum number of hits, at least 1.
         only: restricts the search, which then compares every face.
         prefix: one of the model's valid prefix lengths. Candidates are chosen by these first components, then ranked
             by all.
 
     Raises:
-        ValueError: k is below 1, the query is not a unit vector of the gallery's dimension, or the prefix length is not
-            valid.
+        ValueError: k is below 1, the query is not a unit vector of such a length, or the prefix length is not valid.
     """
-    _check_query(gallery, query, k)
+    _check_query(query, k)
     with gallery.reading():  # one snapshot, whatever other processes write
-        faces = gallery.faces()
+        faces = gallery.faces_at(len(query))
         query = faces.center_query(query)
         allowed = None if only.empty else filter_mask(gallery, faces, only)
-        index = None if allowed is not None or prefix is not None else open_index(gallery)
+        is_whole = len(query) == gallery.space.embedding_dim
+        index = open_index(gallery) if allowed is None and prefix is None and is_whole else None
         queries = query[None]
-        if prefix is not None:
+        if prefix is not None and prefix < len(query):
             prefixes = _prefixes(gallery, faces, prefix)
             candidates = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
             rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, candidates, allowed)
@@ -66,7 +69,7 @@ def search_photos(
             rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
         else:
             rows, similarity = _search_index(faces, index, queries, k)
-        return _hits(gallery, faces.ids[rows[0]], similarity[0])
+        return _hits(gallery, faces.ids[rows[0]], similarity[0], calibration_at(gallery, len(query)))
 
 
 def _search_index(
@@ -96,19 +99,19 @@ def search_identities(
 
     Args:
         gallery: the gallery to search.
-        query: unit vector in the gallery's space.
+        query: as for `search_photos`.
         k: maximum number of matches, at least 1.
         only: restricts the faces that count.
 
     Raises:
-        ValueError: k is below 1, or the query is not a unit vector of the gallery's dimension.
+        ValueError: k is below 1, or the query is not a unit vector of such a length.
     """
-    _check_query(gallery, query, k)
+    _check_query(query, k)
     with gallery.reading():
-        assignments = load_assignments(gallery)
+        assignments = _assignments_at(gallery, len(query))
         adapted = adapt_query(gallery, assignments, assignments.faces.center_query(query))
         templates = _templates_to_compare(gallery, assignments, adapted, only)
-        model, threshold = calibration(gallery), clustering_calibration(gallery).threshold
+        model, threshold = calibration_at(gallery, len(query)), clustering_calibration(gallery).threshold
     if not len(templates.numbers):
         return []
     mean = (templates.sums @ adapted.query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
@@ -138,7 +141,7 @@ def _templates_to_compare(
     """Compute the templates of the faces in the query's domain that pass the filter."""
     if only.empty and adapted.domain == IN_DOMAIN:
         return gallery.cached(
-            "templates",
+            f"templates at {len(adapted.query)}",
             gallery.revision,
             lambda: compute_templates(assignments, np.flatnonzero(assignments.domain == IN_DOMAIN)),
         )
@@ -169,6 +172,11 @@ def _nearest_templates(
 def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Decide whether a query shows an identity, by the similarity to the mean of its faces.
 
+    Args:
+        gallery: the gallery to search.
+        query: unit vector of the gallery's model, or of a compatible one whose embeddings are longer or shorter.
+        identity: its number.
+
     Returns:
         The similarity, the probability, and the decision; only the similarity if neither the model nor the gallery is
         calibrated.
@@ -176,12 +184,13 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
     Raises:
         NotInGallery: there is no such identity.
         FamiliarError: the identity has no face.
-        ValueError: the query is not a unit vector of the gallery's dimension.
+        ValueError: the query is not a unit vector of one of the gallery's lengths.
     """
     check_identities(gallery, [identity])
-    _check_query(gallery, query, 1)
+    _check_query(query, 1)
+    query = gallery.truncate(query[None])[0]
     with gallery.reading():
-        assignments = load_assignments(gallery)
+        assignments = _assignments_at(gallery, len(query))
         members = assignments.rows_of_identity(identity)
         if not len(members):
             raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
@@ -192,7 +201,7 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
         adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
     template = normalize(adapted.vectors(assignments, rows).mean(axis=0, keepdims=True))[0]
     similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
-    model = calibration(gallery)
+    model = calibration_at(gallery, len(query))
     if not model.fitted:
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
@@ -204,17 +213,19 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
 
 
 def verify_pair(
-    gallery: GalleryDatabase, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]
+    gallery: GalleryDatabase, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
 ) -> VerificationResult:
     """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
 
     Args:
         gallery: whose model computed the embeddings.
         first: unit vector of one photo, of the gallery or not.
-        second: unit vector of the other photo.
+        second: unit vector of the other photo. Both are compared over the shortest length, the gallery's included.
     """
+    length = min(len(first), len(second), gallery.space.embedding_dim)
+    first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
     with gallery.reading():
-        faces, model = gallery.faces(), calibration(gallery)
+        faces, model = gallery.faces_at(length), calibration_at(gallery, length)
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
 
 
@@ -267,18 +278,25 @@ def _prefixes(gallery: GalleryDatabase, faces: FaceTable, length: int) -> Float1
     )
 
 
-def _check_query(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], k: int) -> None:
+def _check_query(query: Float32[np.ndarray, " d"], k: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    dim = gallery.space.embedding_dim
-    if query.shape != (dim,):
-        raise ValueError(f"{gallery.folder}: needs a query of shape ({dim},), got {query.shape}")
     check_unit_rows(query[None])
 
 
-def _hits(gallery: GalleryDatabase, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
+def _assignments_at(gallery: GalleryDatabase, length: int) -> FaceAssignments:
+    """Return the assignments, with the faces as they are compared with embeddings of this length."""
+    assignments = load_assignments(gallery)
+    return (
+        replace(assignments, faces=gallery.faces_at(length)) if length != gallery.space.embedding_dim else assignments
+    )
+
+
+def _hits(
+    gallery: GalleryDatabase, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
+) -> list[Hit]:
     individuals = load_assignments(gallery).estimated_identity_count
-    odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
+    odds = _odds(similarity.astype(np.float64), individuals, model)
     with gallery.reading() as repository:
         rows = repository.faces.hits(ids.tolist())
     row_of_face = {row[0]: row[1:] for row in rows}

@@ -4,7 +4,7 @@ New embeddings are collected next to the old ones, a batch at a time, and replac
 Until then the gallery remains usable with the old model. An interrupted run resumes when the call is repeated.
 
 The undo log contains old embeddings of faces that were moved or deleted by hand, which are not comparable with new
-ones. So decisions up to the last of these cannot be undone any more; later ones can.
+ones, unless the new model is compatible with the old one and its embeddings are as long. Otherwise decisions up to the last of these cannot be undone any more; later ones can.
 """
 
 import contextlib
@@ -42,6 +42,7 @@ class MigrationResult:
         reembedded_faces: faces embedded again from their photos.
         truncated_faces: faces whose embeddings were truncated to a prefix.
         mapped_faces: faces mapped by a bridge, a linear map learned between the two spaces.
+        kept_faces: faces without a photo whose embeddings are kept, as the new model is compatible with the old one.
         mapped_mean_cosine: mean cosine similarity of mapped embeddings with the new model's own, over faces that the
             bridge was not fitted on; None if no bridge was needed.
     """
@@ -49,6 +50,7 @@ class MigrationResult:
     reembedded_faces: int
     truncated_faces: int
     mapped_faces: int
+    kept_faces: int
     mapped_mean_cosine: float | None
 
 
@@ -72,9 +74,10 @@ def migrate(
 ) -> MigrationResult:
     """Replace a gallery's embeddings with those of another model.
 
-    If the new model has the same space and its dimension is a valid prefix of the old one's, the stored embeddings are
-    truncated. Otherwise each photo that is still where it was, unchanged, is embedded again with the stored boxes. The
-    remaining faces are mapped by a bridge learned from these, if there are at least fifty. A calibration that the user
+    If the new model has the same space and shorter embeddings, the stored ones are truncated. Otherwise each photo that is still where it was, unchanged, is embedded again with the stored boxes. The
+    remaining faces are mapped by a bridge learned from these, if there are at least fifty. If the new model was trained
+    to be compatible with the old one and its embeddings are as long, or there are fewer than fifty others, these faces
+    keep their embeddings, with zeros for components that the old model did not have. A calibration that the user
     fitted to the gallery is fitted again, if enough is confirmed; one that the gallery made by itself, only if the new
     model is uncalibrated too.
 
@@ -86,19 +89,25 @@ def migrate(
 
     Raises:
         GalleryBusy: another process has started or finished a migration in the meantime.
-        SpaceMismatch: the space is the same, and the new dimension is not a valid prefix.
+        SpaceMismatch: the space is the same, and neither length is a valid prefix of the other model's.
         FamiliarError: photos are missing and there are too few others to learn a bridge from. The old embeddings
             stay, and the new ones so far are kept for the next call.
     """
     old, new = gallery.space, Space.from_metadata(embedder.metadata)
-    if new.space_id == old.space_id:
+    if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
         return _truncate(gallery, old, new)
+    is_compatible = new.space_id == old.space_id
+    if is_compatible:
+        gallery.check_space(*embedder.metadata.space)
     _begin_migration(gallery, new)
     cosine: float | None = None
     while True:
         pending = _load_pending_faces(gallery)
         without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
-        cosine = _map_by_bridge(gallery, new, without_photo) if without_photo else cosine
+        if without_photo and is_compatible and not (new.embedding_dim > old.embedding_dim and _can_bridge(gallery)):
+            _keep_embeddings(gallery, new, without_photo)
+        elif without_photo:
+            cosine = _map_by_bridge(gallery, new, without_photo)
         if (swapped := _swap_embeddings(gallery, new, cosine)) is not None:
             result, was_calibrated_by_user = swapped
             _recalibrate(gallery, was_calibrated_by_user)
@@ -107,25 +116,20 @@ def migrate(
 
 
 def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResult:
-    if new.embedding_dim == old.embedding_dim:
-        prefix_length = None
-    elif new.embedding_dim in old.prefixes:
-        prefix_length = new.embedding_dim
-    else:
+    if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
     with gallery.writing(faces_change=True) as repository:
         faces = gallery.stored_faces()
-        if prefix_length is not None:
-            rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
-            repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
-            repository.undo_log.delete_decisions_with_embeddings()
+        rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
+        repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
+        repository.undo_log.delete_decisions_with_embeddings()
         was_calibrated_by_user = _is_calibrated_by_user(gallery)
         _change_space(repository, new)
     _recalibrate(gallery, was_calibrated_by_user)
-    return MigrationResult(0, len(faces.ids) if prefix_length else 0, 0, None)
+    return MigrationResult(0, len(faces.ids), 0, 0, None)
 
 
 def _begin_migration(gallery: GalleryDatabase, new: Space) -> None:
@@ -238,6 +242,11 @@ def _save_next_embeddings(
         )
 
 
+def _can_bridge(gallery: GalleryDatabase) -> bool:
+    with gallery.reading() as repository:
+        return len(repository.migration.embeddings_from_photos()) >= MIN_BRIDGE_PAIRS
+
+
 def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_StoredFace]) -> float:
     """Map the embeddings of faces without a photo by a bridge learned from the others.
 
@@ -268,6 +277,17 @@ def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_St
     return cosine
 
 
+def _keep_embeddings(gallery: GalleryDatabase, new: Space, without_photo: list[_StoredFace]) -> None:
+    """Keep the embeddings of faces without a photo; zeros take the place of components that they do not have."""
+    with gallery.reading():
+        faces = gallery.stored_faces()
+    existing = set(faces.ids.tolist())
+    to_keep = [stored for stored in without_photo if stored.face in existing]
+    embeddings = np.zeros((len(to_keep), new.embedding_dim), np.float32)
+    embeddings[:, : faces.embeddings.shape[1]] = _embeddings_of(faces, [stored.face for stored in to_keep])
+    _save_next_embeddings(gallery, new, to_keep, embeddings, "bridge")
+
+
 def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
@@ -285,9 +305,13 @@ def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None)
         counts = repository.migration.counts_by_origin()
         was_calibrated_by_user = _is_calibrated_by_user(gallery)
         repository.migration.swap_embeddings()
-        repository.undo_log.delete_decisions_with_embeddings()
+        old = repository.settings.space()
+        if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
+            repository.undo_log.delete_decisions_with_embeddings()
         _change_space(repository, new)
-    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), was_calibrated_by_user
+        without_photo = counts.get("bridge", 0)
+        mapped, kept = (0, without_photo) if cosine is None else (without_photo, 0)
+    return MigrationResult(counts.get("photo", 0), 0, mapped, kept, cosine), was_calibrated_by_user
 
 
 def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository, new: Space) -> None:

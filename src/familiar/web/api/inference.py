@@ -165,6 +165,7 @@ def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> SearchRes
 def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> SearchResult:
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
+    query = gallery.truncate(query[None])[0]
     with gallery.reading():
         matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
         hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
@@ -185,8 +186,9 @@ def _query_vector(gallery: GalleryDatabase, body: requests.SearchRequest) -> Vec
         return faces.unit_rows(faces.rows_of(np.array([body.face])))[0]
     query = np.array(body.embedding, np.float32)
     try:
-        if len(query) != space.embedding_dim:
-            raise ValueError(f"an embedding of this gallery has {space.embedding_dim} dimensions, got {len(query)}")
+        if len(query) not in space.lengths:
+            lengths = " or ".join(map(str, space.lengths))
+            raise ValueError(f"an embedding of this gallery has {lengths} dimensions, got {len(query)}")
         check_unit_rows(query[None])
     except ValueError as error:
         raise _invalid_field("embedding", str(error)) from error

@@ -147,7 +147,9 @@ class SearchFilter(RequestBody):
 class SearchRequest(RequestBody):
     """The query: exactly one of `embedding` and `face`."""
 
-    embedding: list[Component] | None = Field(None, min_length=1, max_length=4096, description="A unit vector.")
+    embedding: list[Component] | None = Field(
+        None, min_length=1, max_length=4096, description="A unit vector of one of the gallery's lengths."
+    )
     face: Number | None = Field(None, description="A face of the gallery; it is among the results itself.")
     k: K = 10
     by: ResultKind | None = Field(

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.gallery.clustering.calibration import calibration
+from familiar.gallery.clustering.calibration import calibration_at
 from familiar.gallery.search.search import verify_pair
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
@@ -70,7 +70,10 @@ async def compare(
         first_face, second_face = await service.inference.best_faces(uploads)
     assert first_face.embedding is not None, "the best face is embedded"
     assert second_face.embedding is not None, "the best face is embedded"
-    means = await service.read_in_model_space(calibration)
+    length = len(first_face.embedding)
+    means = await service.read_in_model_space(
+        lambda gallery: calibration_at(gallery, min(length, gallery.space.embedding_dim))
+    )
     result = await service.read_in_model_space(verify_pair, first_face.embedding, second_face.embedding)
     comparison = Comparison(
         result,

@@ -84,12 +84,13 @@ def _search_all(
     gallery: GalleryDatabase, embeddings: list[Float32[np.ndarray, " d"]]
 ) -> list[tuple[list[Match], list[SimilarFace]]]:
     with gallery.reading():
+        queries = [gallery.truncate(embedding[None])[0] for embedding in embeddings]
         return [
             (
-                search_identities(gallery, embedding, MATCHES),
-                [SimilarFace(hit, face(gallery, hit.face)) for hit in search_photos(gallery, embedding, HITS)],
+                search_identities(gallery, query, MATCHES),
+                [SimilarFace(hit, face(gallery, hit.face)) for hit in search_photos(gallery, query, HITS)],
             )
-            for embedding in embeddings
+            for query in queries
         ]
 
 

@@ -116,11 +116,11 @@ def embed_best_face(
     """
     from familiar.embedding.embedder import crop_photo
 
-    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+    gallery.check_comparable(*embedder.metadata.space)
     face_detector = embedder.detector(detector, detector_model)
     crop = crop_photo(photo, embedder.metadata.preprocessing, face_detector, face=face)
     note_face(crop)
-    return embedder.embed([crop], flip=flip)[0]
+    return gallery.truncate(embedder.embed([crop], flip=flip))[0]
 
 
 def resolve_faces(gallery: "GalleryDatabase", references: Sequence[str]) -> list[int]:

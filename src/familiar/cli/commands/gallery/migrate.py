@@ -23,7 +23,8 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     """Embed a gallery's faces again with another model.
 
     Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
-    estimated from the old one by a linear map, fitted on the other faces. The gallery stays unchanged until the end; an
+    estimated from the old one by a linear map, fitted on the other faces; with a model that was trained to be compatible
+    with the old one (loss.compatible_with) they may also keep it. The gallery stays unchanged until the end; an
     interrupted run resumes when the command is repeated.
 
     \b
@@ -50,6 +51,7 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     for count, method in (
         (result.reembedded_faces, "embedded again from their photos"),
         (result.truncated_faces, "shortened to the new length"),
+        (result.kept_faces, "without a photo keep their embeddings, which the new model is compatible with"),
         (
             result.mapped_faces,
             f"estimated by the linear map (cosine with the model's own: {result.mapped_mean_cosine or 0:.3f})",
