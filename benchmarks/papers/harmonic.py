@@ -193,8 +193,8 @@ def _on_prefixes(cuts: Cuts) -> list[str]:
         "identities.",
         table(["", *PATHS], rows),
         "Difference from the network trained at this length (paired bootstrap); bold if the interval excludes zero. "
-        "The appendix reports a loss of .001 at 128 of 256, and .989 for a network of 128 truncated to 64, with no 64-d "
-        "network for comparison.",
+        "The appendix reports a loss of .001 at 128 of 256, and .989 for a network of 128 truncated to 64, with no "
+        "64-d network for comparison.",
         table(["", *PATHS], differences),
     ]
 
@@ -216,7 +216,8 @@ def _on_ways(ways: Ways) -> list[str]:
         "*Rotated*, *ridge*: mapped to the other space by a rotation or a ridge regression, fitted on the new run's "
         "training photos, embedded by both. The old bundle was trained on at most 4 photos of each identity, the new "
         "ones on 12. *Longer* has 256 components, of which 128 are compared with old embeddings; *half old*: every "
-        "second photo is missing and keeps its old embedding, or has a mapped one. People: those outside DevTrain with two photos or more; cats: cats23. Means of "
+        "second photo is missing and keeps its old embedding, or has a mapped one. People: those outside DevTrain with "
+        "two photos or more; cats: cats23. Means of "
         f"{len(SEEDS)} new networks and one old, 95 % intervals over the test identities.",
         table(["", *head], rows),
     ]

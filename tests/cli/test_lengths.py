@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-
 from familiar.embedding.bundle import load_bundle
 from support.cli import Familiar
 from support.small_gallery import draw_pets

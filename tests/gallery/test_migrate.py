@@ -22,7 +22,6 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search.search import search_photos
-from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo

@@ -105,7 +105,7 @@ def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
         assert np.array_equal(pixels.numpy(), dataset[key][0])
     assert batch.labels.tolist() == [row // 2 for row in rows]
     assert batch.rows.tolist() == rows
-    assert batch.keys() == keys
+    assert batch.photo_keys() == keys
 
 
 def test_missing_photo_error_names_file(cats: Path) -> None:

@@ -232,8 +232,8 @@ def _prefixes(run: RunFolder, recipe: Recipe, components: int | None) -> tuple[i
         return tuple(lengths)
     if components not in lengths:
         raise BadRecipe(
-            f"{run.path}: its embeddings have {', '.join(map(str, lengths))} components, not {components}; shorter ones "
-            f"must be trained: --set loss.prefixes={components},{recipe.model.embedding_dim}"
+            f"{run.path}: its embeddings have {', '.join(map(str, lengths))} components, not {components}; shorter "
+            f"ones must be trained: --set loss.prefixes={components},{recipe.model.embedding_dim}"
         )
     if recipe.input.views:
         raise BadRecipe(f"{run.path}: it averages embeddings of several views, which can only be exported whole")

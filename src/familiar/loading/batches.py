@@ -79,7 +79,7 @@ class PhotoBatches:
         rgb_u8 = batch.rgb_u8.to(self.device, non_blocking=True)
         settings = self.dataset.augmentation
         if settings is not None and settings.where == "device":
-            changes = [draw_change(settings, photo_generator(self.dataset.seed, *key)) for key in batch.keys()]
+            changes = [draw_change(settings, photo_generator(self.dataset.seed, *key)) for key in batch.photo_keys()]
             rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
         images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
         labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))

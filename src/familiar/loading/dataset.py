@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     rows: Int64[Tensor, " n"]
     repeats: Int64[Tensor, " n"]
 
-    def keys(self) -> list[PhotoKey]:
+    def photo_keys(self) -> list[PhotoKey]:
         """Return the key of each photo."""
         columns = self.epochs.tolist(), self.rows.tolist(), self.repeats.tolist()
         return list(map(PhotoKey, *columns))

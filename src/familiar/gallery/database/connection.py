@@ -307,9 +307,8 @@ class GalleryDatabase:
             if length == space.embedding_dim:
                 return self.faces()
             if length not in space.prefixes or length > space.embedding_dim:
-                raise ValueError(
-                    f"{self.folder}: needs embeddings of {' or '.join(map(str, space.lengths))} dimensions, got {length}"
-                )
+                lengths = " or ".join(map(str, space.lengths))
+                raise ValueError(f"{self.folder}: needs embeddings of {lengths} dimensions, got {length}")
             stored = self.stored_faces()
             return self.cached(
                 f"faces at {length}", stored.revision, lambda: stored.truncated(length, space.species_means)

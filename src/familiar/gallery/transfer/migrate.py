@@ -4,7 +4,8 @@ New embeddings are collected next to the old ones, a batch at a time, and replac
 Until then the gallery remains usable with the old model. An interrupted run resumes when the call is repeated.
 
 The undo log contains old embeddings of faces that were moved or deleted by hand, which are not comparable with new
-ones, unless the new model is compatible with the old one and its embeddings are as long. Otherwise decisions up to the last of these cannot be undone any more; later ones can.
+ones, unless the new model is compatible with the old one and its embeddings are as long. Otherwise decisions up to the
+last of these cannot be undone any more; later ones can.
 """
 
 import contextlib
@@ -74,12 +75,12 @@ def migrate(
 ) -> MigrationResult:
     """Replace a gallery's embeddings with those of another model.
 
-    If the new model has the same space and shorter embeddings, the stored ones are truncated. Otherwise each photo that is still where it was, unchanged, is embedded again with the stored boxes. The
-    remaining faces are mapped by a bridge learned from these, if there are at least fifty. If the new model was trained
-    to be compatible with the old one and its embeddings are as long, or there are fewer than fifty others, these faces
-    keep their embeddings, with zeros for components that the old model did not have. A calibration that the user
-    fitted to the gallery is fitted again, if enough is confirmed; one that the gallery made by itself, only if the new
-    model is uncalibrated too.
+    If the new model has the same space and shorter embeddings, the stored ones are truncated. Otherwise each photo that
+    is still where it was, unchanged, is embedded again with the stored boxes. The remaining faces are mapped by a bridge
+    learned from these, if there are at least fifty. If the new model was trained to be compatible with the old one and
+    its embeddings are as long, or there are fewer than fifty others, these faces keep their embeddings, with zeros for
+    components that the old model did not have. A calibration that the user fitted to the gallery is fitted again, if
+    enough is confirmed; one that the gallery made by itself, only if the new model is uncalibrated too.
 
     Args:
         gallery: to write to.
@@ -310,8 +311,9 @@ def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None)
             repository.undo_log.delete_decisions_with_embeddings()
         _change_space(repository, new)
         without_photo = counts.get("bridge", 0)
-        mapped, kept = (0, without_photo) if cosine is None else (without_photo, 0)
-    return MigrationResult(counts.get("photo", 0), 0, mapped, kept, cosine), was_calibrated_by_user
+        mapped = without_photo if cosine is not None else 0
+    result = MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
+    return result, was_calibrated_by_user
 
 
 def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository, new: Space) -> None:

@@ -23,9 +23,9 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     """Embed a gallery's faces again with another model.
 
     Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
-    estimated from the old one by a linear map, fitted on the other faces; with a model that was trained to be compatible
-    with the old one (loss.compatible_with) they may also keep it. The gallery stays unchanged until the end; an
-    interrupted run resumes when the command is repeated.
+    estimated from the old one by a linear map, fitted on the other faces; with a model that was trained to be
+    compatible with the old one (loss.compatible_with) they may also keep it. The gallery stays unchanged until the
+    end; an interrupted run resumes when the command is repeated.
 
     \b
     Example:
