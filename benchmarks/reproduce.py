@@ -16,7 +16,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from papers import best, circle, digits, facenet, harmonic, ladder, losses, pets
+from papers import best, circle, digits, facenet, harmonic, ladder, losses, pets, published_pets, tradeoffs
 from papers.bench import Bench
 from papers.history import read_history
 
@@ -34,6 +34,8 @@ SECTIONS = {
     "losses": losses,
     "harmonic": harmonic,
     "pets": pets,
+    "published-pets": published_pets,
+    "tradeoffs": tradeoffs,
     "best": best,
     "ladder": ladder,
 }
