@@ -13,7 +13,7 @@ from papers.vectors import results_of
 
 TITLE = "The pet recipe as published, on real cats and dogs"
 FOLDERS = {"cats": "cats23_gpriamo", "dogs": "dogs29_stdove"}
-KINDS = {"cats": ("cats",), "dogs": ("dogs",), "joint": ("cats", "dogs")}
+TRAINED_ON = {"cats": ("cats",), "dogs": ("dogs",), "joint": ("cats", "dogs")}
 OTHERS = ("pandas31_faces", "holstein2025_cows")
 # Nothing of the published recipe is changed: 224 px, 40 epochs, its schedule, augmentation, smoothing and dropout. Only
 # the fold's own identities must choose no epoch, so they are validated once, at the end.
@@ -41,9 +41,9 @@ def identities_of(bench: Bench, species: str, fold: int) -> list[str]:
 
 def in_folds(bench: Bench, kind: str, fold: int) -> Training:
     """Define a training on the other folds' identities."""
-    held_out = ",".join(name for species in KINDS[kind] for name in identities_of(bench, species, fold))
+    held_out = ",".join(name for species in TRAINED_ON[kind] for name in identities_of(bench, species, fold))
     settings = (*PRETRAINED, AT_THE_END, f"split.validate={held_out}")
-    data = tuple(FOLDERS[species] for species in KINDS[kind])
+    data = tuple(FOLDERS[species] for species in TRAINED_ON[kind])
     return Training(f"published/{kind}-{fold}", "pet-mobile", data, settings)
 
 
@@ -59,7 +59,7 @@ LEFT_OUT = {species: Evaluation(f"left-out-{species}", (folder,), NO_LEAKS) for 
 
 
 def measure(bench: Bench) -> str:
-    bench.train([in_folds(bench, kind, fold) for fold in range(FOLDS) for kind in KINDS])
+    bench.train([in_folds(bench, kind, fold) for fold in range(FOLDS) for kind in TRAINED_ON])
     bench.train([in_folds(bench, "joint", 0)], [OVERFITTING])
     for species, evaluation in LEFT_OUT.items():
         bench.train([without(species)], [evaluation])
@@ -83,7 +83,7 @@ def measure(bench: Bench) -> str:
 def folds_table(bench: Bench) -> str:
     rows: list[list[str]] = []
     for species in FOLDERS:
-        results = {kind: on_folds(bench, kind, species) for kind, trained in KINDS.items() if species in trained}
+        results = {kind: on_folds(bench, kind, species) for kind, trained in TRAINED_ON.items() if species in trained}
         for kind, outcome in results.items():
             difference = "" if kind == species else paired([results[species]], [outcome], PATHS["recall@1"])
             cells = [over_seeds([outcome], path) for path in PATHS.values()]

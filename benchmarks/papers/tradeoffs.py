@@ -75,7 +75,7 @@ def measure(bench: Bench) -> str:
     bench.train(NORMS.values(), (ALL_PAIRS, DEV_TEST), may_fail=True)
     return "\n\n".join(
         [
-            "One seed; 95 % intervals over people. Trained on people of LFW's peopleDevTrain, evaluated on all pairs of "
+            "One seed; 95 % intervals over people. Trained on LFW's peopleDevTrain, evaluated on all pairs of "
             "the 963 of peopleDevTest: its positive and negative pairs are enough for a true accept rate (TAR) at a "
             "false accept rate (FAR) of .001, the paper's headline, for which `pairsDevTest` has too few.",
             "**Networks**, 300 people with at most 8 photos, six epochs, each network at its input size. A set this "
