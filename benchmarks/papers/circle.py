@@ -53,9 +53,7 @@ V2, V1 = "circle-simple-v2", "circle-simple"
 TOPS = {
     "V2, flattened": BY_NETWORK[V2],
     "V2, averaged": training(V2, "batch_hard", "-average", "model.head=average"),
-    "V2 of 4 blocks, average pooling": training(
-        V2, "batch_hard", "-four", "model.blocks=4", "model.pooling=average", "model.head=average"
-    ),
+    "V2 of 4 blocks, averaged": training(V2, "batch_hard", "-four", "model.blocks=4", "model.head=average"),
     "simple, flattened": BY_NETWORK[V1],
     "simple, averaged": training(V1, "batch_hard", "-average", "model.head=average"),
 }
