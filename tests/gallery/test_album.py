@@ -97,6 +97,25 @@ def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
 
 
+def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach_the_threshold(
+    gallery: GalleryDatabase,
+):
+    rows = draw_individuals([6, 6, 6, 6])
+    faces = enroll_vectors(gallery, rows)
+    enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=5), "both")
+    times = ["2024-05-01T10:00:00", "2024-05-01T10:00:09", "2024-05-01T10:00:20", "2024-05-01T10:00:25"]
+    photos = [1, 2, 3, 7]  # photo 7 shows the second individual
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.executemany(
+            "UPDATE photos SET taken_at = ? WHERE id = ?", zip(times, photos, strict=True)
+        )
+        repository.connection.execute(
+            "UPDATE photos SET taken_at = '2024-05-01T10:00:27' WHERE id = ?", (len(faces) + 1,)
+        )
+    threshold = load_album(gallery).main
+    assert (threshold.burst_pairs, threshold.burst_matches) == (2, 1)
+
+
 def test_calibration_by_the_user_decides(gallery: GalleryDatabase):
     enroll_vectors(gallery, draw_individuals([EACH] * 8))
     cluster(gallery)

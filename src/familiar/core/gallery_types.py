@@ -57,6 +57,9 @@ class SpeciesThreshold:
         false_match_rate: Estimated share, in [0, 1], of the pairs of two individuals that reach it, an upper limit.
         same_photo_pairs: Number of pairs of faces in one photo, which are known to show two individuals.
         same_photo_matches: How many of these reach the threshold all the same.
+        burst_pairs: Number of pairs of photos with a single face each, taken one right after the other within ten
+            seconds, which nearly always show the same individual.
+        burst_matches: How many of these reach the threshold.
         learned_individuals: Number of confirmed individuals that taught how faces are compared; 0 if none did: fewer
             than five are confirmed, or what they teach does not help with others.
         learned_gain: By how much that raises the mean average precision, in [-1, 1], of confirmed individuals that are
@@ -70,6 +73,8 @@ class SpeciesThreshold:
     false_match_rate: float | None
     same_photo_pairs: int
     same_photo_matches: int
+    burst_pairs: int
+    burst_matches: int
     learned_individuals: int
     learned_gain: float | None
 

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.gallery_types import SpeciesThreshold
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import clustering_calibration, model_clustering
-from familiar.gallery.clustering.constraints import same_photo_pairs
+from familiar.gallery.clustering.constraints import burst_pairs, same_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
@@ -118,7 +118,7 @@ def is_guess(gallery: GalleryDatabase) -> bool:
 
 def album_at(faces: FaceTable, threshold: float) -> Album:
     """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
-    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0, 0, None)
+    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0, 0, 0, 0, None)
     return Album(faces, np.zeros(len(faces.ids), np.int64), (None,), (species,))
 
 
@@ -127,7 +127,7 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
     # The model's: a calibration on few confirmed faces may be far too low for all others, which would be one cluster.
     model_threshold = model_clustering(gallery).threshold
     with gallery.reading() as repository:
-        labels = repository.faces.species()
+        labels, times = repository.faces.species(), repository.photos.times()
     names, species = _complete_species(labels, faces.unit_rows())
     whitenings: list[AlbumWhitening | None] = []
     thresholds: list[SpeciesThreshold] = []
@@ -141,11 +141,10 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
             whitening = result[0]
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated_threshold if estimate is None else estimate.threshold
-        pairs = same_photo_pairs(faces.photo_ids[rows])
-        first, second = (
-            embeddings[side] if whitening is None else whitening.apply(embeddings[side]) for side in pairs.T
+        strangers, same = same_photo_pairs(faces.photo_ids[rows]), burst_pairs(faces.photo_ids[rows], times)
+        stranger_matches, same_matches = (
+            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (strangers, same)
         )
-        matches = int((np.einsum("pd,pd->p", first, second) >= threshold).sum())
         whitenings.append(whitening)
         thresholds.append(
             SpeciesThreshold(
@@ -154,13 +153,26 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
                 threshold,
                 None if estimate is None else estimate.uncertainty,
                 None if estimate is None else estimate.false_match_rate,
-                len(pairs),
-                matches,
+                len(strangers),
+                stranger_matches,
+                len(same),
+                same_matches,
                 0 if result is None else len(np.unique(identities[rows[learned_within]])),
                 None if result is None else result[1].after - result[1].before,
             )
         )
     return Album(faces, species, tuple(whitenings), tuple(thresholds))
+
+
+def _count_matches(
+    embeddings: Float32[np.ndarray, "n d"],
+    whitening: AlbumWhitening | None,
+    pairs: Int64[np.ndarray, "p 2"],
+    threshold: float,
+) -> int:
+    """Count the pairs of rows that reach a threshold."""
+    first, second = (embeddings[side] if whitening is None else whitening.apply(embeddings[side]) for side in pairs.T)
+    return int((np.einsum("pd,pd->p", first, second) >= threshold).sum())
 
 
 def _complete_species(

@@ -1,11 +1,18 @@
 """Must-link and cannot-link constraints on the faces of a gallery, from its photos and the user's corrections."""
 
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.neighbors.constraints import Constraints
+
+BURST_SECONDS = 10
+"""Photos taken within so many seconds of each other probably show the same individual."""
 
 
 def build_constraints(
@@ -110,6 +117,31 @@ def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"
         first, second = np.triu_indices(end - start, 1)
         pairs.append(np.stack([order[start + first], order[start + second]], axis=1))
     return np.concatenate(pairs)
+
+
+def burst_pairs(photos: Int64[np.ndarray, " m"], times: Sequence[tuple[int, str]]) -> Int64[np.ndarray, "p 2"]:
+    """List pairs of rows whose photos were taken one right after the other, each of them with a single face.
+
+    Such a pair shows the same individual in nearly all cases. It is no constraint, as it need not.
+
+    Args:
+        photos: of each row.
+        times: photo and time (ISO 8601) in the order of time; photos without any row may be among them.
+    """
+    numbers, first_row, counts = np.unique(photos, return_index=True, return_counts=True)
+    row_of_photo = {
+        int(number): int(row) for number, row, count in zip(numbers, first_row, counts, strict=True) if count == 1
+    }
+    pairs = [
+        (row_of_photo[earlier], row_of_photo[later])
+        for (earlier, start), (later, end) in pairwise(times)
+        if earlier in row_of_photo and later in row_of_photo and _seconds_between(start, end) <= BURST_SECONDS
+    ]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _seconds_between(start: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
 def _constraint_pairs(

@@ -76,11 +76,11 @@ def migrate(
     """Replace a gallery's embeddings with those of another model.
 
     If the new model has the same space and shorter embeddings, the stored ones are truncated. Otherwise each photo that
-    is still where it was, unchanged, is embedded again with the stored boxes. The remaining faces are mapped by a bridge
-    learned from these, if there are at least fifty. If the new model was trained to be compatible with the old one and
-    its embeddings are as long, or there are fewer than fifty others, these faces keep their embeddings, with zeros for
-    components that the old model did not have. A calibration that the user fitted to the gallery is fitted again, if
-    enough is confirmed; one that the gallery made by itself, only if the new model is uncalibrated too.
+    is still where it was, unchanged, is embedded again with the stored boxes. The remaining faces are mapped by a
+    bridge learned from these, if there are at least fifty. If the new model was trained to be compatible with the old
+    one and its embeddings are as long, or there are fewer than fifty others, these faces keep their embeddings, with
+    zeros for components that the old model did not have. A calibration that the user fitted to the gallery is fitted
+    again, if enough is confirmed; one that the gallery made by itself, only if the new model is uncalibrated too.
 
     Args:
         gallery: to write to.

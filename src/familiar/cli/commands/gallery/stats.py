@@ -57,6 +57,11 @@ def stats(folder: Path, as_json: bool) -> None:
                 f"           {pluralize(threshold.same_photo_pairs, 'pair')} of faces in one photo: "
                 f"{threshold.same_photo_matches:,} would reach it"
             )
+        if threshold.burst_pairs:
+            click.echo(
+                f"           {pluralize(threshold.burst_pairs, 'pair')} of photos taken within seconds: "
+                f"{threshold.burst_matches:,} reach it"
+            )
     click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
     for identity in identities[:LISTED]:
         example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""

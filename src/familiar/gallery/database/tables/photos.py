@@ -70,6 +70,12 @@ class Photos(Table):
         """Return the path of every photo by the SHA-256 of its content, in upper-case hex."""
         return dict(self._connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
 
+    def times(self) -> list[tuple[int, str]]:
+        """Return photo and time of the photos whose time is known, as ISO 8601, in the order of time."""
+        return self._connection.execute(
+            "SELECT id, taken_at FROM photos WHERE taken_at IS NOT NULL ORDER BY taken_at, id"
+        ).fetchall()
+
     def insert(self, path: Path, sha256: bytes, size_bytes: int, modified_ns: int, taken_at: str | None) -> int:
         """Add a photo, and return its id."""
         (photo,) = self._connection.execute(
