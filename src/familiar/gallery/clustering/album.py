@@ -141,9 +141,9 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
             whitening = result[0]
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated_threshold if estimate is None else estimate.threshold
-        strangers, same = same_photo_pairs(faces.photo_ids[rows]), burst_pairs(faces.photo_ids[rows], times)
+        different, same = same_photo_pairs(faces.photo_ids[rows]), burst_pairs(faces.photo_ids[rows], times)
         stranger_matches, same_matches = (
-            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (strangers, same)
+            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different, same)
         )
         whitenings.append(whitening)
         thresholds.append(
@@ -153,7 +153,7 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
                 threshold,
                 None if estimate is None else estimate.uncertainty,
                 None if estimate is None else estimate.false_match_rate,
-                len(strangers),
+                len(different),
                 stranger_matches,
                 len(same),
                 same_matches,
