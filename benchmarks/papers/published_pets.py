@@ -54,13 +54,15 @@ def without(species: str) -> Training:
     return Training(f"published/without-{species}", "pet-mobile", data, settings, ("--max-photos", "25"))
 
 
+# Split 80/10/10 by identity, as published: the overfitting suite needs identities that nothing was chosen on.
+WHOLE = Training("published/whole", "pet-mobile", tuple(FOLDERS.values()), PRETRAINED)
 OVERFITTING = Evaluation("overfitting", tuple(FOLDERS.values()), ("--suite", "overfitting", *NO_LEAKS))
 LEFT_OUT = {species: Evaluation(f"left-out-{species}", (folder,), NO_LEAKS) for species, folder in FOLDERS.items()}
 
 
 def measure(bench: Bench) -> str:
     bench.train([in_folds(bench, kind, fold) for fold in range(FOLDS) for kind in TRAINED_ON])
-    bench.train([in_folds(bench, "joint", 0)], [OVERFITTING])
+    bench.train([WHOLE], [OVERFITTING])
     for species, evaluation in LEFT_OUT.items():
         bench.train([without(species)], [evaluation])
     return "\n\n".join(
@@ -74,8 +76,8 @@ def measure(bench: Bench) -> str:
             "Collections left out: trained on the other species, pandas and cows (25 photos of each individual at "
             "most), evaluated on the whole collection. The published values are of other photos.",
             left_out_table(bench),
-            "Overfitting of the first joint network: recall@1 of individuals that it was trained on less that of "
-            f"others {figure(bench.results(in_folds(bench, 'joint', 0), OVERFITTING.label), GAP)}.",
+            "Overfitting of a joint network trained on a split of 80/10/10: recall@1 of individuals that it was "
+            f"trained on less that of others {figure(bench.results(WHOLE, OVERFITTING.label), GAP)}.",
         ]
     )
 
