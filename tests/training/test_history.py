@@ -1,6 +1,7 @@
 import csv
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -39,3 +40,16 @@ def test_curves_are_saved_as_png(tmp_path, records):
         assert picture.format == "PNG"
         assert picture.size == (1100, 660)
         assert picture.convert("L").getextrema() == (0, 255)
+
+
+@pytest.mark.slow
+def test_curves_show_gamma_beside_margin(tmp_path):
+    def purple_pixels(records):
+        draw_curves(tmp_path / "curves.png", records)
+        with Image.open(tmp_path / "curves.png") as picture:
+            rgb = np.asarray(picture.convert("RGB")).astype(int)
+        return (abs(rgb - (148, 103, 189)).max(-1) < 8).sum()  # tab:purple
+
+    records = [replace(FIRST, gamma=64.0), replace(SECOND, gamma=96.0)]
+    assert purple_pixels(records) > 100
+    assert purple_pixels([replace(record, gamma=None) for record in records]) == 0

@@ -9,6 +9,8 @@ from typing import Any
 
 from familiar.core.files import write_atomically
 
+_HYPERPARAMETER_COLORS = {"margin": "dimgray", "gamma": "tab:purple"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
@@ -41,7 +43,7 @@ def write_history(path: Path, records: Sequence[EpochRecord]) -> None:
 
 
 def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
-    """Draw loss, validation, learning rates with the margin, and speed over the epochs, as a PNG."""
+    """Draw loss, validation, learning rates with margin and gamma, and speed over the epochs, as a PNG."""
     # Figure without pyplot: no window system, no global state.
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -97,11 +99,17 @@ def _draw_rates(axes: Any, records: Sequence[EpochRecord]) -> None:
     epochs = _column(records, "epoch")
     axes.semilogy(epochs, _column(records, "lr"), label="head")
     axes.semilogy(epochs, _column(records, "backbone_lr"), label="trunk", linestyle=":")
-    axes.set_title("learning rate (left), margin (right)")
     axes.legend(loc="upper left")
-    margin_axes = axes.twinx()
-    margin_axes.plot(epochs, _column(records, "margin"), color="tab:gray", linestyle="--")
-    margin_axes.set_ylim(bottom=0)
+    drawn = [name for name in _HYPERPARAMETER_COLORS if any(getattr(record, name) is not None for record in records)]
+    for index, name in enumerate(drawn):  # each on a scale of its own: margins are below 1, gamma is 64 or more
+        color = _HYPERPARAMETER_COLORS[name]
+        scale = axes.twinx()
+        scale.spines["right"].set_position(("outward", 60 * index))
+        scale.plot(epochs, _column(records, name), color=color, linestyle="--")
+        scale.set_ylabel(name, color=color)
+        scale.tick_params(axis="y", colors=color)
+        scale.set_ylim(bottom=0)
+    axes.set_title(f"learning rate (left), {' and '.join(drawn)} (right)" if drawn else "learning rate")
 
 
 def _draw_speed(axes: Any, records: Sequence[EpochRecord]) -> None:
