@@ -111,7 +111,7 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     assert trained.code == 0, trained.err
     summary = json.loads(trained.out)
     assert (summary["epochs"], summary["skipped_photos"], summary["stopped"]) == (3, 1, "finished")
-    expected = {"recipe.json", "data.json", "split.json", "history.csv", "curves.png", "best.safetensors"}
+    expected = {"recipe.json", "data.json", "split.json", "history.csv", "steps.csv", "curves.png", "best.safetensors"}
     expected |= {"last.safetensors", "state.pt", "embedder.safetensors", "model.onnx"}
     assert {path.name for path in run.iterdir()} == expected
 

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -16,9 +17,11 @@ from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
 from familiar.training import fitting as fit_module
 from familiar.training import tensorboard, trainer
+from familiar.training.checkpoint import load_state, save_state
 from familiar.training.fitting import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
+from familiar.training.step_log import read_steps
 from familiar.training.validation import ValidationScores
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
@@ -38,7 +41,7 @@ def finished(tmp_path_factory, cats):
 def test_run_folder_contains_exactly_the_artifacts(finished, cats):
     run, result, *_ = finished
     assert {path.name for path in run.path.iterdir()} == {
-        *("recipe.json", "data.json", "split.json", "history.csv", "curves.png"),
+        *("recipe.json", "data.json", "split.json", "history.csv", "steps.csv", "curves.png"),
         *("best.safetensors", "last.safetensors", "state.pt", "embedder.safetensors"),
     }
     assert run.recipe() == TINY.with_settings(["input.normalization=imagenet"])
@@ -75,6 +78,52 @@ def test_reports_every_step(finished):
     assert steps[-1].seconds_left == pytest.approx(0.0)
     photos_left = [progress.seconds_left * progress.photos_per_second for progress in steps]
     assert photos_left == pytest.approx([80, 64, 48, 32, 16, 0])
+
+
+def test_records_every_step_and_mean_recall_of_each_epoch(finished):
+    """Shuffled batches of 16 photos of eight cats have positives by chance."""
+    run, _, steps, epochs = finished
+    records = read_steps(run.steps_csv, 3)
+    assert records == [progress.record for progress in steps]
+    assert [(record.step, record.epoch) for record in records] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
+    means = [np.mean([step.batch_recall_at_1 for step in records if step.epoch == epoch]) for epoch in (1, 2, 3)]
+    assert [epoch.batch_recall_at_1 for epoch in epochs] == pytest.approx(means)
+    losses = [np.mean([step.loss for step in records if step.epoch == epoch]) for epoch in (1, 2, 3)]
+    assert [epoch.loss for epoch in epochs] == pytest.approx(losses)
+    assert 0 < np.mean(means) < 1
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_resumed_run_has_every_step_once(tmp_path, finished, cats):
+    """The run is interrupted in the second step of epoch 2, which is repeated."""
+    run = RunFolder(tmp_path / "run")
+
+    def stop(progress):
+        if (progress.epoch, progress.step) == (2, 2):
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, run.path, on_step=stop)
+    assert [step.step for step in read_steps(run.steps_csv, 3)] == [1, 2, 3, 4]
+    fit(TINY, cats, run.path, resume=True)
+    assert run.steps_csv.read_bytes() == finished[0].steps_csv.read_bytes()
+    fit(TINY, cats, run.path, resume=True)
+    assert run.steps_csv.read_bytes() == finished[0].steps_csv.read_bytes(), "a finished run adds nothing"
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_resumes_run_of_version_without_steps(tmp_path, cats):
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, run.path, on_epoch=stop_after(1))
+    run.steps_csv.unlink()
+    state = load_state(run.state)
+    for record in state["records"]:
+        del record["batch_recall_at_1"]
+    save_state(run.state, state)
+    fit(TINY, cats, run.path, resume=True)
+    assert [step.step for step in read_steps(run.steps_csv, 3)] == [3, 4, 5, 6]
+    assert [bool(row["batch_recall_at_1"]) for row in history(run)] == [False, True, True]
 
 
 def test_embedder_is_network_of_best_epoch(finished):

@@ -110,6 +110,7 @@ def assert_same_run(run: RunFolder, unbroken: RunFolder) -> None:
     for name in ("last", "best", "embedder", "recipe_json", "split_json", "data_json"):
         assert getattr(run, name).read_bytes() == getattr(unbroken, name).read_bytes(), name
     assert history(run) == history(unbroken)
+    assert run.steps_csv.read_bytes() == unbroken.steps_csv.read_bytes()
     assert len(history(run)) == RECIPE.budget.epochs
     actual, expected = (dict(leaves(load_state(folder.state))) for folder in (run, unbroken))
     assert actual.keys() == expected.keys()
@@ -140,15 +141,15 @@ def test_run_killed_at_random_times_resumes_identically(
     assert_same_run(run, unbroken.run)
 
 
-# Before or after a file is renamed into place: split.json (no run yet), twice recipe.json; then, resumed, an epoch's
-# history, last, state (twice); then best, history, last, state of a validated one.
-STEPS = (2, 8, 9, 2, 5, 8, 9, 3, 6, 9, 12)
-WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
+# Before or after a file is renamed into place: split.json (no run yet), twice recipe.json; then, resumed, before an
+# epoch's steps are flushed, then its history, last, state (twice); then best, history, last, state of a validated one.
+STEPS = (2, 8, 9, 1, 3, 6, 9, 10, 3, 7, 10, 13)
+WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("steps", "whole_epochs", "more"),
-    small_and_exhaustive(((8, 9, 9, 12), (0, 0, 1, 2), 0), (STEPS, WHOLE_EPOCHS, 20)),
+    small_and_exhaustive(((8, 9, 10, 13), (0, 0, 1, 2), 0), (STEPS, WHOLE_EPOCHS, 20)),
 )
 def test_run_killed_while_writing_resumes_identically(
     attempts: Attempts,
@@ -166,7 +167,7 @@ def test_run_killed_while_writing_resumes_identically(
         assert (len(load_state(run.state)["records"]) if run.state.exists() else 0) == epochs
     generator = np.random.default_rng(0)
     for _ in range(more):
-        if attempts.run_to_end(recipe, cats, run, die_at=int(generator.integers(7, 17))) == 0:
+        if attempts.run_to_end(recipe, cats, run, die_at=int(generator.integers(7, 18))) == 0:
             break
     else:
         assert attempts.run_to_end(recipe, cats, run) == 0

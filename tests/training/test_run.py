@@ -30,10 +30,10 @@ def record(run, spec):
 
 
 def test_file_names_match_documentation(run):
-    paths = [run.recipe_json, run.data_json, run.split_json, run.history_csv, run.curves_png]
+    paths = [run.recipe_json, run.data_json, run.split_json, run.history_csv, run.steps_csv, run.curves_png]
     paths += [run.best, run.last, run.state, run.embedder, run.bundle]
     assert [path.name for path in paths] == [
-        *("recipe.json", "data.json", "split.json", "history.csv", "curves.png"),
+        *("recipe.json", "data.json", "split.json", "history.csv", "steps.csv", "curves.png"),
         *("best.safetensors", "last.safetensors", "state.pt", "embedder.safetensors", "model.onnx"),
     ]
     assert {path.parent for path in paths} == {run.path}

@@ -6,6 +6,7 @@ from familiar.core.errors import FamiliarError
 from familiar.training import tensorboard as tensorboard_module
 from familiar.training.fitting import fit
 from familiar.training.run import RunFolder
+from familiar.training.step_log import read_steps
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from support.epoch_records import FIRST, SECOND
 from support.tiny_run import TINY, Interrupted, stop_after
@@ -65,7 +66,12 @@ def test_resumed_run_shows_every_epoch_once(tmp_path, cats):
     assert [epoch for epoch, _ in events["validation_accuracy"]] == [2, 3]
     last = expected_events(records)
     assert all(events[name][-1:] == last[name] for name in last)
-    assert events.keys() == last.keys()
+    steps = {"step/loss", "step/lr", "step/batch_recall_at_1"}
+    assert events.keys() == last.keys() | steps
+    assert all([step for step, _ in events[name]] == [1, 2, 3, 4, 5, 6] for name in steps)
+    assert events["step/loss"] == [
+        (record.step, pytest.approx(record.loss, rel=1e-6)) for record in read_steps(run.steps_csv, 3)
+    ]
     fit(TINY, cats, run.path, tensorboard=True, resume=True)
     assert read_events(run) == events, "a finished run adds nothing"
 
@@ -78,7 +84,9 @@ def test_resume_with_tensorboard_shows_earlier_epochs(tmp_path, cats):
         fit(TINY, cats, run.path, on_epoch=stop_after(2))
     assert not run.tensorboard.exists()
     fit(TINY, cats, run.path, tensorboard=True, resume=True)
-    assert [epoch for epoch, _ in read_events(run)["loss"]] == [1, 2, 3]
+    events = read_events(run)
+    assert [epoch for epoch, _ in events["loss"]] == [1, 2, 3]
+    assert [step for step, _ in events["step/loss"]] == [1, 2, 3, 4, 5, 6]
 
 
 def test_rejects_missing_package(monkeypatch):

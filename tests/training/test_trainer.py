@@ -19,6 +19,7 @@ from familiar.training.network import build_network
 from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
+from familiar.training.step_log import read_steps
 from familiar.training.validation import ValidationScores, embed_dataset, validate, validation_pairs
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
@@ -77,6 +78,7 @@ def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, ca
     with pytest.raises(TrainingFailed, match="epoch 1, step 2"):
         fit(TINY, cats, tmp_path)
     assert not RunFolder(tmp_path).state.exists()
+    assert [step.step for step in read_steps(RunFolder(tmp_path).steps_csv, 1)] == [1, 2], "the step that failed too"
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -185,7 +187,7 @@ def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
 
     def record_batch(_trainer, batch):
         batches.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
-        return 1.0, 1.0
+        return 1.0, 1.0, None
 
     monkeypatch.setattr(trainer.Trainer, "_train_step", record_batch)
     monkeypatch.setattr(trainer, "validate", lambda *_: scores())

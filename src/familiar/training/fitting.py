@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from familiar.training.network import (
 from familiar.training.objective import check_loss
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.step_log import read_steps
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from familiar.training.trainer import StepProgress, Trainer
 
@@ -202,14 +203,20 @@ def _train(
     on_epoch: Callable[[EpochRecord], None],
 ) -> str:
     """Train until the budget is spent, and return the reason for the end (`FitResult.stopped`)."""
-    with TensorBoard(trainer.run.tensorboard, trainer.records) if tensorboard else nullcontext() as board:
+    if not tensorboard:
+        return trainer.train(on_step, on_epoch)
+    earlier_steps = read_steps(trainer.run.steps_csv, len(trainer.records))
+    with TensorBoard(trainer.run.tensorboard, trainer.records, earlier_steps) as board:
+
+        def after_step(progress: StepProgress) -> None:
+            board.add_step(progress.record)
+            on_step(progress)
 
         def after_epoch(record: EpochRecord) -> None:
-            if board is not None:
-                board.add(record)
+            board.add(record)
             on_epoch(record)
 
-        return trainer.train(on_step, after_epoch)
+        return trainer.train(after_step, after_epoch)
 
 
 def _save_best_weights(run: RunFolder, trainer: Trainer) -> None:

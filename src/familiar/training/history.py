@@ -23,6 +23,7 @@ class EpochRecord:
     margin: float | None  # of the loss, in its own unit
     gamma: float | None
     active_triplets: float | None  # share of the last batch's triplets whose loss is above zero
+    batch_recall_at_1: float | None = None  # mean over the training batches with positives
     gradient_norm: float
     validation_accuracy: float | None = None
     validation_auc: float | None = None
@@ -52,7 +53,7 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     loss, validation, rates, speed = figure.subplots(2, 2).flat
     validated = [record for record in records if record.validation_accuracy is not None]
     _draw_loss(loss, records, validated)
-    _draw_validation(validation, validated)
+    _draw_recognition(validation, records, validated)
     _draw_rates(rates, records)
     _draw_speed(speed, records)
     for axes in (loss, validation, rates, speed):
@@ -84,13 +85,16 @@ def _draw_loss(axes: Any, records: Sequence[EpochRecord], validated: Sequence[Ep
     axes.set_title("loss")
 
 
-def _draw_validation(axes: Any, validated: Sequence[EpochRecord]) -> None:
+def _draw_recognition(axes: Any, records: Sequence[EpochRecord], validated: Sequence[EpochRecord]) -> None:
     for name, label in (
         ("validation_accuracy", "verification accuracy"),
         ("validation_auc", "ROC AUC"),
         ("validation_recall_at_1", "recall@1"),
     ):
         axes.plot(_column(validated, "epoch"), _column(validated, name), marker=".", label=label)
+    if any(record.batch_recall_at_1 is not None for record in records):
+        recalls = _column(records, "batch_recall_at_1")
+        axes.plot(_column(records, "epoch"), recalls, color="tab:gray", label="recall@1 in training batches")
     axes.set_title("validation (unseen identities)")
     axes.legend()
 

@@ -58,6 +58,11 @@ class RunFolder:
         return self.path / run_files.HISTORY
 
     @property
+    def steps_csv(self) -> Path:
+        """One row per step."""
+        return self.path / run_files.STEPS
+
+    @property
     def curves_png(self) -> Path:
         """The history as curves."""
         return self.path / run_files.CURVES

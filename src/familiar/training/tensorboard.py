@@ -7,6 +7,7 @@ from pathlib import Path
 
 from familiar.core.errors import FamiliarError
 from familiar.training.history import EpochRecord
+from familiar.training.step_log import StepRecord
 
 
 def require_tensorboard() -> None:
@@ -22,12 +23,15 @@ class TensorBoard:
         folder: for the event files.
         earlier: records of a resumed run's earlier epochs, which are written first: the interrupted run may not have
             written them all, or not have used TensorBoard.
+        earlier_steps: likewise of its steps.
     """
 
-    def __init__(self, folder: Path, earlier: Sequence[EpochRecord]) -> None:
+    def __init__(self, folder: Path, earlier: Sequence[EpochRecord], earlier_steps: Sequence[StepRecord] = ()) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(folder, purge_step=1)
+        for step in earlier_steps:
+            self.add_step(step)
         for record in earlier:
             self.add(record)
 
@@ -43,3 +47,9 @@ class TensorBoard:
             if name != "epoch" and value is not None:
                 self._writer.add_scalar(name, value, record.epoch)
         self._writer.flush()
+
+    def add_step(self, record: StepRecord) -> None:
+        """Write one step, under names of their own: epochs and steps count differently."""
+        for name in ("loss", "batch_recall_at_1", "lr"):
+            if (value := getattr(record, name)) is not None:
+                self._writer.add_scalar(f"step/{name}", value, record.step)

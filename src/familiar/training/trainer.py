@@ -25,6 +25,7 @@ from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.schedule import BATCH_NORM_MOMENTUM, statistics_momentum
+from familiar.training.step_log import StepLog, StepRecord, batch_recall_at_1
 from familiar.training.validation import (
     COLLAPSED_SIMILARITY,
     embed_dataset,
@@ -45,9 +46,21 @@ class StepProgress:
     step: int
     steps: int
     loss: float
+    batch_recall_at_1: float | None
     lr: float
     photos_per_second: float
     seconds_left: float
+
+    @property
+    def record(self) -> StepRecord:
+        """What is recorded of the step."""
+        return StepRecord(
+            step=(self.epoch - 1) * self.steps + self.step,
+            epoch=self.epoch,
+            loss=self.loss,
+            batch_recall_at_1=self.batch_recall_at_1,
+            lr=self.lr,
+        )
 
 
 @dataclass
@@ -57,11 +70,13 @@ class _EpochTotals:
     started: float = field(default_factory=time.perf_counter)
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float] = field(default_factory=list)
+    recalls: list[float | None] = field(default_factory=list)
     photos: int = 0
 
-    def add(self, loss: float, gradient_norm: float, photos: int) -> None:
+    def add(self, loss: float, gradient_norm: float, recall: float | None, photos: int) -> None:
         self.losses.append(loss)
         self.gradient_norms.append(gradient_norm)
+        self.recalls.append(recall)
         self.photos += photos
 
     @property
@@ -126,7 +141,8 @@ class Trainer:
             Why it ended: "finished", "patience" or "time".
         """
         try:
-            return self._train_epochs(on_step, on_epoch)
+            with StepLog(self.run.steps_csv, len(self.records)) as log:
+                return self._train_epochs(log, on_step, on_epoch)
         finally:
             if self.records:
                 draw_curves(self.run.curves_png, self.records)
@@ -154,16 +170,19 @@ class Trainer:
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise BadRun(f"{self.run.state}: was saved by another version of familiar ({error})") from error
 
-    def _train_epochs(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
+    def _train_epochs(
+        self, log: StepLog, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]
+    ) -> str:
         budget = self.recipe.budget
         started = curves_drawn = time.perf_counter()
         while not (stop_reason := self._stop_reason()):
-            record = self._train_epoch(on_step)
+            record = self._train_epoch(log, on_step)
             out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
             is_last = out_of_time or record.epoch == budget.epochs
             if is_last or record.epoch % self.recipe.validation.every_epochs == 0:
                 record = self._validate(record, is_last)
             self.records.append(record)
+            log.save()
             self._save()
             if time.perf_counter() - curves_drawn > CURVES_SECONDS:
                 draw_curves(self.run.curves_png, self.records)
@@ -186,7 +205,7 @@ class Trainer:
         later = (record for record in self.records if record.epoch > self.best_epoch)
         return sum(record.validation_accuracy is not None for record in later)
 
-    def _train_epoch(self, on_step: Callable[[StepProgress], None]) -> EpochRecord:
+    def _train_epoch(self, log: StepLog, on_step: Callable[[StepProgress], None]) -> EpochRecord:
         epoch = len(self.records)
         # The seed depends on the epoch, so that a resumed run draws what an uninterrupted one would have drawn.
         torch.manual_seed(int(np.random.SeedSequence((self.recipe.seed, epoch)).generate_state(1)[0]))
@@ -196,14 +215,16 @@ class Trainer:
         totals = _EpochTotals()
         for step, batch in enumerate(self._batches_of_epoch()):
             self._set_rates(epoch, step)
-            loss, gradient_norm = self._train_step(batch)
+            loss, gradient_norm, recall = self._train_step(batch)
+            totals.add(loss, gradient_norm, recall, len(batch.labels))
+            progress = self._progress(epoch, step, totals)
+            log.add(progress.record)
             if not np.isfinite((loss, gradient_norm)).all():
                 raise self._failure(
                     f"the loss is {loss} and the norm of its gradient {gradient_norm} "
                     f"in epoch {epoch + 1}, step {step + 1}"
                 )
-            totals.add(loss, gradient_norm, len(batch.labels))
-            on_step(self._progress(epoch, step, totals))
+            on_step(progress)
         return self._record(epoch, totals)
 
     def _batches_of_epoch(self) -> Iterator[NetworkBatch]:
@@ -221,8 +242,8 @@ class Trainer:
         for batch_norm in self.batch_norms:
             batch_norm.momentum = statistics_momentum(epoch * steps + step)
 
-    def _train_step(self, batch: NetworkBatch) -> tuple[float, float]:
-        """Take one optimizer step; return the loss and the norm of its gradient."""
+    def _train_step(self, batch: NetworkBatch) -> tuple[float, float, float | None]:
+        """Take one optimizer step; return the loss, the norm of its gradient, and the recall@1 within the batch."""
         # A batch norm's momentum is a constant to the compiler: as long as it changes, every step would be recompiled.
         momentum_is_constant = all(batch_norm.momentum == BATCH_NORM_MOMENTUM for batch_norm in self.batch_norms)
         embedder = self.compiled if momentum_is_constant else self.embed
@@ -231,14 +252,18 @@ class Trainer:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
                 return embedder(images)
 
+        recall: float | None = None
+
         def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+            nonlocal recall
+            recall = batch_recall_at_1(embeddings, batch.labels, batch.rows)
             if isinstance(self.sampler, OfflineTriplets):
                 return self.objective.loss.triplet_loss_from(*embeddings.chunk(3))
             return self.objective(embeddings, batch.labels, batch.rows)
 
         self.optimizer.zero_grad()
         value = backward(self.network, embed, loss, batch.images, self.recipe.sampler.chunk_size)
-        return value, self.optimizer.step()
+        return value, self.optimizer.step(), recall
 
     def _progress(self, epoch: int, step: int, totals: _EpochTotals) -> StepProgress:
         steps, epochs = len(self.sampler), self.recipe.budget.epochs
@@ -251,6 +276,7 @@ class Trainer:
             step=step + 1,
             steps=steps,
             loss=totals.losses[-1],
+            batch_recall_at_1=totals.recalls[-1],
             lr=self.optimizer.current_rates[0],
             photos_per_second=speed,
             seconds_left=remaining_steps * photos_per_step / speed,
@@ -261,6 +287,7 @@ class Trainer:
         seconds = totals.seconds
         lr, backbone_lr = self.optimizer.current_rates
         hyperparameters = self.objective.hyperparameters
+        recalls = [recall for recall in totals.recalls if recall is not None]
         return EpochRecord(
             epoch=epoch + 1,
             loss=float(np.mean(totals.losses)),
@@ -269,6 +296,7 @@ class Trainer:
             margin=hyperparameters.get("margin_rad", hyperparameters.get("margin")),
             gamma=hyperparameters.get("gamma"),
             active_triplets=self.objective.active_triplets(),
+            batch_recall_at_1=float(np.mean(recalls)) if recalls else None,
             gradient_norm=float(np.mean(totals.gradient_norms)),
             photos_per_second=totals.photos / seconds,
             seconds=seconds,
