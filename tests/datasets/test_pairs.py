@@ -38,6 +38,17 @@ def test_reads_same_and_different_pairs(header: str, newline: str, table: Identi
     assert pairs.same.tolist() == [True, True, False, False]
 
 
+@pytest.mark.parametrize("separator", [" ", "  "])
+def test_fields_may_be_separated_by_spaces(separator: str, table: IdentityTable, tmp_path: Path) -> None:
+    text = f"2\t1\n{TWO_FOLDS}"
+    expected = read_lfw_folds(written(tmp_path, text), table)
+    folded = read_lfw_folds(written(tmp_path, text.replace("\t", separator).replace("\n", " \n")), table)
+    assert folded.pairs.left.tolist() == expected.pairs.left.tolist()
+    assert folded.pairs.right.tolist() == expected.pairs.right.tolist()
+    assert folded.pairs.same.tolist() == expected.pairs.same.tolist()
+    assert folded.fold.tolist() == expected.fold.tolist() == [0, 0, 1, 1]
+
+
 def test_rows_index_given_table(table: IdentityTable, tmp_path: Path) -> None:
     backwards = table.select_rows(np.arange(len(table))[::-1].copy())
     pairs = read_lfw_pairs(written(tmp_path, "Ann\t1\t12\n"), backwards)
@@ -80,7 +91,9 @@ def test_rejects_missing_photo_with_file_and_line(line: str, photo: str, table: 
     "line",
     [
         "garbage",
-        "Ann 1 2",
+        "Ann Lee 1 2",
+        "Ann 1",
+        "Ann\t1 2",
         "Ann\t1",
         "Ann\tone\ttwo",
         "Ann\t1\t-2",
@@ -200,6 +213,7 @@ def test_rejects_pairs_outside_their_fold(table: IdentityTable, tmp_path: Path) 
         ("\ufeff2\r\n1\r\nAnn\t1\r\n1\r\n7\t2\r\n\r\n", [{"Ann"}, {"7"}]),
         ("1\n1\nAnn\t1\n", [{"Ann"}]),
         ("1\nAnn Lee\t1", [{"Ann Lee"}]),
+        ("2\n1\nAnn 1 \n1\n7   2\n", [{"Ann"}, {"7"}]),
     ],
 )
 def test_reads_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) -> None:

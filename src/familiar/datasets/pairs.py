@@ -2,6 +2,7 @@
 
 View 1, for model selection: `pairsDevTrain.txt`, `pairsDevTest.txt`, `peopleDevTrain.txt`, `peopleDevTest.txt`.
 View 2, for reporting: ten folds, in `pairs.txt` and `people.txt`. The first line of each is the number of entries.
+The fields of a line are separated by tabs, or, in a line without tabs, by spaces: names with spaces need tabs.
 """
 
 from collections import Counter
@@ -82,7 +83,7 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
     """Read the people of each fold of an LFW people file: ten folds in View 2, one in View 1.
 
     Args:
-        path: the people file; each line has a name, a tab and the person's number of photos.
+        path: the people file; each line has a name and the person's number of photos.
 
     Returns:
         One set of names per fold, in the order of the file.
@@ -94,13 +95,13 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
     expected_sizes: list[int] = []
     folds: list[list[str]] = []
     for number, line in enumerate(_lines(path), start=1):
-        match line.split("\t"):
+        match _fields(line):
             case [count] if count.strip().isdecimal():
                 expected_sizes.append(int(count))
                 folds.append([])
             case [name, photos] if photos.isdecimal() and folds:
                 folds[-1].append(name)
-            case [blank] if not blank.strip():
+            case [*_] if not line.strip():
                 continue
             case _:
                 raise BadDataset(f"{path}:{number}: neither a number of people nor NAME PHOTOS: {line!r}")
@@ -136,7 +137,7 @@ def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | Non
     header: tuple[int, ...] | None = None
     pairs: list[tuple[int, int, bool]] = []
     for number, line in enumerate(_lines(path), start=1):
-        match line.split("\t"):
+        match _fields(line):
             case [name, first, second] if first.isdecimal() and second.isdecimal():
                 pair = row_of(name, first, number), row_of(name, second, number), True
             case [name, first, second_name, second] if first.isdecimal() and second.isdecimal():
@@ -169,6 +170,10 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{path}: cannot be read ({error})") from error
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t" if "\t" in line else None)
 
 
 def _all_numbers(words: Iterable[str]) -> bool:
