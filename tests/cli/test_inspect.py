@@ -1,5 +1,7 @@
 """What `familiar inspect` prints."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -90,6 +92,52 @@ def test_output_writes_page_and_json_reports_its_path(printed: Printed, folder: 
     assert document["page"] == str(tmp_path / "c" / "inspection.html")
     assert (tmp_path / "a" / "b" / "inspection.html").read_bytes() == Path(document["page"]).read_bytes()
     assert "page" not in json.loads(printed(folder, "--json"))
+
+
+@pytest.mark.slow
+def test_csv_has_a_row_per_photo(printed: Printed, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "made" / "photos.csv"
+    assert printed(folder, "--csv", path).endswith(f"table: {path}\n")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = {row["file"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 14
+    cats = folder / "cat 2"
+    size = (folder / "cat 2" / "dark.png").stat().st_size
+    assert rows[str(cats / "dark.png")] == {
+        "identity": "cats/cat 2",
+        "file": str(cats / "dark.png"),
+        "height_px": "50",
+        "width_px": "80",
+        "channels": "1",
+        "stored_as": "PNG gray",
+        "bytes": str(size),
+    }
+    broken = rows[str(cats / "broken.jpg")]
+    assert (broken["height_px"], broken["channels"], broken["stored_as"], broken["bytes"]) == ("", "", "", "8")
+    assert {row["channels"] for name, row in rows.items() if name.endswith("0.png")} == {"3"}
+    assert [entry.name for entry in path.parent.iterdir()] == ["photos.csv"]
+    assert json.loads(printed(folder, "--json", "--csv", path))["csv"] == str(path)
+
+
+def test_csv_of_drawn_photos_has_no_bytes(printed: Printed, tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    printed("synthetic:cats:2x2", "--csv", path)
+    assert [line.split(",")[2:] for line in path.read_text().splitlines()[1:]] == [["224", "224", "3", "drawn", ""]] * 4
+
+
+@pytest.mark.slow
+def test_csv_survives_unusual_names(printed: Printed, oddly_named: Path, tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    printed(oddly_named, "--csv", path)
+    text = os.fsdecode(path.read_bytes())
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert len(rows) == 3 * len(NAMES)
+    assert all(Path(row["file"]).is_file() for row in rows)
+
+
+def test_rejects_unwritable_csv_before_reading_data(printed: Printed, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "file" in printed(tmp_path / "no such folder", "--csv", tmp_path / "file" / "photos.csv", code=1)
 
 
 def test_rejects_unwritable_output_before_reading_data(printed: Printed, tmp_path: Path) -> None:

@@ -10,36 +10,41 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.datasets import image_stats
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats, read_image_stats
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.photos.decoding import stored_channels
 
 
 @pytest.mark.parametrize(
-    ("mode", "name", "stored_as", "colorless"),
+    ("mode", "name", "stored_as", "colorless", "channels"),
     [
-        ("RGB", "a.jpg", "JPEG RGB", False),
-        ("L", "a.jpg", "JPEG gray", True),
-        ("CMYK", "a.jpg", "JPEG CMYK", False),
-        ("RGBA", "a.png", "PNG RGBA", False),
-        ("LA", "a.png", "PNG gray with alpha", True),
-        ("P", "a.png", "PNG palette", False),
-        ("P", "a.gif", "GIF palette", False),
-        ("1", "a.png", "PNG black and white", True),
-        ("I;16", "a.png", "PNG gray 16 bit", True),
-        ("I;16", "a.tiff", "TIFF gray 16 bit", True),
-        ("F", "a.tiff", "TIFF gray float", True),
-        ("RGB", "a.webp", "WEBP RGB", False),
+        ("RGB", "a.jpg", "JPEG RGB", False, 3),
+        ("L", "a.jpg", "JPEG gray", True, 1),
+        ("CMYK", "a.jpg", "JPEG CMYK", False, 4),
+        ("RGBA", "a.png", "PNG RGBA", False, 4),
+        ("LA", "a.png", "PNG gray with alpha", True, 2),
+        ("P", "a.png", "PNG palette", False, 3),
+        ("P", "a.gif", "GIF palette", False, 3),
+        ("1", "a.png", "PNG black and white", True, 1),
+        ("I;16", "a.png", "PNG gray 16 bit", True, 1),
+        ("I;16", "a.tiff", "TIFF gray 16 bit", True, 1),
+        ("F", "a.tiff", "TIFF gray float", True, 1),
+        ("RGB", "a.webp", "WEBP RGB", False, 3),
     ],
 )
-def test_reports_format_mode_and_size(tmp_path: Path, mode: str, name: str, stored_as: str, colorless: bool) -> None:
+def test_reports_format_mode_channels_and_size(
+    tmp_path: Path, mode: str, name: str, stored_as: str, colorless: bool, channels: int
+) -> None:
     color = Image.new("RGB", (300, 200), (200, 60, 20))
     Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else color.convert(mode).save(tmp_path / name)
     stats = read_image_stats(tmp_path / name)
     assert (stats.stored_as, stats.grayscale, stats.size_px) == (stored_as, colorless, (300, 200))
+    assert stored_channels(stored_as) == channels
 
 
 @pytest.mark.parametrize(("name", "stored_as"), [("a.png", "PNG RGB 16 bit"), ("a.tiff", "TIFF RGB 16 bit")])
 def test_16_bit_color_is_reported(tmp_path: Path, name: str, stored_as: str) -> None:
     cv2.imwrite(str(tmp_path / name), np.full((20, 30, 3), 40_000, np.uint16))
     assert read_image_stats(tmp_path / name).stored_as == stored_as
+    assert stored_channels(stored_as) == 3
 
 
 def test_pixel_values_cover_all_channels(tmp_path: Path) -> None:

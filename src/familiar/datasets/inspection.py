@@ -69,6 +69,14 @@ class DuplicateKind(NamedTuple):
     across: bool
 
 
+class PhotoDetails(NamedTuple):
+    """Size of an upright photo, and how its file is stored."""
+
+    width_px: int
+    height_px: int
+    stored_as: str
+
+
 DUPLICATE_KINDS = {  # ordered by how likely they are labeling errors
     DuplicateKind(exact=True, across=True): "the same pixels, several identities",
     DuplicateKind(exact=False, across=True): "nearly the same, several identities",
@@ -95,6 +103,7 @@ class Inspection:
         duplicates: groups of rows.
         sample: rows of a random sample.
         unreadable: errors of the photos that cannot be opened.
+        details: of each photo of `table`; None if it cannot be opened.
     """
 
     table: IdentityTable
@@ -110,6 +119,7 @@ class Inspection:
     duplicates: tuple[DuplicateGroup, ...]
     sample: tuple[int, ...]
     unreadable: tuple[UnreadablePhoto, ...]
+    details: tuple[PhotoDetails | None, ...]
 
     @property
     def single_photo_identities(self) -> int:
@@ -203,12 +213,15 @@ def inspect_table(
     rows: list[int] = []
     stats: list[ImageStats] = []
     unreadable: list[UnreadablePhoto] = []
+    details: list[PhotoDetails | None] = []
     for row, result in enumerate(read_all_image_stats(table.photos, workers)):
         if isinstance(result, UnreadablePhoto):
             unreadable.append(result)
+            details.append(None)
         else:
             rows.append(row)
             stats.append(result)
+            details.append(PhotoDetails(*result.size_px, result.stored_as))
         on_progress("read", row + 1)
     if not stats:
         raise UnreadablePhoto(f"none of the {len(table)} photos can be read; the first: {unreadable[0]}")
@@ -237,6 +250,7 @@ def inspect_table(
         ),
         sample=_sample(table, rows),
         unreadable=tuple(unreadable),
+        details=tuple(details),
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +52,7 @@ _CHANNELS = {  # descriptions of Pillow's modes
     "I": "gray",
     "F": "gray float",
 }
+_PALETTE_CHANNELS = {"palette": 3, "palette with alpha": 4}  # of the colors, not of the indices
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,17 @@ def _describe_storage(image: ImageFile.ImageFile) -> str:
     bits = 16 if deep else image.info.get("bit_depth", 8)  # the latter only of HEIC
     base = image.mode.partition(";")[0]
     return f"{image.format} {_CHANNELS.get(base, base)}{f' {bits} bit' if bits > 8 else ''}"
+
+
+def stored_channels(stored_as: str) -> int:
+    """Return the number of channels of a photo by its `Photo.stored_as`.
+
+    >>> [stored_channels(text) for text in ("JPEG gray", "PNG RGB 16 bit", "JPEG CMYK", "GIF palette")]
+    [1, 3, 4, 3]
+    """
+    channels = re.sub(r" \d+ bit$", "", stored_as.partition(" ")[2])
+    mode = next((mode for mode, described in _CHANNELS.items() if described == channels), channels)
+    return _PALETTE_CHANNELS.get(channels) or Image.getmodebands(mode)
 
 
 def _read_orientation(read_exif: Callable[[], Image.Exif]) -> int:

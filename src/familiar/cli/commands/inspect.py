@@ -30,11 +30,18 @@ LINES_SHOWN = 20
     type=FILE,
     help="Folder for inspection.html, a page with the photos; without it only the summary is printed.",
 )
+@click.option(
+    "--csv",
+    "csv_path",
+    type=FILE,
+    help="File for a table with one row per photo: identity, file, height, width, channels, format, bytes.",
+)
 @limit_options
 @json_option
 def inspect(
     data: tuple[str, ...],
     output: Path | None,
+    csv_path: Path | None,
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
@@ -52,11 +59,11 @@ def inspect(
     """
     from familiar.datasets.inspection import inspect_table
     from familiar.datasets.inspection_page import write_page
+    from familiar.datasets.photo_list import write_photo_list
 
-    if output is not None:
-        output.mkdir(
-            parents=True, exist_ok=True
-        )  # first, so that a missing permission shows before the photos are read
+    for folder in (output, csv_path and csv_path.parent):
+        if folder is not None:  # first, so that a missing permission shows before the photos are read
+            folder.mkdir(parents=True, exist_ok=True)
     table = data_spec(data, identities, max_identities, max_photos).read()
     status = StatusLine()
     inspection = inspect_table(
@@ -66,13 +73,18 @@ def inspect(
     )
     status.clear()
     page = None if output is None else write_page(inspection, output)
+    if csv_path is not None:
+        write_photo_list(inspection, csv_path)
     if as_json:
-        print_json(inspection.as_dict() | ({} if page is None else {"page": page}))
+        files = {"page": page, "csv": csv_path}
+        print_json(inspection.as_dict() | {name: path for name, path in files.items() if path is not None})
         return
     for line in _lines(inspection):
         click.echo(line)
     if page is not None:
         click.echo(f"page: {printable(str(page))}")
+    if csv_path is not None:
+        click.echo(f"table: {printable(str(csv_path))}")
 
 
 def _lines(inspection: "Inspection") -> Iterable[str]:
