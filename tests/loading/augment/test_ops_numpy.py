@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageEnhance
 from torchvision.transforms.v2 import ColorJitter
 from torchvision.transforms.v2 import functional as V
 
@@ -53,6 +53,7 @@ OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "jitter": lambda picture: on_photo.jitter(picture, Jitter(1.3, 0.7, 1.3, 0.1, (3, 1, 0, 2))),
     "gray": on_photo.to_gray,
     "blur": lambda picture: on_photo.blur(picture, Blur(9, 1.7)),
+    "sharpness": lambda picture: on_photo.adjust_sharpness(picture, 3.0),
     "noise": lambda picture: on_photo.add_noise(picture, Noise(0.05, 3)),
     "jpeg": lambda picture: on_photo.compress(picture, 70),
     "downscale": lambda picture: on_photo.downscale(picture, 0.4),
@@ -239,6 +240,39 @@ def test_blurred_point_equals_kernel() -> None:
     blurred = on_photo.blur(point, Blur(3, 1.0))
     assert blurred[7:10, 7:10, 0] == pytest.approx(255 * np.outer(taps, taps), abs=1)
     assert int(blurred.sum()) == pytest.approx(3 * 255, abs=27)
+
+
+def slow_sharpness(rgb_u8: np.ndarray, factor: float) -> np.ndarray:
+    """Adjust pixel by pixel: the smoothed value is rounded, as Pillow and torchvision do, the result as OpenCV does."""
+    result, side = rgb_u8.astype(float), rgb_u8.shape[0]
+    for row, column, channel in np.ndindex(side, side, 3):
+        if 0 < row < side - 1 and 0 < column < side - 1:
+            center = int(rgb_u8[row, column, channel])
+            neighbors = rgb_u8[row - 1 : row + 2, column - 1 : column + 2, channel].astype(int).sum()
+            smooth = round((neighbors + 4 * center) / 13)
+            result[row, column, channel] = smooth + factor * (center - smooth)
+    return result.clip(0, 255)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.4, 1.0, 2.0, 10.0, 20.0])
+@pytest.mark.parametrize("side", [1, 2, 3, 16, 17])
+def test_sharpness_matches_slow_reference(side: int, factor: float) -> None:
+    for picture in (noise(side), waves(side)):
+        actual = on_photo.adjust_sharpness(picture, factor)
+        assert np.abs(actual - slow_sharpness(picture, factor)).max() <= 0.51
+
+
+@pytest.mark.parametrize("picture", [noise(32), waves(), plain(0), plain(255)])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 2.0, 10.0])
+def test_sharpness_matches_torchvision_and_pillow(picture: np.ndarray, factor: float) -> None:
+    ours = on_photo.adjust_sharpness(picture, factor)
+    assert levels_apart(ours, V.adjust_sharpness(tensor(picture), factor)) <= 1  # they truncate fractions
+    enhanced = np.asarray(ImageEnhance.Sharpness(Image.fromarray(picture)).enhance(factor))
+    assert np.abs(ours.astype(int) - enhanced).max() <= 1
+
+
+def test_sharpness_of_factor_1_keeps_pixels() -> None:
+    assert np.array_equal(on_photo.adjust_sharpness(noise(), 1.0), noise())
 
 
 @pytest.mark.parametrize("std", [0.01, 0.05, 0.1])

@@ -65,6 +65,7 @@ def apart(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         ("jitter", 0.8, 10),  # which OpenCV rounds four times, each stretched by the next
         ("gray", 0.1, 1),
         ("blur", 0.2, 1),
+        ("sharpness", 0.05, 1),
         ("jpeg_quality", 1.2, 40),  # a frequency half-way between two steps may go to either
         ("downscale", 0.3, 2),
         ("shadow", 0.1, 1),
@@ -186,6 +187,19 @@ def test_downscale_averages_and_keeps_constants() -> None:
         torch.arange(400.0).view(1, 1, 20, 20).expand(1, 3, 20, 20), torch.tensor([[1.0]])
     )
     assert single_pixel == pytest.approx(torch.full_like(single_pixel, 199.5), abs=1e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("factor", [0.0, 1.0, 10.0, 20.0])
+def test_sharpness_matches_photo_version_up_to_largest_factor(factor: float, device: str) -> None:
+    pictures, changes = crops(33, 4), [Change(sharpness=factor)] * 4
+    assert apart(changed(pictures, changes, device), one_by_one(pictures, changes)).max() <= 1
+
+
+def test_sharpness_ignores_fractions_that_rounding_removes() -> None:
+    images = batch_of(crops(20, 2)).float()
+    factor = torch.tensor([[20.0], [10.0]])
+    assert torch.equal(on_batch.adjust_sharpness(images + 0.3, factor), on_batch.adjust_sharpness(images, factor))
 
 
 # JPEG

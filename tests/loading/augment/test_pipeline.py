@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from familiar.loading.augment import ops_numpy as on_photo
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
 from familiar.loading.augment.pipeline import (
+    RANDOM_NUMBERS_PER_CHANGE,
     Change,
     Move,
     apply_change,
@@ -39,6 +40,7 @@ SIGNS: dict[str, Callable[[Change], bool]] = {  # that an operation was chosen
     "jitter_p": lambda change: change.jitter is not None,
     "gray_p": lambda change: change.gray,
     "blur_p": lambda change: change.blur is not None,
+    "sharpness_p": lambda change: change.sharpness is not None,
     "noise_p": lambda change: change.noise is not None,
     "jpeg_p": lambda change: change.jpeg_quality is not None,
     "downscale_p": lambda change: change.downscale is not None,
@@ -84,6 +86,7 @@ def test_each_field_applies_its_operation() -> None:
         Change(jitter=jitter): on_photo.jitter(picture, jitter),
         Change(gray=True): on_photo.to_gray(picture),
         Change(blur=Blur(5, 1.1)): on_photo.blur(picture, Blur(5, 1.1)),
+        Change(sharpness=10.0): on_photo.adjust_sharpness(picture, 10.0),
         Change(noise=Noise(0.03, 7)): on_photo.add_noise(picture, Noise(0.03, 7)),
         Change(jpeg_quality=75): on_photo.compress(picture, 75),
         Change(downscale=0.5): on_photo.downscale(picture, 0.5),
@@ -167,11 +170,19 @@ def test_one_operation_does_not_change_draws_for_another() -> None:
             assert single == Change(**{field: getattr(combined, field)})
 
 
+def test_sharpness_draws_after_the_operations_added_before_it() -> None:
+    numbers = photo_generator(5, 1, 3).random(RANDOM_NUMBERS_PER_CHANGE)
+    change = draw_change(replace(ALL, sharpness_min=0.0, sharpness_max=1.0), photo_generator(5, 1, 3))
+    assert change.sharpness == numbers[81]  # the other operations use 81 numbers
+    assert change.angle_deg == pytest.approx(-25 + 50 * numbers[5])
+
+
 WIDE = replace(
     ALL,
     rotate_deg=40.0, translate=0.25, scale=0.2, brightness=0.1, contrast=0.5, saturation=0.6, hue=0.3,
     crop_scale_min=0.5, crop_ratio_min=0.8, crop_ratio_max=1.5, dropout_holes_max=6, blur_sigma_min=0.1,
     blur_sigma_max=2.0, jpeg_quality_min=20, jpeg_quality_max=90, erase_area_min=0.05, erase_area_max=0.2,
+    sharpness_max=10.0,
 )  # fmt: skip
 
 
@@ -188,6 +199,7 @@ WIDE = replace(
         (lambda c: c.jitter.saturation, 0.4, 1.6),
         (lambda c: c.jitter.hue, -0.3, 0.3),
         (lambda c: c.blur.sigma_px, 0.1, 2.0),
+        (lambda c: c.sharpness, 0.0, 10.0),
         (lambda c: c.noise.std, 0.01, 0.05),
         (lambda c: c.downscale, 0.4, 0.8),
         (lambda c: c.shadow.loss, 0.3, 0.6),
@@ -299,8 +311,8 @@ def test_pet_augmentation_matches_published_settings() -> None:
     pet = Augmentation()
     assert [(name, getattr(pet, name)) for name in PROBABILITIES] == [
         ("crop_p", 0), ("rotate_p", 0.5), ("flip_p", 0.5), ("affine_p", 0.3), ("jitter_p", 0.5), ("gray_p", 0.05),
-        ("blur_p", 0.2), ("noise_p", 0.2), ("jpeg_p", 0.2), ("downscale_p", 0.15), ("shadow_p", 0.1),
-        ("dropout_p", 0.3), ("erase_p", 0),
+        ("blur_p", 0.2), ("sharpness_p", 0), ("noise_p", 0.2), ("jpeg_p", 0.2), ("downscale_p", 0.15),
+        ("shadow_p", 0.1), ("dropout_p", 0.3), ("erase_p", 0),
     ]  # fmt: skip
     assert (pet.blur_kernel_min, pet.blur_kernel_max, pet.noise_std_min, pet.noise_std_max) == (3, 9, 0.01, 0.05)
     assert (pet.jpeg_quality_min, pet.jpeg_quality_max, pet.downscale_min, pet.downscale_max) == (

@@ -42,16 +42,18 @@ def test_rows_list_enabled_operations() -> None:
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
     pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
     assert [row.name for row in operation_rows(Augmentation())] == pets
+    assert [row.name for row in operation_rows(replace(NO_AUGMENTATION, sharpness_p=0.1))] == ["sharpness"]
     faces = ["crop", "flip", "brightness", "contrast", "saturation", "hue", "gray", "blur", "erase"]
     assert [row.name for row in operation_rows(CIRCLE_AUGMENTATION)] == faces
 
 
 def test_tiles_show_range_ends_with_captions() -> None:
-    rows = {row.name: row for row in operation_rows(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
+    rows = {row.name: row for row in operation_rows(replace(Augmentation(), crop_p=1.0, erase_p=1.0, sharpness_p=1.0))}
     captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
     assert captions["rotate"] == ["-25°", "+12°", "+25°"]
     assert captions["brightness"] == ["x 0.70", "x 1.15", "x 1.30"]
     assert captions["blur"] == ["3 px, std 0.8", "5 px, std 1.1", "9 px, std 1.7"]
+    assert captions["sharpness"] == ["x 0.00", "x 1.00", "x 2.00"]
     assert captions["jpeg"] == ["quality 100", "quality 85", "quality 70"]
     assert captions["dropout"] == ["1 of 7%", "2 of 14%", "4 of 21%"]
     assert [change.angle_deg for _, change in rows["rotate"].tiles] == [-25.0, 12.5, 25.0]

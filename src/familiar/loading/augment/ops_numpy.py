@@ -14,6 +14,7 @@ from jaxtyping import Float32, Float64, UInt8
 
 Pixels = UInt8[np.ndarray, "s s 3"]
 
+SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 SHADOW_BORDER = 0.1  # width of a shadow's soft border, as a share of the side
 
 HalfPlane = tuple[float, float, float]  # (a, b, d): a x + b y + d > 0 inside, x and y as shares of the side
@@ -145,6 +146,17 @@ def to_gray(rgb_u8: Pixels) -> Pixels:
 def blur(rgb_u8: Pixels, kernel: Blur) -> Pixels:
     """Apply a Gaussian blur, mirrored at the border."""
     return cv2.GaussianBlur(rgb_u8, (kernel.kernel_px, kernel.kernel_px), kernel.sigma_px)
+
+
+def adjust_sharpness(rgb_u8: Pixels, factor: float) -> Pixels:
+    """Scale the difference from a smoothed copy, as torchvision and Pillow do: 0 smooths, above 1 sharpens.
+
+    A smoothed pixel is the mean of 3 x 3 with 5 times the weight in the center. The outermost pixels stay as they are.
+    """
+    smooth = cv2.filter2D(rgb_u8, -1, SMOOTHING)
+    for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]):
+        smooth[edge] = rgb_u8[edge]
+    return cv2.addWeighted(rgb_u8, factor, smooth, 1 - factor, 0)
 
 
 def add_noise(rgb_u8: Pixels, noise: Noise) -> Pixels:

@@ -44,6 +44,7 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
         **{f"{kind} {step}": adjust for step in range(4) for kind, adjust in ADJUSTMENTS.items()},
         "gray": to_gray,
         "blur": blur,
+        "sharpness": adjust_sharpness,
         "noise": partial(add_noise, generator=generator),
         "jpeg": compress,
         "downscale": downscale,
@@ -97,6 +98,8 @@ def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str,
         numbers["gray"] = ()
     if change.blur is not None:
         numbers["blur"] = _kernel_taps(change.blur, widest_blur)
+    if change.sharpness is not None:
+        numbers["sharpness"] = (change.sharpness,)
     if change.noise is not None:
         numbers["noise"] = (change.noise.std,)
     if change.jpeg_quality is not None:
@@ -189,6 +192,15 @@ def blur(images: Images, taps: Numbers) -> Images:
     kernels = taps.repeat_interleave(channels, 0)
     across = F.conv2d(planes, kernels[:, None, None, :], groups=count * channels)
     return F.conv2d(across, kernels[:, None, :, None], groups=count * channels).view_as(images)
+
+
+def adjust_sharpness(images: Images, factor: Numbers) -> Images:
+    """Scale the difference from a smoothed copy, as `ops_numpy.adjust_sharpness` does."""
+    images = images.round()  # a large factor would amplify fractions that the version for one photo does not have
+    smooth = images.clone()
+    neighbors = 9 * F.avg_pool2d(images, 3, stride=1)
+    smooth[:, :, 1:-1, 1:-1] = ((neighbors + 4 * images[:, :, 1:-1, 1:-1]) / 13).round()
+    return smooth + factor[:, :, None, None] * (images - smooth)
 
 
 def add_noise(images: Images, std: Numbers, generator: torch.Generator) -> Images:

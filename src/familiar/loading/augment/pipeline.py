@@ -46,6 +46,7 @@ class Change:
     jitter: Jitter | None = None
     gray: bool = False
     blur: Blur | None = None
+    sharpness: float | None = None
     noise: Noise | None = None
     jpeg_quality: int | None = None
     downscale: float | None = None
@@ -110,6 +111,8 @@ def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
         rgb_u8 = ops_numpy.to_gray(rgb_u8)
     if change.blur is not None:
         rgb_u8 = ops_numpy.blur(rgb_u8, change.blur)
+    if change.sharpness is not None:
+        rgb_u8 = ops_numpy.adjust_sharpness(rgb_u8, change.sharpness)
     if change.noise is not None:
         rgb_u8 = ops_numpy.add_noise(rgb_u8, change.noise)
     if change.jpeg_quality is not None:
@@ -128,7 +131,8 @@ def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
 def draw_change(settings: Augmentation, generator: np.random.Generator) -> Change:
     """Draw a random change.
 
-    All numbers are drawn whether or not they are used, so that one setting does not affect the others' draws.
+    All numbers are drawn whether or not they are used, so that one setting does not affect the others' draws. The order
+    of the draws is that in which the operations were added to the code, not that in which they are applied.
     """
     s, draw = settings, _RandomNumbers(generator)
     return Change(
@@ -148,6 +152,7 @@ def draw_change(settings: Augmentation, generator: np.random.Generator) -> Chang
             s.erase_p,
             _random_box(draw, (s.erase_area_min, s.erase_area_max), (s.erase_ratio_min, s.erase_ratio_max)),
         ),
+        sharpness=draw.maybe(s.sharpness_p, draw.uniform_in(s.sharpness_min, s.sharpness_max)),
     )
 
 

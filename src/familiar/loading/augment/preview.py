@@ -118,14 +118,17 @@ def _color_rows(s: Augmentation) -> list[Row]:
 
 
 def _sharpness_rows(s: Augmentation) -> list[Row]:
+    factors = _low_mid_high(s.sharpness_min, s.sharpness_max)
     deviations = _low_mid_high(s.noise_std_min, s.noise_std_max)
     qualities = _low_mid_high(s.jpeg_quality_max, s.jpeg_quality_min)
     shares = _low_mid_high(s.downscale_max, s.downscale_min)
+    sharpness = _tiles("x {:.2f}", factors, lambda v: Change(sharpness=v))
     noise = _tiles("std {:.3f}", deviations, lambda v: Change(noise=Noise(v, seed=1)))
     files = _tiles("quality {:.0f}", qualities, lambda v: Change(jpeg_quality=round(v)))
     small = _tiles("to {:.0%}", shares, lambda v: Change(downscale=v))
     return [
         Row("blur", s.blur_p, [_blur(s, strength) for strength in _low_mid_high(0, 1)], close_up=True),
+        Row("sharpness", s.sharpness_p, sharpness, close_up=True),
         Row("noise", s.noise_p, noise, close_up=True),
         Row("jpeg", s.jpeg_p, files, close_up=True),
         Row("downscale", s.downscale_p, small, close_up=True),

@@ -21,6 +21,8 @@ RANGES = {  # of the settings that are not probabilities
     "blur_kernel_max": (1, MAX_BLUR_KERNEL_PX),
     "blur_sigma_min": (0, 20),
     "blur_sigma_max": (0, 20),
+    "sharpness_min": (0, 20),
+    "sharpness_max": (0, 20),
     "noise_std_min": (0, 1),
     "noise_std_max": (0, 1),
     "jpeg_quality_min": (1, 100),
@@ -68,6 +70,9 @@ class Augmentation:
         blur_kernel_max: largest width of its kernel, in px, odd, in [1, 31].
         blur_sigma_min: smallest standard deviation of the blur, in px, in [0, 20].
         blur_sigma_max: largest standard deviation of the blur, in px, in [0, 20]; 0 derives it from the kernel's width.
+        sharpness_p: probability of a change of sharpness.
+        sharpness_min: smallest factor of the sharpness, in [0, 20]: 0 smooths, 1 changes nothing, 10 sharpens strongly.
+        sharpness_max: largest factor of the sharpness, in [0, 20].
         noise_p: probability of Gaussian noise.
         noise_std_min: smallest standard deviation of the noise, as a share of the full range of values, in [0, 1].
         noise_std_max: largest standard deviation of the noise, as a share of the full range of values, in [0, 1].
@@ -117,6 +122,9 @@ class Augmentation:
     blur_kernel_max: int = 9
     blur_sigma_min: float = 0.0
     blur_sigma_max: float = 0.0
+    sharpness_p: float = 0.0
+    sharpness_min: float = 0.0
+    sharpness_max: float = 2.0
     noise_p: float = 0.2
     noise_std_min: float = 0.01
     noise_std_max: float = 0.05
@@ -173,6 +181,7 @@ NO_AUGMENTATION = Augmentation(
     jitter_p=0.0,
     gray_p=0.0,
     blur_p=0.0,
+    sharpness_p=0.0,
     noise_p=0.0,
     jpeg_p=0.0,
     downscale_p=0.0,
