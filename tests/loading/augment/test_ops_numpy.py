@@ -242,6 +242,57 @@ def test_blurred_point_equals_kernel() -> None:
     assert int(blurred.sum()) == pytest.approx(3 * 255, abs=27)
 
 
+def photo_like(side: int = 224, seed: int = 0) -> np.ndarray:
+    """Draw noise with the spectrum of photos: amplitudes fall with the frequency."""
+    frequencies = np.fft.fftfreq(side)
+    amplitudes = 1 / (np.hypot(frequencies[:, None], frequencies) + 1 / side)
+    white = np.fft.fft2(np.random.default_rng(seed).normal(size=(3, side, side)))
+    drawn = np.fft.ifft2(white * amplitudes).real.transpose(1, 2, 0)
+    return (128 + 50 * drawn / drawn.std()).clip(0, 255).astype(np.uint8)
+
+
+def resized(rgb_u8: np.ndarray, side: int) -> np.ndarray:
+    return cv2.resize(rgb_u8, (side, side), interpolation=cv2.INTER_AREA if side < 224 else cv2.INTER_LINEAR)
+
+
+def difference(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.sqrt(((first.astype(float) - second) ** 2).mean()))
+
+
+@pytest.mark.parametrize("side", [64, 112, 160, 448])
+@pytest.mark.parametrize(("kernel_px", "sigma_px"), [(3, 0.8), (5, 1.1), (7, 1.4), (9, 1.7)])
+def test_scaled_blur_equals_blur_at_224_px_and_resizing(side: int, kernel_px: int, sigma_px: float) -> None:
+    photo = photo_like()
+    expected = resized(on_photo.blur(photo, Blur(kernel_px, sigma_px)), side)
+    effect = difference(expected, resized(photo, side))
+    scaled = on_photo.blur(resized(photo, side), Blur(kernel_px, sigma_px, crop_px=224))
+    unscaled = on_photo.blur(resized(photo, side), Blur(kernel_px, sigma_px))
+    assert difference(scaled, expected) < 0.62 * effect  # a narrow Gaussian cannot be sampled exactly
+    assert difference(scaled, expected) < 0.5 * difference(unscaled, expected)
+
+
+@pytest.mark.parametrize(("kernel_px", "sigma_px"), [(1, 0.8), (3, 0.01), (3, 0.8), (9, 1.7), (31, 20.0)])
+def test_scaled_blur_is_unchanged_at_224_px(kernel_px: int, sigma_px: float) -> None:
+    assert Blur(kernel_px, sigma_px, crop_px=224).scaled_to(224) == Blur(kernel_px, sigma_px)
+    expected = cv2.GaussianBlur(photo_like(), (kernel_px, kernel_px), sigma_px)
+    assert np.array_equal(on_photo.blur(photo_like(), Blur(kernel_px, sigma_px, crop_px=224)), expected)
+
+
+def test_scaled_kernel_grows_in_proportion() -> None:
+    assert Blur(9, 1.7, crop_px=224).scaled_to(448) == Blur(17, 3.4)
+    assert Blur(9, 1.7, crop_px=224).scaled_to(112) == Blur(5, 0.85)
+    assert Blur(9, 1.7, crop_px=224).scaled_to(113) == Blur(7, pytest.approx(1.7 * 113 / 224))
+    assert Blur(1, 1.7, crop_px=224).scaled_to(1024).kernel_px == 1
+    assert Blur(9, 1.7).scaled_to(64) == Blur(9, 1.7)
+
+
+@pytest.mark.parametrize(("side", "sigma_px"), [(16, 0.8), (64, 0.8), (64, 1.7), (112, 0.9), (64, 0.01)])
+def test_narrow_scaled_kernel_has_the_variance_in_proportion(side: int, sigma_px: float) -> None:
+    kernel = Blur(9, sigma_px, crop_px=224).scaled_to(side)
+    taps = cv2.getGaussianKernel(kernel.kernel_px, kernel.sigma_px)[:, 0]
+    assert taps @ np.array([1, 0, 1]) == pytest.approx((sigma_px * side / 224) ** 2)
+
+
 def slow_sharpness(rgb_u8: np.ndarray, factor: float) -> np.ndarray:
     """Adjust pixel by pixel: the smoothed value is rounded, as Pillow and torchvision do, the result as OpenCV does."""
     result, side = rgb_u8.astype(float), rgb_u8.shape[0]

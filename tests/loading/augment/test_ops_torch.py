@@ -15,7 +15,9 @@ from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_c
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, Augmentation
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-ALL = Augmentation(**{field.name: 1.0 for field in fields(Augmentation) if field.name.endswith("_p")})
+ALL = Augmentation(
+    **{field.name: 1.0 for field in fields(Augmentation) if field.name.endswith("_p")}, blur_scaled=False
+)
 PHOTOS = 16
 
 
@@ -187,6 +189,18 @@ def test_downscale_averages_and_keeps_constants() -> None:
         torch.arange(400.0).view(1, 1, 20, 20).expand(1, 3, 20, 20), torch.tensor([[1.0]])
     )
     assert single_pixel == pytest.approx(torch.full_like(single_pixel, 199.5), abs=1e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("side", [64, 112, 224, 300])
+def test_scaled_blur_matches_photo_version(side: int, device: str) -> None:
+    changes = [Change(blur=change.blur) for change in drawn(replace(ALL, blur_scaled=True))]
+    assert {change.blur.crop_px for change in changes} == {224}
+    pictures = crops(side)
+    assert apart(changed(pictures, changes, device), one_by_one(pictures, changes)).max() <= 1
+    if side == 224:
+        unscaled = [Change(blur=change.blur._replace(crop_px=None)) for change in changes]
+        assert np.array_equal(changed(pictures, changes, device), changed(pictures, unscaled, device))
 
 
 @pytest.mark.parametrize("device", DEVICES)

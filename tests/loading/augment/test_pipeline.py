@@ -138,6 +138,15 @@ def test_different_keys_give_different_images() -> None:
     assert len({augment(waves(), ALL, photo_generator(*key)).tobytes() for key in keys}) == len(keys)
 
 
+@pytest.mark.parametrize("side", [64, 224])
+def test_blur_of_pets_is_scaled_and_that_of_the_coursework_is_not(side: int) -> None:
+    for settings, scaled in ((replace(Augmentation(), blur_p=1.0), True), (CIRCLE_AUGMENTATION, False)):
+        change = Change(blur=draws(settings, 8)[3].blur)
+        unscaled = Blur(change.blur.kernel_px, change.blur.sigma_px)
+        same = np.array_equal(apply_change(noise(side), change), on_photo.blur(noise(side), unscaled))
+        assert same == (side == 224 or not scaled)
+
+
 # Drawing a change
 
 
@@ -290,7 +299,7 @@ def test_circle_augmentation_matches_coursework() -> None:
     assert changed == {
         "crop_p": 1.0, "flip_p": 0.3, "jitter_p": 1.0, "brightness": 0.2, "contrast": 0.2, "saturation": 0.1,
         "hue": 0.05, "gray_p": 0.1, "blur_p": 1.0, "blur_kernel_max": 3, "blur_sigma_min": 0.1,
-        "blur_sigma_max": 2.0, "erase_p": 0.2,
+        "blur_sigma_max": 2.0, "blur_scaled": False, "erase_p": 0.2,
     }  # fmt: skip
     circle = CIRCLE_AUGMENTATION
     assert (circle.crop_scale_min, circle.crop_ratio_min, circle.crop_ratio_max, circle.blur_kernel_min) == (
@@ -326,7 +335,7 @@ def test_pet_augmentation_matches_published_settings() -> None:
 
 
 def test_every_setting_has_a_range_check() -> None:
-    assert {*PROBABILITIES, *RANGES, "where"} == {field.name for field in fields(Augmentation)}
+    assert {*PROBABILITIES, *RANGES, "blur_scaled", "where"} == {field.name for field in fields(Augmentation)}
 
 
 @pytest.mark.parametrize(

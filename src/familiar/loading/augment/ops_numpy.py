@@ -6,6 +6,7 @@ OpenCV releases Python's interpreter lock, so that loading threads run in parall
 """
 
 from collections.abc import Sequence
+from math import log, sqrt
 from typing import NamedTuple
 
 import cv2
@@ -15,6 +16,7 @@ from jaxtyping import Float32, Float64, UInt8
 Pixels = UInt8[np.ndarray, "s s 3"]
 
 SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
+NARROW_SIGMA_PX = 0.5
 SHADOW_BORDER = 0.1  # width of a shadow's soft border, as a share of the side
 
 HalfPlane = tuple[float, float, float]  # (a, b, d): a x + b y + d > 0 inside, x and y as shares of the side
@@ -47,10 +49,26 @@ class Jitter(NamedTuple):
 
 
 class Blur(NamedTuple):
-    """A Gaussian kernel: width and standard deviation."""
+    """A Gaussian kernel: width and standard deviation, for crops of `crop_px` a side, or of any size if it is None."""
 
     kernel_px: int
     sigma_px: float
+    crop_px: int | None = None
+
+    def scaled_to(self, side: int) -> "Blur":
+        """Scale width and standard deviation in proportion to a crop's side, the width rounded up to an odd number.
+
+        A Gaussian narrower than half a pixel is almost 0 at the next pixel, and would not blur. Three weights that have
+        its variance are used instead: those of a slightly wider Gaussian.
+        """
+        if self.crop_px is None or self.crop_px == side:
+            return Blur(self.kernel_px, self.sigma_px)
+        reach = -(-(self.kernel_px // 2) * side // self.crop_px)
+        sigma_px = self.sigma_px * side / self.crop_px
+        if reach and sigma_px < NARROW_SIGMA_PX:
+            neighbor = sigma_px**2 / 2  # weights (w, 1 - 2 w, w) have the variance 2 w
+            return Blur(3, 1 / sqrt(2 * log((1 - 2 * neighbor) / neighbor)))
+        return Blur(2 * reach + 1, sigma_px)
 
 
 class Noise(NamedTuple):
@@ -145,6 +163,7 @@ def to_gray(rgb_u8: Pixels) -> Pixels:
 
 def blur(rgb_u8: Pixels, kernel: Blur) -> Pixels:
     """Apply a Gaussian blur, mirrored at the border."""
+    kernel = kernel.scaled_to(rgb_u8.shape[0])
     return cv2.GaussianBlur(rgb_u8, (kernel.kernel_px, kernel.kernel_px), kernel.sigma_px)
 
 

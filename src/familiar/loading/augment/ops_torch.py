@@ -69,7 +69,8 @@ class OperationBatch(NamedTuple):
 
 def _operation_batches(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, OperationBatch]:
     """Collect the operations drawn for any photo, by name, with their numbers on the device."""
-    widest = max((change.blur.kernel_px for change in changes if change.blur is not None), default=1)
+    kernels = (change.blur.scaled_to(side) for change in changes if change.blur is not None)
+    widest = max((kernel.kernel_px for kernel in kernels), default=1)
     listed: dict[str, list[list[float]]] = {}
     for row, change in enumerate(changes):
         for name, numbers in _operation_numbers(change, side, widest).items():
@@ -97,7 +98,7 @@ def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str,
     if change.gray:
         numbers["gray"] = ()
     if change.blur is not None:
-        numbers["blur"] = _kernel_taps(change.blur, widest_blur)
+        numbers["blur"] = _kernel_taps(change.blur.scaled_to(side), widest_blur)
     if change.sharpness is not None:
         numbers["sharpness"] = (change.sharpness,)
     if change.noise is not None:

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 
 from familiar.loading.augment import ops_numpy
 from familiar.loading.augment.ops_numpy import Blur, Box, HalfPlane, Jitter, Noise, Pixels, Shadow
-from familiar.loading.augment.settings import MAX_HOLES, Augmentation
+from familiar.loading.augment.settings import BLUR_CROP_PX, MAX_HOLES, Augmentation
 
 Drawn = TypeVar("Drawn")
 
@@ -204,7 +204,9 @@ def _random_blur(draw: _RandomNumbers, settings: Augmentation) -> Blur:
     narrowest, widest = settings.blur_kernel_min // 2, settings.blur_kernel_max // 2
     kernel_px = 2 * draw.integer(narrowest, widest) + 1
     sigma_px = max(draw.uniform_in(settings.blur_sigma_min, settings.blur_sigma_max), MIN_SIGMA_PX)
-    return Blur(kernel_px, sigma_px if settings.blur_sigma_max > 0 else kernel_sigma(kernel_px))
+    if settings.blur_sigma_max == 0:
+        sigma_px = kernel_sigma(kernel_px)
+    return Blur(kernel_px, sigma_px, BLUR_CROP_PX if settings.blur_scaled else None)
 
 
 def kernel_sigma(kernel_px: int) -> float:

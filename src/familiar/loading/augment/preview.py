@@ -18,7 +18,7 @@ from familiar.loading.augment.pipeline import (
     kernel_sigma,
     photo_generator,
 )
-from familiar.loading.augment.settings import Augmentation
+from familiar.loading.augment.settings import BLUR_CROP_PX, Augmentation
 
 Crop = UInt8[np.ndarray, "_ _ 3"]
 Picture = UInt8[np.ndarray, "h w 3"]
@@ -168,7 +168,8 @@ def _blur(settings: Augmentation, strength: float) -> Tile:
     kernel_px = 2 * round(low + (high - low) * strength) + 1
     low, high = settings.blur_sigma_min, settings.blur_sigma_max
     sigma_px = max(low + (high - low) * strength, MIN_SIGMA_PX) if high > 0 else kernel_sigma(kernel_px)
-    return Tile(f"{kernel_px} px, std {sigma_px:.1f}", Change(blur=Blur(kernel_px, sigma_px)))
+    crop_px = BLUR_CROP_PX if settings.blur_scaled else None
+    return Tile(f"{kernel_px} px, std {sigma_px:.1f}", Change(blur=Blur(kernel_px, sigma_px, crop_px)))
 
 
 def _box(area: float, ratio: float, corner: float) -> Box:

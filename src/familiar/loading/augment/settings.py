@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 MAX_HOLES = 8
+BLUR_CROP_PX = 224  # the crop that the sizes of a scaled blur are for
 MAX_BLUR_KERNEL_PX = 31  # the limit of mirrored borders in a crop of 16 px, the smallest
 
 RANGES = {  # of the settings that are not probabilities
@@ -46,7 +47,7 @@ RANGES = {  # of the settings that are not probabilities
 class Augmentation:
     """Probabilities and ranges of the operations, applied in this order; a probability of 0 disables one.
 
-    The defaults are those of the mobile pet embedder, with sizes in pixels for a crop of 224 px.
+    The defaults are those of the mobile pet embedder.
 
     Attributes:
         crop_p: probability of cutting out a random box, which is enlarged to the whole crop.
@@ -70,6 +71,8 @@ class Augmentation:
         blur_kernel_max: largest width of its kernel, in px, odd, in [1, 31].
         blur_sigma_min: smallest standard deviation of the blur, in px, in [0, 20].
         blur_sigma_max: largest standard deviation of the blur, in px, in [0, 20]; 0 derives it from the kernel's width.
+        blur_scaled: whether the sizes of the blur are for a crop of 224 px and scaled in proportion to other crops, so that
+            a face is blurred as much at any size; otherwise they are pixels of the crop.
         sharpness_p: probability of a change of sharpness.
         sharpness_min: smallest factor of the sharpness, in [0, 20]: 0 smooths, 1 changes nothing, 10 sharpens strongly.
         sharpness_max: largest factor of the sharpness, in [0, 20].
@@ -122,6 +125,7 @@ class Augmentation:
     blur_kernel_max: int = 9
     blur_sigma_min: float = 0.0
     blur_sigma_max: float = 0.0
+    blur_scaled: bool = True
     sharpness_p: float = 0.0
     sharpness_min: float = 0.0
     sharpness_max: float = 2.0
@@ -206,6 +210,7 @@ CIRCLE_AUGMENTATION = replace(
     blur_kernel_max=3,
     blur_sigma_min=0.1,
     blur_sigma_max=2.0,
+    blur_scaled=False,  # the project's kernel of 3 px is for crops of 112 px
     erase_p=0.2,
 )
 
