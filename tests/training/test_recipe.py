@@ -202,6 +202,7 @@ OTHER_VALUES = {  # for keys where the rules of `other_value` give an invalid va
     "augmentation.blur_kernel_min": 5,
     "augmentation.blur_kernel_max": 11,
     "augmentation.jpeg_quality_max": 90,
+    "augmentation.custom": "textwrap:dedent",
     "loss.margin_factor": Schedule(1.5),
     "sampler.chunk_size": 60,
     "optimizer.decay_to": 0.5,

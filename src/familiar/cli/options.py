@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.datasets.folders import DataSpec
+    from familiar.training.recipe import Recipe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,6 +46,14 @@ def data_spec(
     return DataSpec(data, listed, max_identities, max_photos)
 
 
+def recipe_with(name: str, settings: tuple[str, ...], function: str | None) -> "Recipe":
+    """Return the recipe that the values of `recipe_options` describe."""
+    from familiar.recipes import recipe_named
+
+    custom = () if function is None else (f"augmentation.custom={function}",)
+    return recipe_named(name).with_settings((*settings, *custom))
+
+
 def all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Combine several options into one decorator; help lists them in this order."""
     return lambda command: reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), command)
@@ -70,6 +79,12 @@ recipe_options = all_of(
         multiple=True,
         metavar="KEY=VALUE",
         help="Change a recipe setting, such as loss.name=cosface; may be repeated.",
+    ),
+    click.option(
+        "--augment",
+        "function",
+        metavar="MODULE:FUNCTION",
+        help="Also change each training photo by this Python function, such as my_photos:sharpen.",
     ),
 )
 

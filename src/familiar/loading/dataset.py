@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import IdentityTable
+from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, import_function
 from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.cache import Pixels
@@ -57,11 +58,12 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         table: photos with their identities.
         crops: the crop of each row of the table.
         augmentation: applied to each crop here if its `where` is "loader", by `PhotoBatches` if it is "device"; None
-            for no augmentation.
+            for no augmentation. Its custom function is always applied here.
         seed: of the augmentation; together with the key it determines how a crop is changed.
 
     Raises:
         ValueError: there are not as many crops as photos.
+        BadRecipe: the custom function of the augmentation cannot be imported.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
     ) -> None:
         if len(table) != len(crops):
             raise ValueError(f"{len(crops)} crops for {len(table)} photos")
+        if augmentation is not None and augmentation.custom:
+            import_function(augmentation.custom)  # the folder it is in becomes known to the loading processes
         self.table = table
         self.crops = crops
         self.labels = table.labels
@@ -88,8 +92,11 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
 
     def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
         rgb_u8 = self.crop(key.row)
-        if self.augmentation is not None and self.augmentation.where == "loader":
-            rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, *key))
+        settings = self.augmentation
+        if settings is not None and settings.where == "loader":
+            rgb_u8 = augment(rgb_u8, settings, photo_generator(self.seed, *key))
+        if settings is not None and settings.custom:
+            rgb_u8 = apply_function(rgb_u8, settings.custom, photo_generator(self.seed, *key, stream=CUSTOM_STREAM))
         return rgb_u8, int(self.labels[key.row])
 
     def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:

@@ -14,6 +14,7 @@ from familiar.core.cpu import available_cores, reuse_freed_memory
 from familiar.core.errors import BadRun, FamiliarError
 from familiar.core.files import remove_unfinished_files, write_atomically
 from familiar.datasets.folders import DataSpec
+from familiar.loading.augment.custom import check_function
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.models.network import EmbeddingNetwork
@@ -113,6 +114,7 @@ def fit(
         BadRun: `run_dir` contains a run already (unless `resume`), another process trains in it, or the run was
             started with another recipe or other photos.
         BadDataset: there are too few photos.
+        BadRecipe: the function that `augmentation.custom` names cannot be imported or does not work.
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
     """
     data, run = DataSpec.from_source(data), RunFolder(Path(run_dir))
@@ -122,6 +124,7 @@ def fit(
         require_compiler()
     check_loss(recipe.loss)
     check_teachers(recipe)
+    check_function(recipe.augmentation.custom, recipe.input.size_px)
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
         workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))

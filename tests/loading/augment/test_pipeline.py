@@ -335,7 +335,7 @@ def test_pet_augmentation_matches_published_settings() -> None:
 
 
 def test_every_setting_has_a_range_check() -> None:
-    assert {*PROBABILITIES, *RANGES, "blur_scaled", "where"} == {field.name for field in fields(Augmentation)}
+    assert {*PROBABILITIES, *RANGES, "blur_scaled", "where", "custom"} == {field.name for field in fields(Augmentation)}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from familiar.cli.options import (
     json_option,
     limit_options,
     recipe_options,
+    recipe_with,
     require_parent_folder,
 )
 
@@ -35,6 +36,7 @@ def augment(
     data: tuple[str, ...],
     recipe: str,
     settings: tuple[str, ...],
+    function: str | None,
     output: Path,
     photos: int,
     identities: Path | None,
@@ -60,10 +62,9 @@ def augment(
     from familiar.embedding.embedder import crop_photo
     from familiar.loading.augment.preview import augmentation_sheet
     from familiar.photos.decoding import save_photo
-    from familiar.recipes import recipe_named
 
     require_parent_folder(output)
-    chosen = recipe_named(recipe).with_settings(settings)
+    chosen = recipe_with(recipe, settings, function)
     # The normalization does not show in the preview, so any will do.
     preprocessing = replace(chosen.input, normalization="symmetric").preprocessing()
     table = data_spec(data, identities, max_identities, max_photos).read()

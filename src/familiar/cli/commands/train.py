@@ -16,6 +16,7 @@ from familiar.cli.options import (
     license_option,
     limit_options,
     recipe_options,
+    recipe_with,
 )
 
 if TYPE_CHECKING:  # torch is imported when training begins, not for --help
@@ -79,6 +80,7 @@ def train(
     output: Path,
     recipe: str,
     settings: tuple[str, ...],
+    function: str | None,
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
@@ -106,12 +108,11 @@ def train(
     """
     from familiar.datasets.sources import parse_sources
     from familiar.export.run_export import UNKNOWN_LICENSE
-    from familiar.recipes import recipe_named
 
     spec = data_spec(data, identities, max_identities, max_photos)
     spec = replace(spec, leave_out=tuple(Path(name).name for name in leave_out))
     left_out = [source for source in data if parse_sources([source]).keys() <= set(spec.leave_out)]
-    chosen = recipe_named(recipe).with_settings(settings)
+    chosen = recipe_with(recipe, settings, function)
     if teachers:
         chosen = replace(chosen, distill=replace(chosen.distill, teacher=tuple(map(str, teachers))))
     result, bundle = train_and_export(

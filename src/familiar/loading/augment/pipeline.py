@@ -82,7 +82,9 @@ class Change:
         return matrix[:2]
 
 
-def photo_generator(seed: int, epoch: int, photo: int, repeat: int = 0) -> np.random.Generator:
+def photo_generator(
+    seed: int, epoch: int, photo: int, repeat: int = 0, stream: int = AUGMENTATION_STREAM
+) -> np.random.Generator:
     """Make the generator of a photo in an epoch, which does not depend on the worker that uses it.
 
     Args:
@@ -90,8 +92,9 @@ def photo_generator(seed: int, epoch: int, photo: int, repeat: int = 0) -> np.ra
         epoch: counted from 0.
         photo: its row.
         repeat: how often the photo occurred in its batch before.
+        stream: another number gives independent draws.
     """
-    return np.random.default_rng((AUGMENTATION_STREAM, seed, epoch, photo, *([repeat] if repeat else [])))
+    return np.random.default_rng((stream, seed, epoch, photo, *([repeat] if repeat else [])))
 
 
 def augment(rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator) -> Pixels:

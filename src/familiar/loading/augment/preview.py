@@ -1,6 +1,7 @@
 """Contact sheet of augmentation: each operation alone at three strengths, then random variants."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
@@ -8,17 +9,18 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont
 
+from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
 from familiar.loading.augment.pipeline import (
     MIN_SIGMA_PX,
     Change,
     Move,
     apply_change,
-    draw_change,
+    augment,
     kernel_sigma,
     photo_generator,
 )
-from familiar.loading.augment.settings import BLUR_CROP_PX, Augmentation
+from familiar.loading.augment.settings import BLUR_CROP_PX, NO_AUGMENTATION, Augmentation
 
 Crop = UInt8[np.ndarray, "_ _ 3"]
 Picture = UInt8[np.ndarray, "h w 3"]
@@ -67,25 +69,37 @@ def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int
     """Draw a labeled sheet of square crops: each operation with a probability above 0, then random variants.
 
     Each crop takes three columns: the operation at the minimum, the middle and the maximum of its range. An operation
-    with two directions is shown fully one way, halfway, and fully the other way.
+    with two directions is shown fully one way, halfway, and fully the other way. A
+    function of the user is shown three times, each with other random numbers.
 
     Raises:
         ValueError: there are no crops.
+        BadRecipe: the function of the user cannot be imported or does not work.
     """
     if not photos:
         raise ValueError("a sheet needs at least one photo")
     unchanged = _line(Row("original", 1, [Tile("", Change())]), photos)._replace(note="")
     lines = [unchanged, *(_line(row, photos) for row in operation_rows(settings))]
+    if settings.custom:
+        only_custom = replace(NO_AUGMENTATION, custom=settings.custom)
+        lines.append(Line("custom", "", _variants(photos, only_custom, seed, 0)))
     for variant in range(VARIANT_ROWS):
-        changes = (
-            draw_change(settings, photo_generator(seed, variant * STRENGTHS + column, photo))
-            for photo in range(len(photos))
-            for column in range(STRENGTHS)
-        )
-        shown = [photo for photo in photos for _ in range(STRENGTHS)]
-        cells = [("", apply_change(rgb_u8, change)) for rgb_u8, change in zip(shown, changes, strict=True)]
+        cells = _variants(photos, settings, seed, variant)
         lines.append(Line("random", f"variants {3 * variant + 1} to {3 * variant + 3}", cells))
     return _draw(lines, STRENGTHS * len(photos))
+
+
+def _variants(photos: Sequence[Crop], settings: Augmentation, seed: int, variant: int) -> list[tuple[str, Crop]]:
+    """Augment each photo three times at random."""
+    cells: list[tuple[str, Crop]] = []
+    for photo, rgb_u8 in enumerate(photos):
+        for epoch in range(variant * STRENGTHS, (variant + 1) * STRENGTHS):
+            changed = augment(rgb_u8, settings, photo_generator(seed, epoch, photo))
+            if settings.custom:
+                generator = photo_generator(seed, epoch, photo, stream=CUSTOM_STREAM)
+                changed = apply_function(changed, settings.custom, generator)
+            cells.append(("", changed))
+    return cells
 
 
 def operation_rows(settings: Augmentation) -> list[Row]:

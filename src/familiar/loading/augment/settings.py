@@ -1,11 +1,14 @@
 """Settings of augmentation, and the published presets."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
 MAX_HOLES = 8
 BLUR_CROP_PX = 224  # the crop that the sizes of a scaled blur are for
 MAX_BLUR_KERNEL_PX = 31  # the limit of mirrored borders in a crop of 16 px, the smallest
+
+CUSTOM_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 RANGES = {  # of the settings that are not probabilities
     "crop_scale_min": (0.01, 1),
@@ -71,8 +74,8 @@ class Augmentation:
         blur_kernel_max: largest width of its kernel, in px, odd, in [1, 31].
         blur_sigma_min: smallest standard deviation of the blur, in px, in [0, 20].
         blur_sigma_max: largest standard deviation of the blur, in px, in [0, 20]; 0 derives it from the kernel's width.
-        blur_scaled: whether the sizes of the blur are for a crop of 224 px and scaled in proportion to other crops, so that
-            a face is blurred as much at any size; otherwise they are pixels of the crop.
+        blur_scaled: whether the sizes of the blur are for a crop of 224 px and scaled in proportion to other crops, so
+            that a face is blurred as much at any size; otherwise they are pixels of the crop.
         sharpness_p: probability of a change of sharpness.
         sharpness_min: smallest factor of the sharpness, in [0, 20]: 0 smooths, 1 changes nothing, 10 sharpens strongly.
         sharpness_max: largest factor of the sharpness, in [0, 20].
@@ -99,6 +102,8 @@ class Augmentation:
         erase_ratio_min: smallest width / height of the erased box, in [0.1, 10].
         erase_ratio_max: largest width / height of the erased box, in [0.1, 10].
         where: "loader" changes each photo while it is loaded, "device" whole batches on the training device.
+        custom: `MODULE:FUNCTION`, a Python function that changes each training crop after the operations of the loader;
+            empty for none. It takes an RGB array (uint8, "s s 3") and a NumPy generator, and returns such an array.
 
     Raises:
         ValueError: a setting is out of range; the message names it.
@@ -152,6 +157,7 @@ class Augmentation:
     erase_ratio_min: float = 0.3
     erase_ratio_max: float = 3.3
     where: Literal["loader", "device"] = "loader"
+    custom: str = ""
 
     def __post_init__(self) -> None:
         values = vars(self)
@@ -170,11 +176,13 @@ class Augmentation:
                 raise ValueError(f"{name} must be odd, got {values[name]}")
         if self.where not in ("loader", "device"):
             raise ValueError(f"where must be 'loader' or 'device', got {self.where!r}")
+        if self.custom and not CUSTOM_FUNCTION.fullmatch(self.custom):
+            raise ValueError(f"custom must be MODULE:FUNCTION, such as my_photos:sharpen, got {self.custom!r}")
 
     @property
     def changes_photos(self) -> bool:
-        """Whether any operation has a probability above 0."""
-        return any(value > 0 for name, value in vars(self).items() if name.endswith("_p"))
+        """Whether any operation has a probability above 0, or a function of the user changes photos."""
+        return bool(self.custom) or any(value > 0 for name, value in vars(self).items() if name.endswith("_p"))
 
 
 NO_AUGMENTATION = Augmentation(
