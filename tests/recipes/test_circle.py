@@ -33,6 +33,7 @@ def test_settings_match_published_coursework(make):
     assert (recipe.validation.every_epochs, recipe.validation.best_by) == (1, "recall_at_1")
     assert recipe.augmentation == CIRCLE_AUGMENTATION
     assert (recipe.input.size_px, recipe.input.resize, recipe.input.resize_px) == (112, "center_crop", 128)
+    assert recipe.input.crops_whole_in_training
     assert recipe.model.embedding_dim == 128
 
 

@@ -80,7 +80,8 @@ class PhotoBatches:
         settings = self.dataset.augmentation
         if settings is not None and settings.where == "device":
             changes = [draw_change(settings, photo_generator(self.dataset.seed, *key)) for key in batch.photo_keys()]
-            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
+            size_px = self.dataset.crops.preprocessing.size_px
+            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes, size_px).permute(0, 2, 3, 1)
         images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
         labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
         return NetworkBatch(images, labels, rows)

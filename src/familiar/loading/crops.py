@@ -157,6 +157,33 @@ def read_table(
     )
 
 
+def crops_by(
+    table: IdentityTable,
+    preprocessing: Preprocessing,
+    cache: CropCache | None = None,
+    on_photo: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Crops:
+    """Crop readable photos by another preprocessing, into a pack of its own if there is a cache.
+
+    Args:
+        table: photos that `read_table` has read.
+        preprocessing: size and geometry of these crops.
+        cache: None to decode crops whenever they are used.
+        on_photo: called with the number of photos done and of all photos.
+
+    Raises:
+        BadDataset: a photo was deleted or damaged since it was read.
+    """
+    if cache is None:
+        return Crops(table.photos, preprocessing, None, np.arange(len(table)))
+    read = read_table(table, preprocessing, cache, on_photo)
+    if len(read.table) < len(table):
+        raise BadDataset(
+            f"{len(table) - len(read.table)} photos became unreadable since they were read a moment ago; start again"
+        )
+    return read.crops
+
+
 def _photo_contents(photos: tuple[PhotoRef, ...], hash_database: Path | None) -> list[str | None]:
     """Return what determines each photo's pixels: hash of the file, name of a drawn photo, or hash of the pixels."""
     files = [photo for photo in photos if isinstance(photo, Path)]

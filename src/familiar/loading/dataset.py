@@ -59,6 +59,8 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         crops: the crop of each row of the table.
         augmentation: applied to each crop here if its `where` is "loader", by `PhotoBatches` if it is "device"; None
             for no augmentation. Its custom function is always applied here.
+        whole: the crop of each row that is augmented, if it is another than in `crops`; the result has the size of
+            `crops`.
         seed: of the augmentation; together with the key it determines how a crop is changed.
 
     Raises:
@@ -67,14 +69,21 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
     """
 
     def __init__(
-        self, table: IdentityTable, crops: Crops, augmentation: Augmentation | None = None, seed: int = 0
+        self,
+        table: IdentityTable,
+        crops: Crops,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        whole: Crops | None = None,
     ) -> None:
-        if len(table) != len(crops):
-            raise ValueError(f"{len(crops)} crops for {len(table)} photos")
+        for rows in (crops, whole):
+            if rows is not None and len(table) != len(rows):
+                raise ValueError(f"{len(rows)} crops for {len(table)} photos")
         if augmentation is not None and augmentation.custom:
             import_function(augmentation.custom)  # the folder it is in becomes known to the loading processes
         self.table = table
         self.crops = crops
+        self.whole = whole
         self.labels = table.labels
         self.augmentation = augmentation
         self.seed = seed
@@ -91,20 +100,22 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         return self.crops[row]
 
     def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
-        rgb_u8 = self.crop(key.row)
-        settings = self.augmentation
-        if settings is not None and settings.where == "loader":
-            rgb_u8 = augment(rgb_u8, settings, photo_generator(self.seed, *key))
-        if settings is not None and settings.custom:
+        settings, label = self.augmentation, int(self.labels[key.row])
+        if settings is None:
+            return self.crop(key.row), label
+        rgb_u8 = self.crop(key.row) if self.whole is None else self.whole[key.row]
+        if settings.where == "loader":
+            rgb_u8 = augment(rgb_u8, settings, photo_generator(self.seed, *key), self.crops.preprocessing.size_px)
+        if settings.custom:
             rgb_u8 = apply_function(rgb_u8, settings.custom, photo_generator(self.seed, *key, stream=CUSTOM_STREAM))
-        return rgb_u8, int(self.labels[key.row])
+        return rgb_u8, label
 
     def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:
         """Load a batch with as many threads as torch uses in this process.
 
         A FamiliarError is returned as a value, since torch would add a traceback to one raised in a worker.
         """
-        side = self.crops.preprocessing.size_px
+        side = self._item_px
         rgb_u8 = np.empty((len(keys), side, side, 3), np.uint8)
 
         def load(indices: range) -> None:
@@ -121,6 +132,13 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
             return error
         epochs, rows, repeats = (torch.tensor(column) for column in zip(*keys, strict=True))
         return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.labels[rows.numpy()]), epochs, rows, repeats)
+
+    @property
+    def _item_px(self) -> int:
+        """Side of the crops that are loaded; the device resizes those that it augments."""
+        on_device = self.augmentation is not None and self.augmentation.where == "device"
+        crops = self.whole if self.whole is not None and on_device else self.crops
+        return crops.preprocessing.size_px
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -45,7 +45,7 @@ def _circle(name: str, model: ModelSettings) -> Recipe:
     return Recipe(
         name=name,
         model=model,
-        input=InputSettings(size_px=112, resize="center_crop", resize_px=128),
+        input=InputSettings(size_px=112, resize="center_crop", resize_px=128, train_on_whole=True),
         augmentation=CIRCLE_AUGMENTATION,
         sampler=SamplerSettings(identities=32, photos=5),
         loss=CircleTripletsSettings(

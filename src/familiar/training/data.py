@@ -12,7 +12,8 @@ from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity, split_by_name
 from familiar.loading.blends import BlendedDataset
-from familiar.loading.crops import Crops, CropTable
+from familiar.loading.cache import CropCache
+from familiar.loading.crops import Crops, CropTable, crops_by
 from familiar.loading.dataset import FaceDataset
 from familiar.training.backward_compatibility import ReferenceEmbeddings, embed_with_reference_bundle
 from familiar.training.distillation import TeacherEmbeddings, embed_with_teachers
@@ -56,6 +57,8 @@ def prepare_data(
     photos: CropTable,
     teachers_npz: Path | None = None,
     on_teacher: Callable[[int, int], None] = lambda _done, _total: None,
+    cache: CropCache | None = None,
+    on_photo: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> TrainingData:
     """Split the photos and embed the training photos with the old bundle and the teachers, if the recipe names any.
 
@@ -64,6 +67,8 @@ def prepare_data(
         photos: of all sides.
         teachers_npz: keeps the teachers' embeddings; read if it has those of this recipe and these photos.
         on_teacher: called with the numbers of crops that the teachers have embedded and will embed.
+        cache: of the training crops, where these are not the same as for validation.
+        on_photo: called with the numbers of photos cropped for training and of all these, where that is needed.
 
     Raises:
         BadDataset: there are too few identities, or no validation identity has two photos.
@@ -83,7 +88,10 @@ def prepare_data(
         )
     if validation.photos_per_identity.max() < 2:
         raise BadDataset("no validation identity has two photos, so there is no pair to validate on")
-    dataset = _training_dataset(recipe, train, photos.crops.select(train))
+    whole = None
+    if recipe.input.crops_whole_in_training:
+        whole = crops_by(train, recipe.input.training_preprocessing(), cache, on_photo)
+    dataset = _training_dataset(recipe, train, photos.crops.select(train), whole)
     return TrainingData(
         split,
         photos,
@@ -94,10 +102,10 @@ def prepare_data(
     )
 
 
-def _training_dataset(recipe: Recipe, table: IdentityTable, crops: Crops) -> FaceDataset:
+def _training_dataset(recipe: Recipe, table: IdentityTable, crops: Crops, whole: Crops | None) -> FaceDataset:
     if rounds := recipe.distill.blends:
         return BlendedDataset(table, crops, recipe.augmentation, recipe.seed, blends=rounds * len(table))
-    return FaceDataset(table, crops, recipe.augmentation, recipe.seed)
+    return FaceDataset(table, crops, recipe.augmentation, recipe.seed, whole)
 
 
 def record_data(run: RunFolder, spec: DataSpec, data: TrainingData, initial: RunFolder | None = None) -> None:

@@ -141,7 +141,7 @@ def fit(
         if resume:
             check_same_recipe(run, recipe)
         photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
-        training_data = prepare_data(recipe, photos, run.teachers, on_teacher)
+        training_data = prepare_data(recipe, photos, run.teachers, on_teacher, cache, on_photo)
         if resume:
             check_same_data(run, training_data)
             remove_unfinished_files(run.path)

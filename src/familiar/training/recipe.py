@@ -85,6 +85,8 @@ class Recipe:
                 "distill.blends: a blended face belongs to nobody, so batches cannot be made by identity; choose a "
                 "loss.name that classifies, or sampler.name=shuffled"
             )
+        if self.distill.blends and self.input.crops_whole_in_training:
+            raise ValueError("distill.blends are made of crops, not of whole photos; set input.train_on_whole=false")
         try:
             loss.check_schedules(self.budget.epochs)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """The groups of settings of a recipe: frozen dataclasses that check their ranges."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
@@ -89,6 +89,9 @@ class InputSettings:
             the whole crop. Training looks at whole crops.
         detector: name of the detector whose faces the network will take; stored in the bundle. Training photos are not
             searched for faces.
+        train_on_whole: whether "center_crop" is for validation and use only. Training then takes its random box from
+            the whole photo at `resize_px` and resizes it to `size_px`; without a random box, it resizes the whole
+            photo. Of a photo that is not square, training sees the central square.
     """
 
     size_px: int = 224
@@ -98,6 +101,7 @@ class InputSettings:
     normalization: Normalization = "auto"
     views: tuple[str, ...] = ()
     detector: str = "none"
+    train_on_whole: bool = False
 
     def __post_init__(self) -> None:
         for view in self.views:
@@ -105,6 +109,13 @@ class InputSettings:
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: {self.detector!r} is none of {', '.join(DETECTORS)}")
         self._preprocessing_with("imagenet")  # checks the ranges, which are the same for every normalization
+        if self.crops_whole_in_training:
+            check_range("resize_px", self.resize_px, 16, 1024)
+
+    @property
+    def crops_whole_in_training(self) -> bool:
+        """Whether training crops differ from those of validation: a stretched photo is whole in both."""
+        return self.train_on_whole and self.resize == "center_crop" and self.resize_px != self.size_px
 
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing. BadRecipe as long as the normalization is "auto"."""
@@ -114,6 +125,11 @@ class InputSettings:
                 "set it to imagenet or symmetric"
             )
         return self._preprocessing_with(self.normalization)
+
+    def training_preprocessing(self) -> Preprocessing:
+        """Return the preprocessing of the crops that augmentation starts from; BadRecipe as for `preprocessing`."""
+        preprocessing = self.preprocessing()
+        return replace(preprocessing, size_px=self.resize_px) if self.crops_whole_in_training else preprocessing
 
     def _preprocessing_with(self, normalization: Literal["imagenet", "symmetric"]) -> Preprocessing:
         mean, std = NORMALIZATIONS[normalization]

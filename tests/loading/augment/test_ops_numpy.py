@@ -164,6 +164,23 @@ def test_warp_matches_slow_reference(
     assert on_photo.warp(picture, change.origin())[row, column] == pytest.approx(expected, abs=2)
 
 
+@pytest.mark.parametrize(("side", "size_px"), [(128, 112), (17, 16), (16, 33)])
+def test_neutral_warp_to_another_size_resizes(side: int, size_px: int) -> None:
+    resized_by_opencv = cv2.resize(waves(side), (size_px, size_px), interpolation=cv2.INTER_LINEAR)
+    warped = on_photo.warp(waves(side), Change().origin(), size_px)
+    inner = slice(1, -1)  # beyond the border a warp mirrors the crop, resizing repeats the edge
+    assert np.abs(warped[inner, inner].astype(int) - resized_by_opencv[inner, inner]).max() <= 2
+    assert warped.shape == (size_px, size_px, 3)
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (5, 40), (20, 20), (41, 41)])
+def test_warp_to_another_size_matches_slow_reference(row: int, column: int) -> None:
+    box = Box(0.05, 0.02, 0.9, 0.95)
+    x, y = (box.left + (column + 0.5) / 42 * box.width) * 48, (box.top + (row + 0.5) / 42 * box.height) * 48
+    warped = on_photo.warp(waves(48), Change(crop=box).origin(), 42)
+    assert warped[row, column] == pytest.approx(bilinear(waves(48), x - 0.5, y - 0.5), abs=2)
+
+
 def test_warp_adds_no_black_border() -> None:
     assert (warp(plain(200), 33, 0.4, -0.4, 0.5) == 200).all()
 

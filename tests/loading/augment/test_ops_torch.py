@@ -12,7 +12,7 @@ from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, com
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
-from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, Augmentation
+from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION, Augmentation
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ALL = Augmentation(
@@ -161,6 +161,7 @@ def test_result_is_independent_of_other_photos_in_batch() -> None:
 
 def test_accepts_empty_batch_and_rejects_missing_changes() -> None:
     assert augment_batch(torch.empty(0, 3, 16, 16, dtype=torch.uint8), []).shape == (0, 3, 16, 16)
+    assert augment_batch(torch.empty(0, 3, 16, 16, dtype=torch.uint8), [], 12).shape == (0, 3, 12, 12)
     with pytest.raises(ValueError, match="1 changes for 2 photos"):
         augment_batch(batch_of(crops(16, 2)), [Change()])
 
@@ -189,6 +190,19 @@ def test_downscale_averages_and_keeps_constants() -> None:
         torch.arange(400.0).view(1, 1, 20, 20).expand(1, 3, 20, 20), torch.tensor([[1.0]])
     )
     assert single_pixel == pytest.approx(torch.full_like(single_pixel, 199.5), abs=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("side", "size_px"), [(128, 112), (64, 96)])
+@pytest.mark.parametrize("settings", [NO_AUGMENTATION, CIRCLE_AUGMENTATION, Augmentation()])
+def test_another_size_matches_photo_version(settings: Augmentation, side: int, size_px: int, device: str) -> None:
+    changes = [replace(change, noise=None) for change in drawn(settings)]
+    pictures = crops(side)
+    expected = np.stack([apply_change(*both, size_px) for both in zip(pictures, changes, strict=True)])
+    actual = augment_batch(batch_of(pictures, device), changes, size_px).permute(0, 2, 3, 1).cpu().numpy()
+    assert actual.shape == (PHOTOS, size_px, size_px, 3)
+    assert apart(actual, expected).mean() <= 1
 
 
 @pytest.mark.parametrize("device", DEVICES)

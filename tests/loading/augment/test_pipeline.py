@@ -75,6 +75,22 @@ def test_empty_change_returns_the_same_crop() -> None:
     assert augment(picture, NO_AUGMENTATION, photo_generator(0, 0, 0)) is picture
 
 
+def test_change_to_another_size_resizes_once() -> None:
+    picture = waves(48)
+    assert apply_change(picture, Change(), 48) is picture
+    assert np.array_equal(apply_change(picture, Change(), 42), on_photo.warp(picture, Change().origin(), 42))
+    box = Change(crop=Box(0.1, 0, 0.9, 0.9), flip=True)
+    assert np.array_equal(apply_change(picture, box, 42), on_photo.warp(picture, box.origin(), 42))
+    flipped = apply_change(picture, Change(flip=True), 42)
+    assert np.array_equal(flipped, on_photo.mirror(apply_change(picture, Change(), 42)))
+    settings, key = replace(CIRCLE_AUGMENTATION, erase_p=1.0), (1, 2, 3)
+    change = draw_change(settings, photo_generator(*key))
+    augmented = augment(picture, settings, photo_generator(*key), 42)
+    small = on_photo.warp(picture, change.origin(), 42)
+    without_warp = replace(change, crop=None, angle_deg=None, flip=False, move=None)
+    assert np.array_equal(augmented, apply_change(small, without_warp))
+
+
 def test_each_field_applies_its_operation() -> None:
     picture, jitter = waves(), Jitter(1.2, 0.8, 1.1, 0.05, (2, 0, 3, 1))
     box, move = Box(0.1, 0.2, 0.3, 0.4), Move(0.05, -0.1, 1.1)

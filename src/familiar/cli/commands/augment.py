@@ -66,7 +66,7 @@ def augment(
     require_parent_folder(output)
     chosen = recipe_with(recipe, settings, function)
     # The normalization does not show in the preview, so any will do.
-    preprocessing = replace(chosen.input, normalization="symmetric").preprocessing()
+    preprocessing = replace(chosen.input, normalization="symmetric").training_preprocessing()
     table = data_spec(data, identities, max_identities, max_photos).read()
     crops: list[Crop] = []
     skipped: list[UnreadablePhoto] = []
@@ -79,7 +79,8 @@ def augment(
             break
     if not crops:
         raise UnreadablePhoto(f"no identity's first photo can be read; the first: {skipped[0]}")
-    sheet = augmentation_sheet([crop.rgb_u8 for crop in crops], chosen.augmentation, chosen.seed)
+    pictures = [crop.rgb_u8 for crop in crops]
+    sheet = augmentation_sheet(pictures, chosen.augmentation, chosen.seed, chosen.input.size_px)
     save_photo(Photo(sheet, output, (sheet.shape[1], sheet.shape[0])), output)
     if as_json:
         names = [str(crop.source) for crop in crops]

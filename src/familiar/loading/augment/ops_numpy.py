@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, UInt8
 
 Pixels = UInt8[np.ndarray, "s s 3"]
+Resized = UInt8[np.ndarray, "r r 3"]
 
 SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 NARROW_SIGMA_PX = 0.5
@@ -90,7 +91,7 @@ def mirror(rgb_u8: Pixels) -> Pixels:
     return cv2.flip(rgb_u8, 1)
 
 
-def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
+def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"], size_px: int | None = None) -> Resized:
     """Warp by an affine map, linearly interpolated.
 
     Beyond the border the picture is mirrored; black corners would reveal the angle to the network.
@@ -98,22 +99,24 @@ def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
     Args:
         rgb_u8: a square crop.
         origin: maps (x, y, 1) of the result to (x, y) of the crop, both relative to the center, with side 1.
+        size_px: side of the result; None: that of the crop.
     """
     side = rgb_u8.shape[0]
+    size_px = size_px or side
     return cv2.warpAffine(
         rgb_u8,
-        matrix_px(origin, side),
-        (side, side),
+        matrix_px(origin, side, size_px),
+        (size_px, size_px),
         flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
         borderMode=cv2.BORDER_REFLECT_101,
     )
 
 
-def matrix_px(origin: Float64[np.ndarray, "2 3"], side: int) -> Float64[np.ndarray, "2 3"]:
-    """Convert a map of `warp` to one between pixels' (column, row)."""
-    turn, shift = origin[:, :2], origin[:, 2]
-    center = np.full(2, (side - 1) / 2)
-    return np.column_stack([turn, center - turn @ center + shift * side])
+def matrix_px(origin: Float64[np.ndarray, "2 3"], side: int, size_px: int) -> Float64[np.ndarray, "2 3"]:
+    """Convert a map of `warp` to one from the (column, row) of a result of `size_px` to that of a crop of `side`."""
+    turn, shift = origin[:, :2] * (side / size_px), origin[:, 2]
+    center, result_center = (np.full(2, (width - 1) / 2) for width in (side, size_px))
+    return np.column_stack([turn, center - turn @ result_center + shift * side])
 
 
 def jitter(rgb_u8: Pixels, factors: Jitter) -> Pixels:

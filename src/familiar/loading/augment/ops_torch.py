@@ -24,17 +24,28 @@ from familiar.loading.augment.settings import MAX_HOLES
 Numbers = Float32[Tensor, "k p"]
 
 
-def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -> UInt8[Tensor, "n 3 s s"]:
+def augment_batch(
+    rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change], size_px: int | None = None
+) -> UInt8[Tensor, "n 3 r r"]:
     """Apply one change to each photo, on the device of the photos.
 
     The result equals that of `apply_change` up to rounding, except for noise: its values depend on the device and on
     the changes of the whole batch.
+
+    Args:
+        rgb_u8: square crops.
+        changes: one for each.
+        size_px: side of the result; None: that of the crops.
 
     Raises:
         ValueError: the numbers of changes and photos differ.
     """
     if len(changes) != len(rgb_u8):
         raise ValueError(f"{len(changes)} changes for {len(rgb_u8)} photos")
+    side = rgb_u8.shape[-1]
+    size_px = size_px or side
+    if not changes:
+        return rgb_u8.new_empty((0, 3, size_px, size_px))
     images = rgb_u8.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     seed = next((change.noise.seed for change in changes if change.noise is not None), 0)
     generator = torch.Generator(images.device).manual_seed(seed)
@@ -52,7 +63,9 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
         "holes": black_out,
         "erase": black_out,
     }
-    chosen = _operation_batches(changes, images.shape[-1], images.device)
+    chosen = _operation_batches(changes, side, size_px, images.device)
+    if size_px != side:  # every photo is in it
+        images = warp(images, chosen.pop("warp").numbers, size_px).clamp(0, 255)
     for name, operation in operations.items():
         if name in chosen:
             rows, numbers = chosen[name]
@@ -67,13 +80,15 @@ class OperationBatch(NamedTuple):
     numbers: Numbers
 
 
-def _operation_batches(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, OperationBatch]:
+def _operation_batches(
+    changes: Sequence[Change], side: int, size_px: int, device: torch.device
+) -> dict[str, OperationBatch]:
     """Collect the operations drawn for any photo, by name, with their numbers on the device."""
-    kernels = (change.blur.scaled_to(side) for change in changes if change.blur is not None)
+    kernels = (change.blur.scaled_to(size_px) for change in changes if change.blur is not None)
     widest = max((kernel.kernel_px for kernel in kernels), default=1)
     listed: dict[str, list[list[float]]] = {}
     for row, change in enumerate(changes):
-        for name, numbers in _operation_numbers(change, side, widest).items():
+        for name, numbers in _operation_numbers(change, side, size_px, widest).items():
             listed.setdefault(name, []).append([row, *numbers])
     if not listed:
         return {}
@@ -86,11 +101,11 @@ def _operation_batches(changes: Sequence[Change], side: int, device: torch.devic
     return {name: OperationBatch(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
 
 
-def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[float]]:
+def _operation_numbers(change: Change, side: int, size_px: int, widest_blur: int) -> dict[str, Sequence[float]]:
     """Return the numbers of each operation drawn for one photo, by the operation's name."""
     numbers: dict[str, Sequence[float]] = {}
-    if change.warps:
-        numbers["warp"] = matrix_px(change.origin(), side).ravel().tolist()
+    if change.warps or size_px != side:
+        numbers["warp"] = matrix_px(change.origin(), side, size_px).ravel().tolist()
     elif change.flip:
         numbers["mirror"] = ()
     if change.jitter is not None:
@@ -98,7 +113,7 @@ def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str,
     if change.gray:
         numbers["gray"] = ()
     if change.blur is not None:
-        numbers["blur"] = _kernel_taps(change.blur.scaled_to(side), widest_blur)
+        numbers["blur"] = _kernel_taps(change.blur.scaled_to(size_px), widest_blur)
     if change.sharpness is not None:
         numbers["sharpness"] = (change.sharpness,)
     if change.noise is not None:
@@ -106,16 +121,16 @@ def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str,
     if change.jpeg_quality is not None:
         numbers["jpeg"] = (change.jpeg_quality,)
     if change.downscale is not None:
-        numbers["downscale"] = (low_side(side, change.downscale),)
+        numbers["downscale"] = (low_side(size_px, change.downscale),)
     if change.shadow is not None:
         numbers["shadow"] = (
             change.shadow.loss,
             *(value for plane in change.shadow.planes for value in plane),
         )
     if change.holes:
-        numbers["holes"] = _box_corners(change.holes, MAX_HOLES, side)
+        numbers["holes"] = _box_corners(change.holes, MAX_HOLES, size_px)
     if change.erase is not None:
-        numbers["erase"] = _box_corners([change.erase], 1, side)
+        numbers["erase"] = _box_corners([change.erase], 1, size_px)
     return numbers
 
 
@@ -142,13 +157,16 @@ def _box_corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
     return corners + [0.0] * (4 * most - len(corners))
 
 
-def warp(images: Images, origin_px: Numbers) -> Images:
+def warp(images: Images, origin_px: Numbers, size_px: int | None = None) -> Float32[Tensor, "k 3 r r"]:
     """Warp as `ops_numpy.warp` does, by the six numbers of `matrix_px`."""
-    half = (images.shape[-1] - 1) / 2
+    size_px = size_px or images.shape[-1]
+    half, result_half = (images.shape[-1] - 1) / 2, (size_px - 1) / 2
     matrix = origin_px.view(-1, 2, 3)
-    turn = matrix[:, :, :2]
+    turn = matrix[:, :, :2] * (result_half / half)
     shift = turn.sum(2) - 1 + matrix[:, :, 2] / half  # between coordinates from -1 to 1
-    grid = F.affine_grid(torch.cat([turn, shift[:, :, None]], 2), list(images.shape), align_corners=True)
+    grid = F.affine_grid(
+        torch.cat([turn, shift[:, :, None]], 2), [len(images), 3, size_px, size_px], align_corners=True
+    )
     return F.grid_sample(images, grid, padding_mode="reflection", align_corners=True)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from familiar.loading.augment import ops_numpy
-from familiar.loading.augment.ops_numpy import Blur, Box, HalfPlane, Jitter, Noise, Pixels, Shadow
+from familiar.loading.augment.ops_numpy import Blur, Box, HalfPlane, Jitter, Noise, Pixels, Resized, Shadow
 from familiar.loading.augment.settings import BLUR_CROP_PX, MAX_HOLES, Augmentation
 
 Drawn = TypeVar("Drawn")
@@ -97,15 +97,26 @@ def photo_generator(
     return np.random.default_rng((stream, seed, epoch, photo, *([repeat] if repeat else [])))
 
 
-def augment(rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator) -> Pixels:
-    """Augment a square crop at random; returns the crop itself if no operation was drawn."""
-    return apply_change(rgb_u8, draw_change(settings, generator))
+def augment(
+    rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator, size_px: int | None = None
+) -> Resized:
+    """Augment a square crop at random, as `apply_change` does."""
+    return apply_change(rgb_u8, draw_change(settings, generator), size_px)
 
 
-def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
-    """Apply a change to a crop without modifying it; returns the crop itself if no operation was drawn."""
-    if change.warps:
-        rgb_u8 = ops_numpy.warp(rgb_u8, change.origin())
+def apply_change(rgb_u8: Pixels, change: Change, size_px: int | None = None) -> Resized:
+    """Apply a change to a crop without modifying it.
+
+    Args:
+        rgb_u8: a square crop.
+        change: the operations.
+        size_px: side of the result, to which a random box or the whole crop is resized; None: that of the crop.
+
+    Returns:
+        The changed crop; the crop itself if no operation was drawn and the sizes are equal.
+    """
+    if change.warps or size_px not in (None, rgb_u8.shape[0]):
+        rgb_u8 = ops_numpy.warp(rgb_u8, change.origin(), size_px)
     elif change.flip:
         rgb_u8 = ops_numpy.mirror(rgb_u8)
     if change.jitter is not None:

@@ -65,12 +65,20 @@ class Line(NamedTuple):
     cells: Sequence[tuple[str, Crop] | None]
 
 
-def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int = 0) -> Picture:
+def augmentation_sheet(
+    photos: Sequence[Crop], settings: Augmentation, seed: int = 0, size_px: int | None = None
+) -> Picture:
     """Draw a labeled sheet of square crops: each operation with a probability above 0, then random variants.
 
     Each crop takes three columns: the operation at the minimum, the middle and the maximum of its range. An operation
     with two directions is shown fully one way, halfway, and fully the other way. A
     function of the user is shown three times, each with other random numbers.
+
+    Args:
+        photos: square crops.
+        settings: of the augmentation.
+        seed: of the variants.
+        size_px: side of the augmented crops; None: that of the photos.
 
     Raises:
         ValueError: there are no crops.
@@ -78,23 +86,25 @@ def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int
     """
     if not photos:
         raise ValueError("a sheet needs at least one photo")
-    unchanged = _line(Row("original", 1, [Tile("", Change())]), photos)._replace(note="")
-    lines = [unchanged, *(_line(row, photos) for row in operation_rows(settings))]
+    unchanged = _line(Row("original", 1, [Tile("", Change())]), photos, size_px)._replace(note="")
+    lines = [unchanged, *(_line(row, photos, size_px) for row in operation_rows(settings))]
     if settings.custom:
         only_custom = replace(NO_AUGMENTATION, custom=settings.custom)
-        lines.append(Line("custom", "", _variants(photos, only_custom, seed, 0)))
+        lines.append(Line("custom", "", _variants(photos, only_custom, seed, 0, size_px)))
     for variant in range(VARIANT_ROWS):
-        cells = _variants(photos, settings, seed, variant)
+        cells = _variants(photos, settings, seed, variant, size_px)
         lines.append(Line("random", f"variants {3 * variant + 1} to {3 * variant + 3}", cells))
     return _draw(lines, STRENGTHS * len(photos))
 
 
-def _variants(photos: Sequence[Crop], settings: Augmentation, seed: int, variant: int) -> list[tuple[str, Crop]]:
+def _variants(
+    photos: Sequence[Crop], settings: Augmentation, seed: int, variant: int, size_px: int | None
+) -> list[tuple[str, Crop]]:
     """Augment each photo three times at random."""
     cells: list[tuple[str, Crop]] = []
     for photo, rgb_u8 in enumerate(photos):
         for epoch in range(variant * STRENGTHS, (variant + 1) * STRENGTHS):
-            changed = augment(rgb_u8, settings, photo_generator(seed, epoch, photo))
+            changed = augment(rgb_u8, settings, photo_generator(seed, epoch, photo), size_px)
             if settings.custom:
                 generator = photo_generator(seed, epoch, photo, stream=CUSTOM_STREAM)
                 changed = apply_function(changed, settings.custom, generator)
@@ -210,10 +220,10 @@ def _holes(settings: Augmentation, strength: float) -> Tile:
     return Tile(f"{count} of {side:.0%}", Change(holes=boxes))
 
 
-def _line(row: Row, photos: Sequence[Crop]) -> Line:
+def _line(row: Row, photos: Sequence[Crop], size_px: int | None) -> Line:
     cells: list[tuple[str, Crop] | None] = []
     for photo in photos:
-        changed = [apply_change(photo, tile.change) for tile in row.tiles]
+        changed = [apply_change(photo, tile.change, size_px) for tile in row.tiles]
         shown = [_center(rgb_u8) for rgb_u8 in changed] if row.close_up else changed
         cells += [(tile.caption, rgb_u8) for tile, rgb_u8 in zip(row.tiles, shown, strict=True)]
         cells += [None] * (STRENGTHS - len(row.tiles))

@@ -202,8 +202,8 @@ NO_AUGMENTATION = Augmentation(
     erase_p=0.0,
 )
 
-# The circle-loss project's list for faces at 112 px (`recipes.circle`). Its random crop is taken from a photo
-# resized to 128 px, which corresponds to the whole crop here.
+# The circle-loss project's list for faces at 112 px (`recipes.circle`). Its random crop is taken from the whole photo,
+# resized to 128 px: `input.train_on_whole`.
 CIRCLE_AUGMENTATION = replace(
     NO_AUGMENTATION,
     crop_p=1.0,
