@@ -44,7 +44,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/find-a-lost-pet.md": 8,
     "docs/how-to/serve.md": 3,
     "docs/how-to/sort-an-album.md": 8,
-    "docs/how-to/train-on-my-photos.md": 7,
+    "docs/how-to/train-on-my-photos.md": 9,
     "docs/reference/recipes.md": 3,
 }
 # The settings on a page come later, and win.
@@ -134,6 +134,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
     (tmp_path / "Pictures").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_photos.py").write_text("def sharpen(rgb, generator):\n    return rgb")
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which --augment adds the current folder
     return tmp_path
 
 
