@@ -72,7 +72,12 @@ def all_results(context: EvaluationContext) -> EvaluationResults:
         triplets=replace(stored.triplets, violation_rate=0.0967),
         overfitting=replace(stored.overfitting, gap=0.14),
         robustness=replace(robustness, corruptions={**robustness.corruptions, "blur": blur}),
-        separation=replace(stored.separation, d_prime=1.591),
+        separation=replace(
+            stored.separation,
+            d_prime=1.591,
+            same=replace(stored.separation.same, minimum=0.1357, maximum=0.9753),
+            different=replace(stored.separation.different, minimum=-0.2468, maximum=0.8642),
+        ),
         slices=SlicesMetrics({"coat": (coat, replace(coat, value="black"))}),
         lfw=LfwMetrics(
             {"view_1": "pairsDevTest.txt is in none of the folders"}, replace(lfw.view_2, accuracy=0.9123), None
@@ -138,7 +143,7 @@ def test_report_is_self_contained_with_section_per_suite(context: EvaluationCont
     assert page.headings[0] == 1
     assert page.headings.count(1) == 1
     assert all(later - former <= 1 for former, later in zip(page.headings, page.headings[1:], strict=False))
-    for text in ("0.4321", "9.67", "91.23", "+14.00", "1.5910", "64.20", "20.00"):
+    for text in ("0.4321", "9.67", "91.23", "+14.00", "1.5910", "64.20", "20.00", "0.136", "0.975", "0.864"):
         assert text in page.text
     for reason in ("pairsDevTest.txt is in none of the folders", "too few", "takes 1,000 unknown photos"):
         assert reason in page.text

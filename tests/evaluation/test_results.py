@@ -69,6 +69,12 @@ def test_version_2_values_are_unchanged():
     assert len(after["missing"]) == len(before["absent"])
 
 
+def test_results_without_minimum_and_maximum_are_read_and_stay_without():
+    before, after = stored()["separation"]["same"], full_results().to_json()["separation"]["same"]
+    assert full_results().separation.same.minimum is None
+    assert after == before
+
+
 def test_keys_are_renamed_within_prefixes_and_slices():
     results = full_results()
     assert results.harmonic.prefixes[0].verification.interval_pairs > 0

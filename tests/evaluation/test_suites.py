@@ -152,6 +152,8 @@ def test_separation_and_identification_score_perfect_embeddings(make_context):
     perfect = make_context(noise=0.01)
     figures = separation(perfect).metrics
     assert figures.silhouette > 0.95
+    assert figures.same.minimum <= figures.same.percentiles["5"] <= figures.same.maximum
+    assert figures.different.minimum <= figures.different.percentiles["95"] <= figures.different.maximum
     assert figures.same.percentiles["5"] > 0.99 > figures.different.percentiles["95"]
     assert figures.dunn.centroids > 5
     identified = identification(perfect).metrics

@@ -161,6 +161,7 @@ def test_listed_pair_distributions_match_numpy(same, different):
         assert actual.mean == pytest.approx(scores.mean(), abs=1e-12)
         assert actual.std == pytest.approx(scores.std(), abs=1e-9)
         expected = np.percentile(scores, [5, 25, 50, 75, 95], method="inverted_cdf")
+        assert (actual.minimum, actual.maximum) == (scores.min(), scores.max())
         assert list(actual.percentiles) == [5, 25, 50, 75, 95]
         assert list(actual.percentiles.values()) == pytest.approx(expected.tolist())
 
@@ -176,6 +177,8 @@ def test_all_pair_distributions_match_exact_within_grid_step():
     for blockwise, expected in ((result.same, exact.same), (result.different, exact.different)):
         assert blockwise.mean == pytest.approx(expected.mean, abs=1e-4)
         assert blockwise.std == pytest.approx(expected.std, abs=1e-4)
+        assert blockwise.minimum == pytest.approx(expected.minimum, abs=1 / 1024)
+        assert blockwise.maximum == pytest.approx(expected.maximum, abs=1 / 1024)
         assert list(blockwise.percentiles.values()) == pytest.approx(list(expected.percentiles.values()), abs=1 / 1024)
 
 

@@ -43,10 +43,12 @@ class DunnIndices:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, standard deviation, and `percentiles` by percentage, of similarities."""
+    """Mean, standard deviation, smallest and largest of similarities, and their `percentiles` by percentage."""
 
     mean: float
     std: float
+    minimum: float
+    maximum: float
     percentiles: dict[int, float]
 
 
@@ -164,13 +166,14 @@ def similarity_distributions(counts: RocCounts) -> SimilarityDistributions:
 
     Exact for listed pairs. If all pairs were counted in blocks, different pairs between two scores are taken to be at
     the midpoint for mean and deviation, and evenly spread for percentiles: the error is below 1/1024, in practice far
-    less.
+    less. Minimum and maximum are then bounds, of the same error.
 
     Args:
         counts: numbers of pairs by similarity, from `roc_counts` or `roc_counts_all_pairs`.
 
     Returns:
-        Mean, standard deviation and the percentiles 5, 25, 50, 75 and 95 of both, and their distance d'.
+        Mean, standard deviation, minimum, maximum and the percentiles 5, 25, 50, 75 and 95 of both, and their distance
+        d'.
     """
     same = _distribution(counts.scores, counts.same_at, np.zeros(len(counts.scores)))
     different = _distribution(counts.scores, counts.different_at, counts.different_between)
@@ -196,7 +199,8 @@ def _distribution(
         index = int(np.searchsorted(cumulative, target * (1 - 1e-12), "left"))
         share = 1 - max(0.0, float(cumulative[index] - target)) / float(pairs[index])
         percentiles[percentage] = float(low[index] + share * (high[index] - low[index]))
-    return Distribution(mean, std, percentiles)
+    occupied = np.flatnonzero(pairs)
+    return Distribution(mean, std, float(low[occupied[0]]), float(high[occupied[-1]]), percentiles)
 
 
 def _sort_rows(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> _SortedRows:

@@ -66,6 +66,8 @@ METRICS: dict[str, tuple[str, str, Format]] = {
     "d_prime": ("d′", "difference of the two mean similarities in standard deviations", "number"),
     "mean": ("mean", "", "similarity"),
     "std": ("standard deviation", "", "similarity"),
+    "minimum": ("minimum", "", "similarity"),
+    "maximum": ("maximum", "", "similarity"),
     "enrolled_identities": ("identities enrolled", "", "count"),
     "enrolled_photos_per_identity": ("photos per enrolled identity", "", "count"),
     "known_probes": ("photos of known individuals", "", "count"),

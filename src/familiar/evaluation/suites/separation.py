@@ -39,4 +39,10 @@ def separation(context: EvaluationContext) -> SuiteResult[SeparationMetrics]:
 
 def _similarity_metrics(distribution: Distribution) -> SimilarityMetrics:
     percentiles = {str(percentage): value for percentage, value in distribution.percentiles.items()}
-    return SimilarityMetrics(distribution.mean, distribution.std, percentiles)
+    return SimilarityMetrics(
+        mean=distribution.mean,
+        std=distribution.std,
+        percentiles=percentiles,
+        minimum=distribution.minimum,
+        maximum=distribution.maximum,
+    )
