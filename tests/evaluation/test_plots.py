@@ -8,7 +8,7 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Crop
-from familiar.evaluation.plots.bars import chart_label, share_bars, sizes_chart, sweep_chart
+from familiar.evaluation.plots.bars import chart_label, robustness_bars, share_bars, sizes_chart, sweep_chart
 from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, legend_below
 from familiar.evaluation.plots.curves import (
     accuracy_chart,
@@ -105,6 +105,22 @@ def test_bar_length_is_proportional_to_value():
     full, half = accented(1.0), accented(0.5)
     assert half / full == pytest.approx(0.75, abs=0.01)
     check(share_bars([("gained", -0.1, (-0.2, 0.0)), ("lost", 0.3, (0.1, 0.5))], "recall@1 lost", reference=0.1))
+
+
+def test_robustness_bars_show_both_losses():
+    """Each panel has a scale of its own: a bar that is the longest of its panel is as long whatever its value."""
+
+    def accented(recall: float, similarity: float) -> float:
+        recalls, similarities = [("a", recall, None), ("b", 0.2, None)], [("a", similarity, None), ("b", 0.1, None)]
+        return share_of(robustness_bars(recalls, similarities).light, LIGHT.accent)
+
+    both = accented(0.2, 0.1)
+    assert accented(0.0, 0.1) / both == pytest.approx(0.75, abs=0.01)
+    assert accented(0.2, 0.0) / both == pytest.approx(0.75, abs=0.01)
+    drops = [("blur", 0.1, (0.05, 0.2)), ("mirrored", -0.01, None)]
+    check(robustness_bars(drops, drops))
+    check(robustness_bars([], drops))
+    check(robustness_bars(drops[:1], drops))
 
 
 def test_escapes_and_shortens_names_for_charts():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from familiar.evaluation.context import SEED, EvaluationContext
-from familiar.evaluation.plots.bars import share_bars, sizes_chart, sweep_chart
+from familiar.evaluation.plots.bars import robustness_bars, share_bars, sizes_chart, sweep_chart
 from familiar.evaluation.plots.chart import Chart
 from familiar.evaluation.plots.curves import (
     accuracy_chart,
@@ -102,16 +102,25 @@ def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> di
 
 def _robustness(metrics: RobustnessMetrics) -> dict[str, CaptionedChart]:
     charts: dict[str, CaptionedChart] = {}
-    rows = [
+    recall_drops = [
         (name, corruption.recall_at_1_drop, corruption.interval.get("recall_at_1_drop"))
         for name, corruption in metrics.corruptions.items()
-        if corruption.recall_at_1_drop is not None
+        if corruption.recall_at_1_drop is not None  # they all are if no identity has two photos
     ]
-    if rows:
+    similarity_drops = [
+        (name, corruption.similarity_drop, corruption.interval.get("similarity_drop"))
+        for name, corruption in metrics.corruptions.items()
+    ]
+    if similarity_drops:
+        sort_by = {name: loss for name, loss, _ in recall_drops or similarity_drops}
+        recall_drops, similarity_drops = (
+            sorted(rows, key=lambda row: -sort_by.get(row[0], 0.0)) for rows in (recall_drops, similarity_drops)
+        )
         charts["robustness"] = CaptionedChart(
-            share_bars(sorted(rows, key=lambda row: -row[1]), "recall@1 lost"),
-            "Bars: recall@1 lost to each corruption, with intervals",
-            "Recall@1 lost to each corruption, the worst first; thin lines are 95 % intervals.",
+            robustness_bars(recall_drops, similarity_drops),
+            "Bars: recall@1 and similarity lost to each corruption, with intervals",
+            "Recall@1 lost to each corruption, the worst first, and 1 - cosine between a photo and its corrupted self; "
+            "thin lines are 95 % intervals.",
         )
     sweeps = {
         name: [(point.severity, point.recall_at_1) for point in points if point.recall_at_1 is not None]
