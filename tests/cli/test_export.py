@@ -57,7 +57,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[di
     bundle = replace(bundle, metadata=replace(bundle.metadata, parity=parity))
 
     def export_run(*arguments: Any) -> Bundle:
-        names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate", "rounding_photos")
+        names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate", "rounding_photos", "components")
         calls.append(dict(zip(names, arguments, strict=True)))
         return bundle
 
@@ -213,6 +213,7 @@ def test_json_matches_bundle_metadata(familiar: Familiar, run: Path, tmp_path: P
         "bundle": str(output),
         "size_bytes": output.stat().st_size,
         "precision": "int8",
+        "embedding_dim": bundle.metadata.embedding_dim,
         "file_id": bundle.file_id,
         "space_id": bundle.metadata.space_id,
         "parity": bundle.metadata.parity,
