@@ -261,3 +261,25 @@ def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str,
     tile.get_by_role("combobox").fill("Red")
     tile.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("#1")
+
+
+def test_album_that_is_reloaded_while_the_user_leaves_it_changes_no_other_page(
+    browser: Browser, album: tuple[str, Path]
+):
+    page, console, _ = opened(browser, f"{album[0]}/album", 1440, "light", 0)
+    page.evaluate(
+        """() => {
+          const send = XMLHttpRequest.prototype.send;
+          let late = true;  // only the first
+          XMLHttpRequest.prototype.send = function (body) {
+            setTimeout(() => send.call(this, body), late ? 1500 : 0);
+            late = false;
+          };
+        }"""
+    )
+    page.evaluate("refresh()")
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Search").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Who is it?")
+    page.wait_for_timeout(2000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Who is it?")
+    assert console == []

@@ -309,7 +309,12 @@ function showJob(card, job) {
 
 // Reloads the album below the form, which stays as it is.
 function refresh() {
-  if (!document.getElementById("album")) return;
+  const album = document.getElementById("album");
+  if (!album) return;
+  // The user may have gone to another page by the time the answer is here.
+  album.addEventListener("htmx:beforeSwap", (event) => {
+    if (!album.isConnected) event.detail.shouldSwap = false;
+  });
   htmx.ajax("GET", location.pathname + location.search, {
     source: document.body, target: "#album", select: "#album", selectOOB: "#undoing,#lead", swap: "outerHTML show:none",
   });
