@@ -33,20 +33,20 @@ from papers.planes import (
 from papers.plots import save
 
 TITLE = "Digits in the plane"
-SEEDS = range(5)
+SEEDS = range(3)
 LOSSES = {
     "softmax": ("digits-softmax", ()),
+    "softmax with bias": ("digits-softmax", ("loss.bias=true",)),
     "NormFace, s = 1": ("digits-normface", ("loss.scale=1",)),
+    "ArcFace, s = 1, m = .5": ("digits-arcface", ("loss.scale=1",)),
     "NormFace, s = 16": ("digits-normface", ("loss.scale=16",)),
-    "NormFace, s = 30": ("digits-normface", ("loss.scale=30",)),
     "ArcFace, s = 16, m = .5": ("digits-arcface", ()),
 }
-EPOCHS = 4
-MAX_PHOTOS = 3000  # of each digit
+EPOCHS = 5
 TRAININGS = {
     loss: [
         Training(
-            f"digits/{loss.replace(' = ', '').replace(', ', '-').replace('.', '')}/{seed}",
+            f"digits/{loss.replace(' = ', '').replace(', ', '-').replace('.', '').replace(' ', '-')}/{seed}",
             recipe,
             ("mnist",),
             (
@@ -55,7 +55,6 @@ TRAININGS = {
                 f"budget.epochs={EPOCHS}",
                 f"validation.every_epochs={EPOCHS}",
             ),
-            ("--max-photos", str(MAX_PHOTOS)),
         )
         for seed in SEEDS
     ]
@@ -66,15 +65,19 @@ NEARER = {
     "nearer than nearest": "nearer than the nearest positive",
     "nearer than farthest": "nearer than the farthest positive",
 }
-MARGIN, COMPARED = "ArcFace, s = 16, m = .5", ("NormFace, s = 16", "softmax")
+MARGIN_EFFECTS = {  # with the margin: without
+    "ArcFace, s = 1, m = .5": "NormFace, s = 1",
+    "ArcFace, s = 16, m = .5": "NormFace, s = 16",
+}
+COMPARED = MARGIN_EFFECTS | {"softmax with bias": "softmax"}
 # The output of the essay's networks: normalized for all losses but softmax.
-OUTPUT_SPACE = {loss: "raw" if loss == "softmax" else "unit" for loss in LOSSES}
+OUTPUT_SPACE = {loss: "raw" if loss.startswith("softmax") else "unit" for loss in LOSSES}
 CLAIMED = {"softmax": 5.31, "NormFace, s = 1": 29.11}  # the essay's Dunn indices
 Runs = dict[str, list[Figures]]  # by loss
 
 
 def measure(bench: Bench) -> str:
-    bench.train(training for runs in TRAININGS.values() for training in runs)
+    bench.train(TRAININGS[loss][seed] for seed in SEEDS for loss in LOSSES)
     digits = _test_digits(bench)
     first = {loss: _plane(bench, runs[0], digits) for loss, runs in TRAININGS.items()}
     save(draw_planes(first, known=True), bench.pictures / "digits-planes.png")
@@ -88,6 +91,7 @@ def measure(bench: Bench) -> str:
             _introduction(digits),
             _verification(runs, _pixels(digits)),
             _dunn(runs),
+            _dunn_of_margin(runs),
             _neighbors(runs),
             _outlier(softmax, outlier_rows),
         ]
@@ -105,7 +109,7 @@ def mean_over_trainings(values: Sequence[float], show: Callable[[float], str] = 
 def _introduction(digits: FaceDataset) -> str:
     known = int((digits.table.labels < KNOWN).sum())
     return (
-        f"{MAX_PHOTOS:,} images of each digit 0 to 4, {EPOCHS} epochs, two components, {len(SEEDS)} seeds; the last "
+        f"All training images of the digits 0 to 4, {EPOCHS} epochs, two components, {len(SEEDS)} seeds; the last "
         f"epoch's weights, so nothing is selected on digits 5 to 9. Tested on MNIST's test part: {known:,} images of 0 "
         f"to 4, {len(digits) - known:,} of 5 to 9. Means, with Student's 95 % interval **over the seeds**: the "
         "variation over trainings, not over test sets."
@@ -117,19 +121,19 @@ def _verification(runs: Runs, pixels: Figures) -> str:
     rows = _rows(runs, COMPARED_FIGURES)
     rows.append(["cosines of the pixels, no training", "-", *(number(pixels[name]) for name in COMPARED_FIGURES[1:])])
     differences = [
-        [f"{MARGIN} minus {other}", *(_paired(runs, other, name) for name in COMPARED_FIGURES)] for other in COMPARED
+        [f"{loss} minus {other}", *(_paired(runs, loss, other, name) for name in COMPARED_FIGURES)]
+        for loss, other in COMPARED.items()
     ]
     return (
-        f"ROC AUC of the cosine over all pairs.\n\n{table(head, rows)}\n\nEffect of the margin: differences paired by "
-        f"seed; bold if the interval excludes zero.\n\n{table(('', *head[1:]), differences)}"
+        f"ROC AUC of the cosine over all pairs.\n\n{table(head, rows)}\n\nEffects of the margin and of the bias: "
+        "differences paired by seed; bold if the interval excludes zero.\n\n"
+        f"{table(('', *head[1:]), differences)}"
     )
 
 
-def _paired(runs: Runs, other: str, name: str) -> str:
-    values = [
-        margin_run[name] - other_run[name] for margin_run, other_run in zip(runs[MARGIN], runs[other], strict=True)
-    ]
-    text, certain = mean_over_trainings(values, signed)
+def _paired(runs: Runs, loss: str, other: str, name: str, digits: int = 3) -> str:
+    values = [a[name] - b[name] for a, b in zip(runs[loss], runs[other], strict=True)]
+    text, certain = mean_over_trainings(values, lambda value: signed(value, digits))
     return f"**{text}**" if certain else text
 
 
@@ -160,6 +164,21 @@ def _dunn(runs: Runs) -> str:
         "mean).\n\n"
         f"{table(('definition', *OUTPUT_SPACE, 'factor'), comparison)}\n\n"
         f"The definition closest to the essay's values is *{min(errors, key=errors.__getitem__)}*."
+    )
+
+
+def _dunn_of_margin(runs: Runs) -> str:
+    """Format what the margin changes in the Dunn indices of unit vectors, by seed."""
+    rows = [
+        [
+            f"{loss} minus {other}",
+            *(_paired(runs, loss, other, f"unit {reading}", digits=2) for reading in DUNNS),
+        ]
+        for loss, other in MARGIN_EFFECTS.items()
+    ]
+    return (
+        "Effect of the margin on the Dunn indices of unit vectors: differences paired by seed; bold if the interval "
+        f"excludes zero.\n\n{table(('', *DUNNS.values()), rows)}"
     )
 
 
@@ -215,9 +234,11 @@ def _plane(bench: Bench, training: Training, digits: FaceDataset) -> Plane:
     raw = embed_dataset(nn.Sequential(network.trunk, network.head), digits)
     centers = objective.loss.centers.detach().numpy()
     image_index = np.array([photo.index for photo in digits.table.photos if isinstance(photo, IdxPhoto)])
-    return Plane(
-        raw, digits.table.labels, image_index, centers if recipe.loss.name == "softmax" else unit_rows(centers)
-    )
+    if recipe.loss.name != "softmax":
+        centers = unit_rows(centers)
+    bias = getattr(objective.loss, "bias", None)
+    bias = np.zeros(KNOWN, np.float32) if bias is None else bias.detach().numpy()
+    return Plane(raw, digits.table.labels, image_index, centers, bias)
 
 
 def _pixels(digits: FaceDataset) -> Figures:

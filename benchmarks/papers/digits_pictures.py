@@ -18,23 +18,23 @@ LENGTHS_SHOWN = 99.5  # percentile of the norms that fits into the plot
 
 def draw_planes(planes: dict[str, Plane], known: bool) -> Figure:
     """Draw a panel per loss: test digits that it was trained on, or the others, with centers and boundaries."""
-    figure = Figure(figsize=(WIDTH_IN, 5.7), facecolor=LIGHT.paper, layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 6.4), facecolor=LIGHT.paper, layout="constrained")
     panel_axes = list(figure.subplots(2, 3).flat)
-    for axes, (loss, plane) in zip(panel_axes, planes.items(), strict=False):
+    for axes, (loss, plane) in zip(panel_axes, planes.items(), strict=True):
         _draw_plane(axes, plane.rows((plane.digits < KNOWN) == known))
         axes.set_title(loss, color=LIGHT.ink, fontsize=TEXT_PT)
     dots, digits = panel_axes[0].get_legend_handles_labels()
     arrow = Line2D([], [], color=LIGHT.ink, marker=">", markersize=2)
     line = Line2D([], [], color=LIGHT.muted, linewidth=1)
-    panel_axes[-1].set_axis_off()
-    legend = panel_axes[-1].legend(
+    legend = figure.legend(
         [*dots, arrow, line],
         [
             *(f"{digit}, {'trained on' if known else 'not trained on'}" for digit in digits),
             "class center",
             "boundary",
         ],
-        loc="center",
+        loc="outside lower center",
+        ncols=4,
         frameon=False,
         fontsize=TEXT_PT,
         labelcolor=LIGHT.ink,
@@ -88,9 +88,8 @@ def _draw_points(axes: Axes, plane: Plane, size: float) -> None:
     for digit in np.unique(plane.digits).tolist():
         x, y = plane.raw[plane.digits == digit].T
         axes.scatter(x, y, size, LIGHT.series[digit % KNOWN], alpha=0.5, linewidths=0, label=f"{digit}")
-    for angle in boundaries(plane.centers):
-        x, y = 2 * reach * np.cos(angle), 2 * reach * np.sin(angle)
-        axes.plot([0, x], [0, y], color=LIGHT.muted, linewidth=1)
+    for start, end in boundaries(plane.centers, plane.bias, 2 * reach):
+        axes.plot(*zip(start, end, strict=True), color=LIGHT.muted, linewidth=1)
     axes.grid(visible=False)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     axes.locator_params(nbins=5)

@@ -62,9 +62,9 @@ def difference_of(first: Sequence[Results], second: Sequence[Results], path: str
     return _mean(second, path) - _mean(first, path), *_interval(between)
 
 
-def signed(value: float) -> str:
+def signed(value: float, digits: int = 3) -> str:
     """Format as `+.012`."""
-    return _without_zero(f"{value:+.3f}")
+    return _without_zero(f"{value:+.{digits}f}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

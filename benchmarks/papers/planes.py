@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.metrics.roc import roc_counts_all_pairs
 from familiar.metrics.separation import dunn
@@ -14,20 +14,23 @@ from papers.figures import number
 KNOWN = 5  # digits below this are trained on
 DUNNS = {"members": "members", "centroids": "centroids", "centroids_to_mean": "centroids to mean"}
 SPACES = ("raw", "unit")
+PARALLEL = 1e-12  # slopes of half planes along a line that are zero but for rounding
 Figures = dict[str, float]  # of one run
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """MNIST's test digits embedded by one run; the classifier's prediction is the largest of `raw @ centers.T`.
+    """MNIST's test digits embedded by a run; the classifier's prediction is the largest of `raw @ centers.T + bias`.
 
-    `centers` have unit length if the loss ignores their length; `image_index` is the position in MNIST's test file.
+    `centers` have unit length if the loss ignores their length; `image_index` is the position in MNIST's test file;
+    `bias` is zero for a classifier without.
     """
 
     raw: Float32[np.ndarray, "n 2"]
     digits: Int64[np.ndarray, " n"]
     image_index: Int64[np.ndarray, " n"]
     centers: Float32[np.ndarray, "5 2"]
+    bias: Float32[np.ndarray, " 5"]
 
     @property
     def unit(self) -> Float32[np.ndarray, "n 2"]:
@@ -36,10 +39,10 @@ class Plane:
     @property
     def correctly_classified(self) -> "Plane":
         """Rows that are classified correctly, which are digits trained on."""
-        return self.rows((self.raw @ self.centers.T).argmax(1) == self.digits)
+        return self.rows((self.raw @ self.centers.T + self.bias).argmax(1) == self.digits)
 
     def rows(self, rows: np.ndarray) -> "Plane":
-        return Plane(self.raw[rows], self.digits[rows], self.image_index[rows], self.centers)
+        return Plane(self.raw[rows], self.digits[rows], self.image_index[rows], self.centers, self.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,16 +116,35 @@ def unit_rows(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def boundaries(centers: Float[np.ndarray, "c 2"]) -> list[float]:
-    """Compute the decision boundaries of `x @ centers.T`: rays from the origin, as ascending angles in (-pi, pi]."""
-    angles: list[float] = []
+def boundaries(
+    centers: Float[np.ndarray, "c 2"], bias: Float[np.ndarray, " c"], reach: float
+) -> Float64[np.ndarray, "k 2 2"]:
+    """Compute the decision boundaries of `x @ centers.T + bias` in the square of +-reach, as segments (start, end).
+
+    Without a bias each of them starts at the origin or passes through it.
+    """
+    segments: list[np.ndarray] = []
+    square = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     for first, second in combinations(range(len(centers)), 2):
-        x, y = (centers[first] - centers[second]).tolist()
-        for ray in ((-y, x), (y, -x)):
-            logits = centers @ np.array(ray)
-            if np.delete(logits, [first, second]).max(initial=-np.inf) < logits[first]:
-                angles.append(float(np.arctan2(ray[1], ray[0])))
-    return sorted(angles)
+        normal = (centers[first] - centers[second]).astype(np.float64)
+        if not normal.any():
+            continue
+        foot = -float(bias[first] - bias[second]) * normal / (normal @ normal)
+        direction = np.array([-normal[1], normal[0]]) / np.linalg.norm(normal)
+        others = np.delete(np.arange(len(centers)), [first, second])
+        # Half planes `slopes * t + offsets >= 0` along `foot + t * direction`: `first` beats others; the square.
+        half_planes = np.concatenate([centers[first] - centers[others], -square])
+        constants = np.concatenate([bias[first] - bias[others], np.full(4, reach)])
+        slopes, offsets = half_planes @ direction, half_planes @ foot + constants
+        parallel = np.abs(slopes) < PARALLEL
+        if (offsets[parallel] < 0).any():
+            continue
+        ends = -offsets[~parallel] / slopes[~parallel]
+        low = ends[slopes[~parallel] > 0].max(initial=-np.inf)
+        high = ends[slopes[~parallel] < 0].min(initial=np.inf)
+        if low < high:
+            segments.append(np.stack([foot + low * direction, foot + high * direction]))
+    return np.array(segments).reshape(-1, 2, 2)
 
 
 def aucs(unit: Float32[np.ndarray, "n d"], digits: Int64[np.ndarray, " n"]) -> Figures:

@@ -53,19 +53,51 @@ def test_outlier_must_be_nearer_by_distance_and_angle() -> None:
     assert outlier(np.vstack([inner, outer / 50]), np.array([0, 0, 1, 1])) is not None
 
 
+@pytest.mark.parametrize("bias_size", [0, 1])
 @pytest.mark.parametrize("seed", range(5))
-def test_boundaries_match_class_changes_on_dense_angle_grid(seed: int) -> None:
-    centers = np.random.default_rng(seed).normal(size=(5, 2))
+def test_boundaries_match_class_changes_on_dense_circle(seed: int, bias_size: float) -> None:
+    generator = np.random.default_rng(seed)
+    centers, bias = generator.normal(size=(5, 2)), bias_size * generator.normal(size=5)
+    radius, reach = 3.0, 6.0
     angles = np.linspace(-np.pi, np.pi, 40_001)
-    answers = (np.stack([np.cos(angles), np.sin(angles)], 1) @ centers.T).argmax(1)
-    changes = angles[1:][answers[1:] != answers[:-1]]
-    np.testing.assert_allclose(boundaries(centers), changes, atol=2e-4)
+    circle = radius * np.stack([np.cos(angles), np.sin(angles)], 1)
+    classes = (circle @ centers.T + bias).argmax(1)
+    crossings: list[float] = []
+    for start, end in boundaries(centers, bias, reach):
+        step = end - start  # |start + t step| = radius
+        roots = np.roots([step @ step, 2 * start @ step, start @ start - radius**2])
+        crossings += [float(np.arctan2(*(start + t * step)[::-1])) for t in roots.real[(roots >= 0) & (roots <= 1)]]
+    np.testing.assert_allclose(sorted(crossings), angles[1:][classes[1:] != classes[:-1]], atol=2e-4)
 
 
-def test_center_inside_hull_adds_no_boundary() -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_largest_logits_tie_along_boundaries(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    centers, bias = generator.normal(size=(5, 2)), generator.normal(size=5)
+    for start, end in boundaries(centers, bias, 4.0):
+        assert max(np.abs(start).max(), np.abs(end).max()) <= 4 + 1e-9
+        logits = np.sort(np.linspace(start, end, 5) @ centers.T + bias, axis=1)
+        np.testing.assert_allclose(logits[:, -1], logits[:, -2], atol=1e-9)
+
+
+def test_boundaries_without_bias_are_rays_and_center_inside_hull_adds_none() -> None:
     square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
-    corners = [-np.pi / 2, 0.0, np.pi / 2, np.pi]
-    np.testing.assert_allclose(boundaries(np.vstack([square, [[0.1, 0.2]]])), corners, atol=1e-12)
+    segments = boundaries(np.vstack([square, [[0.1, 0.2]]]), np.zeros(5), 2.0)
+    np.testing.assert_allclose(np.abs(segments).min(axis=(1, 2)), 0, atol=1e-12)
+    ends = sorted(tuple(max(segment.round(9).tolist(), key=np.linalg.norm)) for segment in segments)
+    assert ends == [(-2, 0), (0, -2), (0, 2), (2, 0)]
+
+
+def test_equal_centers_have_no_boundary() -> None:
+    assert len(boundaries(np.ones((2, 2)), np.array([0.0, 1.0]), 2.0)) == 0
+
+
+def test_bias_decides_classification_of_plane() -> None:
+    centers = np.array([[1, 0], [0, 1], [-9, -9], [-9, -9], [-9, -9]], np.float32)
+    raw, digits = np.array([[2, 1], [1, 2]], np.float32), np.array([1, 1])
+    for bias, expected in ((0, [1]), (2, [0, 1])):
+        plane = Plane(raw, digits, np.arange(2), centers, np.array([0, bias, 0, 0, 0], np.float32))
+        assert plane.correctly_classified.image_index.tolist() == expected
 
 
 def test_interval_over_seeds_equals_student_t_closed_form() -> None:
@@ -82,7 +114,9 @@ def test_plane_figures_equal_closed_form() -> None:
     unseen = np.tile(np.array([[1, 0], [0, 1]], np.float32), (10, 1))
     unseen[1] = unseen[3] = unseen[0]  # all photos of the first unseen digit, 5, lie on one point
     digits = np.concatenate([np.tile(np.arange(5), 3), 5 + np.arange(20) // 4])
-    figures = plane_figures(Plane(np.concatenate([known, unseen]), digits, np.arange(35), centers))
+    figures = plane_figures(
+        Plane(np.concatenate([known, unseen]), digits, np.arange(35), centers, np.zeros(5, np.float32))
+    )
     assert (figures["accuracy"], figures["auc known"]) == (1.0, 1.0)
     # 14 of the 30 same pairs and half of the others are one point, the rest a right angle.
     assert figures["auc unseen"] == pytest.approx(14 / 30 * 1 / 2 + (14 / 30 * 1 / 2 + 16 / 30 * 1 / 2) / 2)
