@@ -116,9 +116,9 @@ class Bench:
 
     def _train(self, training: Training, run: RunFolder) -> None:
         arguments = ["train", *self._sources(training.data), "--recipe", training.recipe]
-        for setting in self._with_photo_paths(training.settings):
+        for setting in self._with_paths(training.settings):
             arguments += ["--set", setting]
-        arguments += self._with_photo_paths(training.options)
+        arguments += self._with_paths(training.options)
         self._record_request(run.path, arguments)
         if run.bundle.exists():
             return
@@ -134,7 +134,7 @@ class Bench:
             "evaluate",
             str(model),
             *self._sources(evaluation.data),
-            *self._with_photo_paths(evaluation.options),
+            *self._with_paths(evaluation.options),
         ]
         self._record_request(output, arguments)
         if not (output / "eval_results.json").exists():
@@ -183,8 +183,8 @@ class Bench:
             return f"mnist:{self.photos / source}"  # mnist:PHOTOS/mnist:test
         return str(self.photos / source)
 
-    def _with_photo_paths(self, options: Iterable[str]) -> list[str]:
-        return [option.replace("PHOTOS", str(self.photos)) for option in options]
+    def _with_paths(self, options: Iterable[str]) -> list[str]:
+        return [option.replace("PHOTOS", str(self.photos)).replace("RUNS", str(self.runs)) for option in options]
 
 
 def cached(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:

@@ -6,11 +6,13 @@ import numpy as np
 from scipy.stats import t as student
 from torch import nn
 
+from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.idx import IdxPhoto
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.recipes import RECIPES
+from familiar.recipes.digits import TRAINING_DIGITS
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.objective import Objective
@@ -43,6 +45,9 @@ LOSSES = {
     "ArcFace, s = 16, m = .5": ("digits-arcface", ()),
 }
 EPOCHS = 5
+# Held-out digits: two, as validation and calibration compare all pairs, and the last epoch is used whatever they say.
+HELD_OUT = ("5", "6")
+IDENTITIES = "digits/identities.txt"  # in RUNS
 TRAININGS = {
     loss: [
         Training(
@@ -55,6 +60,7 @@ TRAININGS = {
                 f"budget.epochs={EPOCHS}",
                 f"validation.every_epochs={EPOCHS}",
             ),
+            ("--identities", f"RUNS/{IDENTITIES}"),
         )
         for seed in SEEDS
     ]
@@ -77,6 +83,8 @@ Runs = dict[str, list[Figures]]  # by loss
 
 
 def measure(bench: Bench) -> str:
+    (bench.runs / IDENTITIES).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(bench.runs / IDENTITIES, "\n".join([*TRAINING_DIGITS, *HELD_OUT]).encode())
     bench.train(TRAININGS[loss][seed] for seed in SEEDS for loss in LOSSES)
     digits = _test_digits(bench)
     first = {loss: _plane(bench, runs[0], digits) for loss, runs in TRAININGS.items()}
