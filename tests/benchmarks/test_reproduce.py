@@ -51,6 +51,12 @@ def test_train_runs_one_command_with_resolved_photo_paths(tmp_path: Path) -> Non
     ]
 
 
+def test_options_resolve_folders_of_photos_and_runs(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    bench.train([Training("digits", "digits-softmax", (), options=("--identities", "RUNS/five.txt", "PHOTOS/pairs"))])
+    assert bench.commands[0][3:6] == ["--identities", f"{tmp_path}/runs/five.txt", f"{tmp_path}/photos/pairs"]
+
+
 @pytest.mark.parametrize(("source", "word"), [("mnist", "mnist:P/mnist"), ("mnist:test", "mnist:P/mnist:test")])
 def test_mnist_source_resolves_to_photos_folder(tmp_path: Path, source: str, word: str) -> None:
     bench = Recorded(tmp_path)
