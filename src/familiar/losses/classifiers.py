@@ -81,7 +81,7 @@ class NormFace(nn.Module):
     Args:
         embedding_dim: length of the rows.
         classes: number of classes.
-        scale: above 0; 16 to 64 are usual. With 1, as in the digits essay, the classes separate little.
+        scale: above 0; 16 to 64 are usual. 1, as in the digits essay, is for few classes.
         label_smoothing: in [0, 1).
     """
 
