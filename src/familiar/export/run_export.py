@@ -224,10 +224,10 @@ def _prefixes(run: RunFolder, recipe: Recipe, components: int | None) -> tuple[i
     Raises:
         BadRecipe: `components` is none of them, or the network averages several views.
     """
-    compatible = run.data().get("compatible")
-    lengths = sorted(
-        {*recipe.loss.prefixes, recipe.model.embedding_dim, *([compatible["components"]] if compatible else [])}
-    )
+    valid: set[int] = {*recipe.loss.prefixes, recipe.model.embedding_dim}
+    if compatible := run.data().get("compatible"):
+        valid.add(compatible["components"])
+    lengths = sorted(valid)
     if components is None:
         return tuple(lengths)
     if components not in lengths:

@@ -101,12 +101,12 @@ def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"], size_px: int | None
         origin: maps (x, y, 1) of the result to (x, y) of the crop, both relative to the center, with side 1.
         size_px: side of the result; None: that of the crop.
     """
-    side = rgb_u8.shape[0]
-    size_px = size_px or side
+    side: int = rgb_u8.shape[0]
+    result_px = size_px or side
     return cv2.warpAffine(
         rgb_u8,
-        matrix_px(origin, side, size_px),
-        (size_px, size_px),
+        matrix_px(origin, side, result_px),
+        (result_px, result_px),
         flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
         borderMode=cv2.BORDER_REFLECT_101,
     )
