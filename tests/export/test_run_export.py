@@ -202,7 +202,8 @@ def test_truncated_bundle_is_comparable_smaller_and_calibrated_at_its_length(nes
     assert whole.metadata.prefix_calibrations[8].slope == pytest.approx(expected.slope, rel=1e-3)
     assert whole.metadata.calibration.slope != pytest.approx(expected.slope, rel=1e-3)
     assert short.metadata.results["auc"] == pytest.approx(
-        export.gate_metrics(normalize(embeddings[:, :8]), photos.labels).auc, abs=1e-3
+        export.gate_metrics(normalize(embeddings[:, :8]), photos.labels).auc,
+        abs=0.01,  # so few pairs that rounding may change the order of some
     )
 
 
@@ -217,6 +218,7 @@ def test_rejects_lengths_that_were_not_trained(run, nested, tmp_path):
     assert not (tmp_path / "short.onnx").exists()
 
 
+@pytest.mark.exhaustive
 def test_centered_prefixes_are_calibrated_less_their_means(nested, cats, tmp_path):
     nested.recipe_json.write_text(nested.recipe().with_settings(["model.centered=true"]).to_json())
     made = export_bundle(nested.path, tmp_path / "centered.onnx")
