@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
 from familiar.neighbors.album import AlbumWhitening
+from familiar.neighbors.labels import sum_by_label
 
 # Both chosen on cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
 MEASURED_SHARE = 0.3
@@ -59,10 +60,8 @@ def sharpen(
         The album's whitening and that in one; the album's own if no two faces of one individual differ.
     """
     rows = whitening.apply(embeddings).astype(np.float64)
-    labels = np.unique(identities, return_inverse=True)[1]
-    sums = np.zeros((labels.max(initial=-1) + 1, rows.shape[1]))
-    np.add.at(sums, labels, rows)
-    within = rows - sums[labels] / np.bincount(labels)[labels][:, None]
+    labels = np.unique(identities, return_inverse=True)[1].astype(np.int64)
+    within = rows - sum_by_label(rows, labels)[labels] / np.bincount(labels)[labels][:, None]
     variances, directions = np.linalg.eigh(within.T @ within)
     average = float(variances.mean())
     if average <= _ROUNDING:

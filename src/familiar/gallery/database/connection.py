@@ -268,10 +268,9 @@ class GalleryDatabase:
         Raises:
             SpaceMismatch: they cannot.
         """
-        if embedding_dim not in self.space.prefixes:
+        is_shorter = space_id == self.space.space_id and embedding_dim in self.space.prefixes
+        if not is_shorter:
             self.check_space(space_id, embedding_dim, prefixes)
-        elif space_id != self.space.space_id:
-            self.check_space(space_id, embedding_dim)
 
     def truncate(self, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n k"]:
         """Truncate unit rows that are longer than the stored embeddings to their length; shorter ones stay as they are.
@@ -306,7 +305,7 @@ class GalleryDatabase:
             space = self.space
             if length == space.embedding_dim:
                 return self.faces()
-            if length not in space.prefixes or length > space.embedding_dim:
+            if length not in space.lengths:
                 lengths = " or ".join(map(str, space.lengths))
                 raise ValueError(f"{self.folder}: needs embeddings of {lengths} dimensions, got {length}")
             stored = self.stored_faces()
