@@ -1,18 +1,21 @@
 """Detection of all faces of a photo without duplicates, and their quality scores."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 
 from familiar.core.types import Detection, Photo
+from familiar.detection.alignment import align
 from familiar.detection.detectors import CenterSquare
 from familiar.detection.quality import detect_faces, face_quality
 from familiar.photos.preprocessing import Preprocessing
 
 CROPS = Preprocessing(size_px=32, resize_px=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 CHECKS = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
+align_crops = partial(align, preprocessing=CROPS)
 PHOTO = Photo(CHECKS, "checks", (64, 64))
 
 
@@ -32,11 +35,11 @@ def box(left: float, top: float, right: float, bottom: float, score: float = 1.0
 
 
 def boxes(*detections: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
-    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), CROPS, min_score)]
+    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), align_crops, min_score)]
 
 
 def test_returns_crops_of_all_faces_in_detector_order():
-    faces = detect_faces(PHOTO, FixedDetector((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
+    faces = detect_faces(PHOTO, FixedDetector((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), align_crops)
     assert [face.detection.score for face in faces] == [0.9, 0.7]
     np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
     assert faces[1].quality == face_quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
@@ -92,5 +95,5 @@ def test_quality_equals_closed_form():
 
 
 def test_center_detector_returns_one_face():
-    (face,) = detect_faces(PHOTO, CenterSquare(), CROPS)
+    (face,) = detect_faces(PHOTO, CenterSquare(), align_crops)
     assert face.detection.box_xyxy_px == (0, 0, 64, 64)

@@ -121,7 +121,7 @@ def test_calibration_by_the_user_decides(gallery: GalleryDatabase):
     cluster(gallery)
     for number in sorted({int(each) for each in load_assignments(gallery).identity})[:4]:
         corrections.name_identity(gallery, number, f"name {number}", confirm=True)
-    _, clustering = calibrate(gallery)
+    clustering = calibrate(gallery)[0].clustering
     assert load_album(gallery).main.threshold == clustering.threshold
     assert load_album(gallery).main.uncertainty is None
     np.testing.assert_array_equal(load_album(gallery).rows, gallery.faces().unit_rows())

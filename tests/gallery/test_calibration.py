@@ -48,7 +48,8 @@ def test_fits_on_confirmed_faces_only(gallery: GalleryDatabase):
     cluster(gallery)
     # Clustered with one of them, which must not count as evidence.
     assert identity_of(gallery, 16) in (1, 2, 3)
-    fitted, threshold = calibrate(gallery)
+    own = calibrate(gallery)[0]
+    fitted, threshold = own.calibration, own.clustering
     assert (fitted.pairs_same, fitted.pairs_different) == (30, 75)
     np.testing.assert_allclose(fitted.balanced.similarity, expected.balanced.similarity, atol=0.01)
     assert threshold.from_gallery
@@ -76,7 +77,8 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: GalleryDatab
 
 
 def test_calibration_persists_in_the_file(gallery: GalleryDatabase, folder):
-    fitted, threshold = calibrate(gallery)
+    own = calibrate(gallery)[0]
+    fitted, threshold = own.calibration, own.clustering
     with GalleryDatabase.open(folder) as reopened:
         assert (calibration(reopened), clustering_calibration(reopened)) == (fitted, threshold)
 
@@ -96,7 +98,7 @@ def test_rejects_too_few_confirmed_pairs(folder):
             calibrate(gallery)
         assert calibration(gallery) == SPACE.calibration
         corrections.confirm(gallery, range(7, 9))
-        assert calibrate(gallery)[0].pairs_different == 12
+        assert calibrate(gallery)[0].calibration.pairs_different == 12
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(
     calibrated = clustering_calibration(lit)
     monkeypatch.setattr(
         "familiar.gallery.clustering.album.clustering_calibration",
-        lambda _: type(calibrated)(-0.9, from_gallery=True, faces=20, is_automatic=True),
+        lambda *_: type(calibrated)(-0.9, from_gallery=True, faces=20, is_automatic=True),
     )
     assert load_album(lit).main == before
 

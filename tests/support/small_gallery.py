@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import create_autospec, patch
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Embedder, Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces
@@ -78,19 +78,19 @@ def enroll_in_one_photo(gallery: GalleryDatabase, embeddings: np.ndarray, name: 
 
 
 @contextlib.contextmanager
-def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
+def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
     def embed_box(
-        _: GalleryDatabase, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None
+        _: GalleryDatabase, __: Model, photo: int, box: Box, landmarks: None, ___: Path | None, species: None = None
     ) -> _EmbeddedFace:
-        return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
+        return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding, species)
 
     with (
         patch.object(manual_faces, "_embed_box", embed_box),
         patch.object(manual_faces, "_check_space", lambda *_: None),
     ):
-        yield object.__new__(Embedder)
+        yield create_autospec(Embedder, instance=True, threads=1)
 
 
 def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:

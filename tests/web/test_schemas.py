@@ -133,6 +133,7 @@ def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
         "quality": 1,
         "label": None,
         "embedding": [0.6, 0.8],
+        "species": "cat",
     }
     for face_type, sent in ((DetectedFace, False), (EmbeddedFace, True)):
         photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [body]}], "skipped": []}

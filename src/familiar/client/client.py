@@ -74,9 +74,13 @@ class Client:
         """Return the gallery's counts, model and thresholds."""
         return self._read(GalleryState, "gallery")
 
-    def model(self) -> ModelMetadata:
-        """Return the metadata of the server's model."""
-        return self._read(ModelMetadata, "model")
+    def model(self, species: str | None = None) -> ModelMetadata:
+        """Return the metadata of the server's model.
+
+        Args:
+            species: of a router, that of the bundle for this species; None: of the first.
+        """
+        return self._read(ModelMetadata, "model", species=species)
 
     # --- photos and faces -------------------------------------------------------------------------------------------
 

@@ -127,6 +127,7 @@ class ModelMetadata:
 
     Attributes:
         file_id: SHA-256 of the network.
+        species: Those that a router embeds with this bundle; empty: there is no router.
     """
 
     file_id: str
@@ -143,6 +144,7 @@ class ModelMetadata:
     trained_on: dict[str, Any]
     results: dict[str, Any]
     parity: dict[str, Any]
+    species: tuple[Text, ...] = ()
 
 
 # --- photos, faces and identities -----------------------------------------------------------------------------------

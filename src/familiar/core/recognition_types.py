@@ -36,9 +36,11 @@ class EmbeddedFace(DetectedFace):
 
     Attributes:
         embedding: A unit vector of the model's space.
+        species: What the router says it is, or else the detector; None: neither does.
     """
 
     embedding: Vector = field()
+    species: Text | None = None
 
 
 FaceType = TypeVar("FaceType", bound=DetectedFace)

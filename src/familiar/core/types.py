@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
 Label = Literal["cat", "dog", "person"]
+LABELS: tuple[Label, ...] = get_args(Label)
 LANDMARK_SHAPES = ((3, 2), (5, 2))  # eyes and nose, and of people also the corners of the mouth
 
 

@@ -1,7 +1,7 @@
 """Detection of all faces of a photo, each with a quality score."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import cv2
@@ -10,10 +10,8 @@ from jaxtyping import UInt8
 
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.alignment import align
 from familiar.detection.boxes import SAME_FACE_OVERLAP, box_intersection_px, overlap_of_smaller
 from familiar.detection.detector import Detector
-from familiar.photos.preprocessing import Preprocessing
 
 SHARP_LAPLACIAN_VARIANCE = 100.0  # variance of the Laplacian, 8-bit gray; crops below are usually considered blurred
 
@@ -33,7 +31,9 @@ class Face:
     quality: float
 
 
-def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing, min_score: float = 0.0) -> list[Face]:
+def detect_faces(
+    photo: Photo, detector: Detector, align: Callable[[Photo, Detection], Crop], min_score: float = 0.0
+) -> list[Face]:
     """Detect and crop all faces of a photo, best first.
 
     Of boxes that overlap by half of the smaller one or more, only that of the highest score is kept: a face detected
@@ -42,7 +42,7 @@ def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing,
     Args:
         photo: the photo to search.
         detector: finds the boxes.
-        preprocessing: of the network that the crops are for.
+        align: crops a face as the model takes it; raises NoFaceFound if it lies outside the photo.
         min_score: lowest score of the detector that is accepted, in [0, 1].
     """
     faces: list[Face] = []
@@ -50,7 +50,7 @@ def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing,
         if detection.score < min_score:
             continue
         try:
-            crop = align(photo, detection, preprocessing)
+            crop = align(photo, detection)
         except NoFaceFound:
             continue
         faces.append(Face(detection, crop, face_quality(detection, photo.size_px, crop.rgb_u8)))

@@ -1,6 +1,6 @@
 """Embedding of crops and photos as unit vectors, with ONNX Runtime."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,9 @@ from jaxtyping import Float32, Int64, UInt8
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.onnx_runtime import session_options
-from familiar.core.types import Crop, Photo
+from familiar.core.types import Crop, Detection, Photo
 from familiar.core.vectors import check_unit_rows, normalize
-from familiar.detection.alignment import detect_and_align
+from familiar.detection.alignment import align, detect_and_align
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto, build_detector
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
@@ -36,6 +36,79 @@ class PhotoOpener(Protocol[Source]):
 
     def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo:
         """Load a source; its shorter side may be decoded at a smaller size, but not below `min_side_px`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class EmbedResult:
+    """Embeddings of several sources.
+
+    Attributes:
+        embeddings: unit rows of the sources that have one.
+        rows: the index of each among the sources.
+        skipped: the errors of all other sources.
+        species: of each embedding, what the detector or the router says; None: neither does.
+    """
+
+    embeddings: Float32[np.ndarray, "n d"]
+    rows: Int64[np.ndarray, " n"]
+    skipped: tuple[FamiliarError, ...]
+    species: tuple[str | None, ...]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What embeds the faces of photos: a bundle (`Embedder`), or a router with a bundle for each species."""
+
+    @property
+    def threads(self) -> int:
+        """Batches computed at once."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Default number of photos per batch."""
+        ...
+
+    @property
+    def space(self) -> tuple[str, int, tuple[int, ...]]:
+        """What tells whether its embeddings can be compared with others: space, dimension and prefixes."""
+        ...
+
+    @property
+    def bundles(self) -> Mapping[tuple[str, ...], Bundle]:
+        """Its bundles, by the species that each is for; of a single bundle, by none."""
+        ...
+
+    def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
+        """Return the detector to use with this model."""
+        ...
+
+    def min_decoded_side_px(self, detector: Detector) -> int | None:
+        """Return the `min_side_px` to load a photo with; None: in full."""
+        ...
+
+    def align(self, photo: Photo, detection: Detection) -> Crop:
+        """Crop a face as the model takes it."""
+        ...
+
+    def crop(
+        self,
+        source: Source,
+        detector: Detector | None = None,
+        *,
+        open_photo: PhotoOpener[Source] = load_photo,
+        face: int | None = None,
+    ) -> Crop:
+        """Load a source and crop one of its faces."""
+        ...
+
+    def check_species(self, species: str | None) -> None:
+        """Raise FamiliarError if faces of this species cannot be embedded."""
+        ...
+
+    def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:
+        """Embed one batch of crops."""
         ...
 
 
@@ -98,6 +171,54 @@ class Embedder:
             chosen = self.metadata.detector
         return build_detector(chosen, model_path) if isinstance(chosen, str) else chosen
 
+    @property
+    def space(self) -> tuple[str, int, tuple[int, ...]]:
+        """What tells whether its embeddings can be compared with others: space, dimension and prefixes."""
+        return self.metadata.space
+
+    @property
+    def bundles(self) -> Mapping[tuple[str, ...], Bundle]:
+        """Its bundle, for all species."""
+        return {(): self.bundle}
+
+    def min_decoded_side_px(self, detector: Detector) -> int | None:
+        """Return the `min_side_px` to load a photo with: a crop is needed at the network's size, others in full (None).
+
+        Args:
+            detector: that will search the photo.
+        """
+        return min_decoded_side_px(detector, self.metadata.preprocessing)
+
+    def align(self, photo: Photo, detection: Detection) -> Crop:
+        """Crop a face as the network takes it; see `alignment.align`."""
+        return align(photo, detection, self.metadata.preprocessing)
+
+    def crop(
+        self,
+        source: Source,
+        detector: Detector | None = None,
+        *,
+        open_photo: PhotoOpener[Source] = load_photo,
+        face: int | None = None,
+    ) -> Crop:
+        """Load a source and crop one of its faces; see `crop_photo`."""
+        return crop_photo(source, self.metadata.preprocessing, detector, open_photo=open_photo, face=face)
+
+    def check_species(self, species: str | None) -> None:
+        """Do nothing: faces of any species can be embedded."""
+
+    def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:
+        """Embed one batch of crops in the calling thread, each with its species.
+
+        Args:
+            crops: as for `embed`.
+            flip: as for `embed`.
+            species: of all crops; None: what the detector says.
+        """
+        pixels = stack_crops(crops, self.metadata.preprocessing.size_px)
+        embeddings = self.run(pixels, flip=flip) if crops else self.empty_embeddings()
+        return EmbedResult(embeddings, np.arange(len(crops)), (), tuple(species or crop.label for crop in crops))
+
     def embed(
         self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None
     ) -> Float32[np.ndarray, "n d"]:
@@ -156,6 +277,23 @@ class Embedder:
         return embeddings
 
 
+def embed_face(model: Model, crop: Crop, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
+    """Embed one crop.
+
+    Args:
+        model: a bundle or a router.
+        crop: as `Model.crop` returns it.
+        flip: average its embedding with that of its mirror image.
+
+    Raises:
+        NoBundleForSpecies: the router has none for this face.
+    """
+    embedded = model.embed_faces([crop], flip=flip)
+    if embedded.skipped:
+        raise embedded.skipped[0]
+    return embedded.embeddings[0]
+
+
 def as_embedder(model: Embedder | Path | str) -> Embedder:
     """Open a model given as a file, a folder or a name; an embedder is returned as it is."""
     return model if isinstance(model, Embedder) else Embedder(model)
@@ -191,21 +329,6 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
         return embeddings
 
     return compute
-
-
-@dataclass(frozen=True, eq=False)
-class EmbedResult:
-    """Embeddings of several sources.
-
-    Attributes:
-        embeddings: unit rows of the sources that could be read.
-        rows: the index of each among the sources.
-        skipped: the errors of all other sources.
-    """
-
-    embeddings: Float32[np.ndarray, "n d"]
-    rows: Int64[np.ndarray, " n"]
-    skipped: tuple[FamiliarError, ...]
 
 
 def crop_photo(
@@ -244,7 +367,7 @@ def min_decoded_side_px(detector: Detector, preprocessing: Preprocessing) -> int
 
 
 def embed_photos(
-    embedder: Embedder,
+    embedder: Model,
     sources: Sequence[Source],
     detector: Detector | str | None = None,
     *,
@@ -255,10 +378,10 @@ def embed_photos(
 ) -> EmbedResult:
     """Embed the best face of every source. A photo that cannot be read or has no face does not stop the others.
 
-    Each of the embedder's threads processes whole batches, from files to vectors.
+    Each of the model's threads processes whole batches, from files to vectors.
 
     Args:
-        embedder: computes the embeddings.
+        embedder: the model, a bundle or a router.
         sources: what `open_photo` loads.
         detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if the photos
             are crops already. None: the one that the bundle names.
@@ -272,24 +395,27 @@ def embed_photos(
     >>> result.embeddings.shape  # one unit row per photo
     (4, 288)
     """
-    preprocessing, face_detector = embedder.metadata.preprocessing, embedder.detector(detector)
+    face_detector = embedder.detector(detector)
 
     def embed_batch(batch: range) -> tuple[range, EmbedResult]:
         crops: dict[int, Crop] = {}
-        skipped: list[FamiliarError] = []
+        skipped: dict[int, FamiliarError] = {}
         for row in batch:
             try:
-                crops[row] = crop_photo(sources[row], preprocessing, face_detector, open_photo=open_photo)
+                crops[row] = embedder.crop(sources[row], face_detector, open_photo=open_photo)
             except FamiliarError as error:
-                skipped.append(error)
-        pixels = stack_crops(list(crops.values()), preprocessing.size_px)
-        embeddings = embedder.run(pixels, flip=flip) if crops else embedder.empty_embeddings()
-        return batch, EmbedResult(embeddings, np.array(list(crops), np.int64), tuple(skipped))
+                skipped[row] = error
+        embedded = embedder.embed_faces(list(crops.values()), flip=flip)
+        rows = np.array(list(crops), np.int64)
+        without = np.delete(rows, embedded.rows).tolist()
+        skipped |= dict(zip(without, embedded.skipped, strict=True))
+        errors = tuple(skipped[row] for row in sorted(skipped))
+        return batch, EmbedResult(embedded.embeddings, rows[embedded.rows], errors, embedded.species)
 
     # A few photos are spread over the threads too.
     size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
     batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
-    parts = [EmbedResult(embedder.empty_embeddings(), np.empty(0, np.int64), ())]
+    parts = [embedder.embed_faces([])]
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, part in pool.map(embed_batch, batches):
             parts.append(part)
@@ -298,4 +424,5 @@ def embed_photos(
         np.concatenate([part.embeddings for part in parts]),
         np.concatenate([part.rows for part in parts]),
         tuple(error for part in parts for error in part.skipped),
+        tuple(species for part in parts for species in part.species),
     )

@@ -12,11 +12,13 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
+from familiar.embedding.embedder import Model, embed_face
+from familiar.embedding.species.router_file import as_model
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
 from familiar.gallery.clustering import cluster as clusters
 from familiar.gallery.clustering import review_queue
+from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import resolve_face, resolve_identity
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
@@ -56,14 +58,14 @@ class Gallery:
     (4, 'Mia')
     """
 
-    def __init__(self, database: GalleryDatabase, embedder: Embedder | None = None) -> None:
+    def __init__(self, database: GalleryDatabase, embedder: Model | None = None) -> None:
         self.database = database
         self.embedder = embedder
 
     @staticmethod
     def create(
         folder: Path | str,
-        model: Embedder | Path | str,
+        model: Model | Path | str,
         *,
         embedding_dtype: Literal["float16", "float32"] = "float16",
     ) -> "Gallery":
@@ -71,7 +73,8 @@ class Gallery:
 
         Args:
             folder: created if missing.
-            model: an embedder, a bundle (.onnx), a run folder, or the name of a shipped bundle.
+            model: an embedder or a router, or its file (.onnx, .json), a run folder, or the name of a shipped bundle.
+                With a router each species has embeddings of its own, and all have one list of identities.
             embedding_dtype: how embeddings are stored.
 
         Raises:
@@ -79,12 +82,12 @@ class Gallery:
             BadGallery: the folder contains a gallery already.
             CannotWrite: the folder cannot be written to.
         """
-        embedder = as_embedder(model)
-        space = Space.from_metadata(embedder.metadata)
+        embedder = as_model(model)
+        space = Space.from_model(embedder)
         return Gallery(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
 
     @staticmethod
-    def open(folder: Path | str, model: Embedder | Path | str | None = None) -> "Gallery":
+    def open(folder: Path | str, model: Model | Path | str | None = None) -> "Gallery":
         """Open the gallery of a folder.
 
         Args:
@@ -99,9 +102,9 @@ class Gallery:
         """
         database = GalleryDatabase.open(Path(folder))
         try:
-            embedder = None if model is None else as_embedder(model)
+            embedder = None if model is None else as_model(model)
             if embedder is not None:
-                database.check_comparable(*embedder.metadata.space)
+                database.check_comparable(*embedder.space)
         except BaseException:
             database.close()
             raise
@@ -423,19 +426,23 @@ class Gallery:
     def calibrate(self) -> Calibration:
         """Fit the similarity thresholds and the probability to the confirmed faces.
 
+        Returns:
+            The calibration; with a router, that of the species with most faces.
+
         Raises:
             FamiliarError: too few faces are confirmed.
         """
-        return calibrations.calibrate(self.database)[0]
+        calibrations.calibrate(self.database)
+        return calibrations.calibration(self.database, load_album(self.database).main_part)
 
-    def migrate(self, model: Embedder | Path | str, *, flip: bool = False) -> migrate.MigrationResult:
+    def migrate(self, model: Model | Path | str, *, flip: bool = False) -> migrate.MigrationResult:
         """Embed the faces again with another model, which later calls use. Names and corrections stay.
 
         Args:
             model: as for `create`.
             flip: average each face's embedding with that of its mirror image.
         """
-        embedder = as_embedder(model)
+        embedder = as_model(model)
         result = migrate.migrate(self.database, embedder, flip=flip)
         self.embedder = embedder
         return result
@@ -488,7 +495,7 @@ class Gallery:
             raise ValueError("give at least one face")
         return [resolve_face(self.database, str(reference)) for reference in references]
 
-    def _required_embedder(self) -> Embedder:
+    def _required_embedder(self) -> Model:
         if self.embedder is None:
             raise FamiliarError(
                 f"{self.database.folder}: was opened without a model; photos need one: Gallery.open(folder, model)"
@@ -501,10 +508,10 @@ class Gallery:
         if isinstance(query, np.ndarray):
             return query
         embedder = self._required_embedder()
-        self.database.check_comparable(*embedder.metadata.space)
+        self.database.check_comparable(*embedder.space)
         if not isinstance(query, Crop):
-            query = crop_photo(Path(query), embedder.metadata.preprocessing, embedder.detector(detector), face=face)
-        return self.database.truncate(embedder.embed([query], flip=flip))[0]
+            query = embedder.crop(Path(query), embedder.detector(detector), face=face)
+        return self.database.truncate_query(embed_face(embedder, query, flip=flip))
 
 
 def _paths(photos: Photos) -> list[Path]:

@@ -103,16 +103,7 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
     """
     same, different = pair_totals(labels)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
-        return Calibration(
-            high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
-            balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
-            high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
-            slope=None,
-            intercept=None,
-            calibration_error=None,
-            pairs_same=same,
-            pairs_different=different,
-        )
+        return uncalibrated(same, different)
     same_pairs, weights_same = same_pairs_of_each_identity(labels, MAX_CALIBRATION_PHOTOS)
     scores_same = pair_similarities(embeddings, same_pairs)
     points = thresholds(_with_same_pairs(count_all_pairs(embeddings, labels), scores_same, weights_same))
@@ -120,6 +111,25 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
     scores_different = pair_similarities(embeddings, sampled)[~sampled.same]
     return _calibration(
         points, _WeightedScores(scores_same, weights_same), _WeightedScores.equal(scores_different), (same, different)
+    )
+
+
+def uncalibrated(same: int = 0, different: int = 0) -> Calibration:
+    """Return default thresholds, without a curve.
+
+    Args:
+        same: number of pairs of the same individual, which were too few.
+        different: number of pairs of different ones, likewise.
+    """
+    return Calibration(
+        high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
+        balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
+        high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
+        slope=None,
+        intercept=None,
+        calibration_error=None,
+        pairs_same=same,
+        pairs_different=different,
     )
 
 

@@ -54,7 +54,7 @@ def whiten_to_domain(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarr
 
     Returns:
         Unit rows. Their similarities are lower and mean something only within this collection. Rows that are all the
-        same are returned as they are.
+        same are returned as they are. Components that are zero in all rows stay zero and do not count.
 
     Raises:
         ValueError: rows that are not unit vectors.
@@ -65,8 +65,12 @@ def whiten_to_domain(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarr
     strength = domain_shift(embeddings)
     if strength < _IN_DOMAIN_SHIFT:
         return embeddings
-    mean = rows.mean(axis=0)
-    return normalize(((rows - strength * mean) @ _whitening_matrix(rows - mean, strength)).astype(np.float32))
+    used = rows.any(axis=0)
+    mean = rows[:, used].mean(axis=0)
+    matrix = _whitening_matrix(rows[:, used] - mean, strength)
+    whitened = np.zeros_like(embeddings)
+    whitened[:, used] = normalize(((rows[:, used] - strength * mean) @ matrix).astype(np.float32))
+    return whitened
 
 
 def _whitening_matrix(centered: Float64[np.ndarray, "n d"], strength: float) -> Float64[np.ndarray, "d d"]:

@@ -178,7 +178,8 @@ class EnrollmentJob:
 
     def _report_enrolled(self, names: Collection[str]) -> None:
         result = self._enrolled
-        failed = [self._to_skipped_photo(error, names) for error in result.skipped[:MAX_SHOWN_SKIPPED]]
+        errors = (*result.skipped, *result.skipped_faces)
+        failed = [self._to_skipped_photo(error, names) for error in errors[:MAX_SHOWN_SKIPPED]]
         self._update(
             processed=self._enrolled_count + self._not_enrolled_count,
             photos=result.photos,
@@ -186,7 +187,7 @@ class EnrollmentJob:
             without_face=result.without_face,
             known=result.known + result.edited,
             skipped=(*self._not_enrolled, *failed)[:MAX_SHOWN_SKIPPED],
-            skipped_count=self._not_enrolled_count + len(result.skipped),
+            skipped_count=self._not_enrolled_count + len(errors),
         )
         self._raise_if_stopping()
 

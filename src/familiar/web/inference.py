@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,30 +18,36 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.cpu import available_cores
-from familiar.core.errors import NoFaceFound, UnreadablePhoto
+from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Crop, Detection, Photo
+from familiar.detection.alignment import align
 from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
-from familiar.embedding.embedder import Embedder, min_decoded_side_px
+from familiar.embedding.embedder import Model
 from familiar.gallery.enrollment.enroll import MIN_SCORE
 from familiar.photos.decoding import decode_photo, read_photo_bytes
-from familiar.photos.preprocessing import Preprocessing, stack_crops
+from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable
 from familiar.web.settings import Limits
 from familiar.web.uploads import BadUpload, Upload
 
 STOPPING = "the server is stopping"
+_Embedded = tuple[np.ndarray, str | None] | FamiliarError
 DEFAULT_BATCH = 8  # photos, if there is no network that determines the batch size
 
 
 @dataclass(frozen=True, eq=False)
 class FaceResult:
-    """One face, in pixels of the whole upright photo. `embedding` is None if none was requested."""
+    """One face, in pixels of the whole upright photo. `embedding` is None if none was requested.
+
+    `species` is what the router or the detector says.
+    """
 
     detection: Detection
     crop: Crop
     quality: float
     embedding: Float32[np.ndarray, " d"] | None
+    species: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +101,12 @@ class BatchingInference:
         limits: more than `limits.waiting_requests` waiting photos, or batches of crops, are refused with 503.
     """
 
-    def __init__(self, embedder: Embedder | None, detector: Detector, limits: Limits) -> None:
+    def __init__(self, embedder: Model | None, detector: Detector, limits: Limits) -> None:
         self.detector = detector
         self._embedder = embedder
         self._limits = limits
-        self._preprocessing = Preprocessing() if embedder is None else embedder.metadata.preprocessing
+        self._align = partial(align, preprocessing=Preprocessing()) if embedder is None else embedder.align
+        self._min_side_px = None if embedder is None else embedder.min_decoded_side_px(detector)
         self._batch_size = DEFAULT_BATCH if embedder is None else embedder.batch_size
         self._waiting: deque[_QueuedTask] = deque()
         self._ready = threading.Condition()  # guards `_waiting`, `_idle` and `_stopping`
@@ -111,11 +119,11 @@ class BatchingInference:
         return self._embedder is not None
 
     @property
-    def embedder(self) -> Embedder:
+    def embedder(self) -> Model:
         """The model. Raises as `require_model`."""
         return self.require_model()
 
-    def require_model(self) -> Embedder:
+    def require_model(self) -> Model:
         """Return the model.
 
         Raises:
@@ -155,17 +163,19 @@ class BatchingInference:
 
     async def detect_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[PhotoResult | BadUpload | UnreadablePhoto]:
-        """Detect every face of each photo; for a bad photo, return its error.
+    ) -> list[PhotoResult | BadUpload | UnreadablePhoto | NoBundleForSpecies]:
+        """Detect every face of each photo; for a bad photo, or one without a face that can be embedded, its error.
 
         The photos are submitted a few at a time, so that other requests get their turn.
         """
         step = self._batch_size * max(1, len(self._threads))
-        results: list[PhotoResult | BadUpload | UnreadablePhoto] = []
+        results: list[PhotoResult | BadUpload | UnreadablePhoto | NoBundleForSpecies] = []
         for start in range(0, len(photos), step):
             part = await self._submit([_Task(photo, embed=embed) for photo in photos[start : start + step]])
             results += [
-                result if isinstance(result, BadUpload | UnreadablePhoto) else _result_or_raise(result)
+                result
+                if isinstance(result, BadUpload | UnreadablePhoto | NoBundleForSpecies)
+                else _result_or_raise(result)
                 for result in part
             ]
         return results
@@ -194,7 +204,7 @@ class BatchingInference:
         """Embed crops, one unit row per crop, in batches with those of other requests."""
         parts = [crops[start : start + self._batch_size] for start in range(0, len(crops), self._batch_size)]
         rows = [_result_or_raise(result) for result in await self._submit([_Task(crops=part) for part in parts])]
-        return np.concatenate([self.embedder.empty_embeddings(), *rows])
+        return np.concatenate([self.embedder.embed_faces([]).embeddings, *rows])
 
     async def _submit(self, tasks: Sequence[_Task]) -> list[Any]:
         """Queue tasks and wait for their results, which may be exceptions."""
@@ -248,18 +258,18 @@ class BatchingInference:
             if task.embed and not isinstance(result, Exception)
             for crop in (task.crops if result is None else [face.crop for face in result.faces])
         ]
-        rows: list[list[np.ndarray]] = [[] for _ in batch]
+        embedded: list[list[_Embedded]] = [[] for _ in batch]
         for start in range(0, len(crops), self._batch_size):  # a photo may show many faces
             part = crops[start : start + self._batch_size]
             try:
-                embeddings = self.embedder.run(stack_crops([crop for _, crop in part], self._preprocessing.size_px))
+                outcomes = _embed(self.embedder, [crop for _, crop in part])
             except Exception as error:  # raised in the callers
                 for index, _ in part:
                     results[index] = error
             else:
-                for (index, _), row in zip(part, embeddings, strict=True):
-                    rows[index].append(row)
-        return [_attach_embeddings(*columns) for columns in zip(batch, results, rows, strict=True)]
+                for (index, _), outcome in zip(part, outcomes, strict=True):
+                    embedded[index].append(outcome)
+        return [_attach_embeddings(*columns) for columns in zip(batch, results, embedded, strict=True)]
 
     def _detect(self, task: _Task) -> PhotoResult | Exception | None:
         """Detect the faces of a task's photo. None if it has none, but crops."""
@@ -267,7 +277,7 @@ class BatchingInference:
             return None
         try:
             photo = self._decode(task.photo)
-            faces = detect_faces(photo, self.detector, self._preprocessing, MIN_SCORE)[: task.max_faces]
+            faces = detect_faces(photo, self.detector, self._align, MIN_SCORE)[: task.max_faces]
         except (BadUpload, UnreadablePhoto) as error:
             # The error may wait long for the request's other tasks, and its cause refers to the photo's bytes.
             error.__cause__ = error.__context__ = None
@@ -275,7 +285,8 @@ class BatchingInference:
         except Exception as error:  # raised in the caller
             return error
         detected = [
-            FaceResult(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces
+            FaceResult(to_full_resolution(face.detection, photo), face.crop, face.quality, None, face.crop.label)
+            for face in faces
         ]
         return PhotoResult(photo.source_size_px, tuple(detected))
 
@@ -290,7 +301,7 @@ class BatchingInference:
             return decode_photo(
                 content,
                 _photo_name(photo),
-                min_side_px=min_decoded_side_px(self.detector, self._preprocessing),
+                min_side_px=self._min_side_px,
                 max_pixels=self._limits.photo_pixels,
             )
         except UnreadablePhoto:
@@ -299,12 +310,30 @@ class BatchingInference:
             raise
 
 
-def _attach_embeddings(task: _Task, result: PhotoResult | Exception | None, rows: Sequence[np.ndarray]) -> Any:
+def _embed(model: Model, crops: Sequence[Crop]) -> list[_Embedded]:
+    """Return the embedding and species of each crop, or the error of one that no bundle of a router can embed."""
+    result = model.embed_faces(crops)
+    outcomes: list[_Embedded] = [(row, species) for row, species in zip(result.embeddings, result.species, strict=True)]
+    missing = np.setdiff1d(np.arange(len(crops)), result.rows).tolist()
+    for index, error in zip(missing, result.skipped, strict=True):
+        outcomes.insert(index, error)
+    return outcomes
+
+
+def _attach_embeddings(task: _Task, result: PhotoResult | Exception | None, outcomes: Sequence[_Embedded]) -> Any:
+    """Return a task's result with its embeddings. Faces that cannot be embedded are left out; if none can, an error."""
     if isinstance(result, Exception) or not task.embed:
         return result
+    errors = [outcome for outcome in outcomes if isinstance(outcome, FamiliarError)]
+    if errors and (result is None or len(errors) == len(outcomes)):
+        return errors[0]
     if result is None:
-        return np.stack(rows)
-    faces = [replace(face, embedding=row) for face, row in zip(result.faces, rows, strict=True)]
+        return np.stack([outcome[0] for outcome in outcomes if not isinstance(outcome, FamiliarError)])
+    faces = [
+        replace(face, embedding=outcome[0], species=outcome[1])
+        for face, outcome in zip(result.faces, outcomes, strict=True)
+        if not isinstance(outcome, FamiliarError)
+    ]
     return PhotoResult(result.size_px, tuple(faces))
 
 

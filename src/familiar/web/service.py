@@ -7,7 +7,8 @@ from fastapi import Depends, Request
 
 from familiar.core.errors import BadGallery
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Model
+from familiar.embedding.species.router_file import open_model
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
@@ -33,14 +34,14 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        embedder = None if settings.model is None else Embedder(settings.model)
+        embedder = None if settings.model is None else open_model(settings.model)
         detector = WholePhoto() if embedder is None else embedder.detector(settings.detector, settings.detector_model)
         _create_gallery_if_missing(settings, embedder)
         limits = settings.limits
         self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)
         with self.executor.new_connection() as gallery:
             if embedder is not None:
-                gallery.check_comparable(*embedder.metadata.space)
+                gallery.check_comparable(*embedder.space)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
         self.inference = BatchingInference(embedder, detector, limits)
         self.thumbnails = Thumbnails(limits)
@@ -54,7 +55,7 @@ class Service:
         Raises:
             SpaceMismatch: the gallery was migrated to another model since the server was started.
         """
-        space = self.inference.embedder.metadata.space
+        space = self.inference.embedder.space
 
         def read(gallery: GalleryDatabase) -> T:
             with gallery.reading():
@@ -93,7 +94,7 @@ async def _service_dependency(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(_service_dependency)]
 
 
-def _create_gallery_if_missing(settings: Settings, embedder: Embedder | None) -> None:
+def _create_gallery_if_missing(settings: Settings, embedder: Model | None) -> None:
     if (settings.gallery / DATABASE).exists():
         return
     if embedder is None or settings.read_only:
@@ -101,4 +102,4 @@ def _create_gallery_if_missing(settings: Settings, embedder: Embedder | None) ->
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    GalleryDatabase.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()
+    GalleryDatabase.create(settings.gallery, Space.from_model(embedder)).close()

@@ -1,8 +1,9 @@
 """Routing of crops by species: the detector or a classifier tells the species, and its bundle embeds the crop."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,33 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
 from familiar.core.recognition_types import VerificationResult
-from familiar.core.types import Crop, Label
+from familiar.core.types import LABELS, Crop, Detection, Photo
 from familiar.detection.alignment import align, choose_face, from_left
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
+from familiar.embedding.embedder import (
+    Embedder,
+    EmbedResult,
+    PhotoOpener,
+    Source,
+    crop_photo,
+    min_decoded_side_px,
+)
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.verification import BEST_FACES, verify_embeddings
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import Preprocessing, resize_crop, stack_crops
+from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, cropped for each of the networks
+SPACE_ID_DIGITS = 32
+PLURALS = {"person": ("people", "humans")}  # of a detector's labels, besides those with an s
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedCrop(Crop):
+    """A face as the `feature_embedder` of a router takes it, and `for_each` of its networks."""
+
+    for_each: CropsByPreprocessing = field(default_factory=dict[Preprocessing, Crop])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +82,10 @@ class RoutedEmbedder:
 
     A species that the detector has told ("cat", and a species called cat or cats) needs no classifier. The bundles may
     take crops of different sizes and give embeddings of different dimensions, and each can be used alone.
+
+    For galleries and evaluations the embeddings of all species are rows of one length (`embed_faces`): each of its
+    different bundles has `columns` of its own, and all others are zero. So the similarity of photos of the same bundle
+    is what it is by that bundle alone, and that of others is 0.
     """
 
     def __init__(
@@ -88,6 +109,37 @@ class RoutedEmbedder:
         self.classifier = classifier
         self.embedders = {name: embedders[name] for name in classifier.names if name in embedders}
         self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
+        species_of_space: dict[tuple[str, int, tuple[int, ...]], list[str]] = {}
+        for name, embedder in self.embedders.items():
+            species_of_space.setdefault(embedder.space, []).append(name)
+        ends = np.cumsum([0, *(dim for _, dim, _ in species_of_space)]).tolist()
+        self.columns: dict[str, slice] = {}
+        for names, start, end in zip(species_of_space.values(), ends[:-1], ends[1:], strict=True):
+            self.columns |= dict.fromkeys(names, slice(start, end))
+        self.bundles = {tuple(names): self.embedders[names[0]].bundle for names in species_of_space.values()}
+
+    @property
+    def threads(self) -> int:
+        """Batches computed at once."""
+        return self.feature_embedder.threads
+
+    @property
+    def batch_size(self) -> int:
+        """Default number of photos per batch."""
+        return self.feature_embedder.batch_size
+
+    @property
+    def space(self) -> tuple[str, int, tuple[int, ...]]:
+        """What tells whether embeddings of `embed_faces` can be compared with others: space, dimension and prefixes.
+
+        That of the bundle if all species have the same one.
+        """
+        metadata = [bundle.metadata for bundle in self.bundles.values()]
+        if len(metadata) == 1:
+            return metadata[0].space
+        spaces = [(each.space_id, each.embedding_dim) for each in metadata]
+        space_id = hashlib.sha256(repr(spaces).encode()).hexdigest()[:SPACE_ID_DIGITS]
+        return space_id, sum(dim for _, dim in spaces), ()
 
     def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
         """Return the detector to use with these bundles, as `Embedder.detector`; None: the `feature_embedder`'s.
@@ -97,6 +149,52 @@ class RoutedEmbedder:
             model_path: as for `build_detector`.
         """
         return self.feature_embedder.detector(chosen, model_path)
+
+    def min_decoded_side_px(self, detector: Detector) -> int | None:
+        """Return the `min_side_px` to load a photo with, as `Embedder.min_decoded_side_px`, for all networks."""
+        sides = [min_decoded_side_px(detector, each) for each in self._preprocessings]
+        return max((side for side in sides if side is not None), default=None)
+
+    def align(self, photo: Photo, detection: Detection) -> RoutedCrop:
+        """Crop a face for each network; see `alignment.align`."""
+        return self._routed_crop({each: align(photo, detection, each) for each in self._preprocessings})
+
+    def check_species(self, species: str | None) -> None:
+        """Check that there is a bundle for a species, in the singular or the plural.
+
+        Raises:
+            NoBundleForSpecies: there is none.
+        """
+        if species is not None and self._species_of_label(species) not in self.embedders:
+            raise NoBundleForSpecies(f"the router has no bundle for {species}; it has {', '.join(self.embedders)}")
+
+    def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:
+        """Embed one batch of crops in the calling thread, each by the bundle of its species, as rows of one length.
+
+        Unlike in `embed`, a face of unsure species is embedded by the bundle of the most probable one.
+
+        Args:
+            crops: of `crop` or `align`; others are resized for each network.
+            flip: average each crop's embedding with that of its mirror image, at twice the cost.
+            species: of all crops; None: what the detector or the classifier says.
+
+        Returns:
+            The embeddings, and the species of each, as a detector calls it. Faces of a species without a bundle are
+            skipped.
+
+        Raises:
+            NoBundleForSpecies: there is none for `species`.
+        """
+        self.check_species(species)
+        faces = [crop if isinstance(crop, RoutedCrop) else self._resize_for_each(crop) for crop in crops]
+        known = self._species_of_label(species)
+        routed = self._embed_batch(range(len(faces)), faces.__getitem__, flip, self._most_probable, known)
+        by_row = routed.by_row()
+        rows = np.array([row for row, _, _ in by_row], np.int64)
+        embeddings = np.zeros((len(rows), self.space[1]), np.float32)
+        for name, each in routed.by_species.items():
+            embeddings[np.searchsorted(rows, each.rows), self.columns[name]] = each.embeddings
+        return EmbedResult(embeddings, rows, routed.skipped, tuple(self._label_of(name) for _, name, _ in by_row))
 
     def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
         """Embed crops, resized for each network.
@@ -135,22 +233,30 @@ class RoutedEmbedder:
             The embeddings by species, and the errors of photos that have none.
         """
 
-        def crop(row: int) -> CropsByPreprocessing:
-            return _crop_for_each(sources[row], self._preprocessings, detector, open_photo)
+        def crop(row: int) -> RoutedCrop:
+            return self.crop(sources[row], detector, open_photo=open_photo)
 
         return self._embed(len(sources), crop, flip, batch_size, on_batch)
 
-    def crop(self, photo: Path, detector: Detector | None = None, face: int | None = None) -> CropsByPreprocessing:
-        """Crop one face of a photo for each network.
+    def crop(
+        self,
+        source: Source,
+        detector: Detector | None = None,
+        *,
+        open_photo: PhotoOpener[Source] = load_photo,
+        face: int | None = None,
+    ) -> RoutedCrop:
+        """Load a source and crop one of its faces for each network.
 
         Args:
-            photo: its file.
+            source: what `open_photo` loads.
             detector: finds the faces; None: the photo is a crop already.
+            open_photo: loads the source.
             face: number of the face, counted from the left and from 1; None: the best one.
         """
-        return _crop_for_each(photo, self._preprocessings, detector, load_photo, face)
+        return self._routed_crop(_crop_for_each(source, self._preprocessings, detector, open_photo, face))
 
-    def embed_crops(self, crops: Sequence[CropsByPreprocessing], *, flip: bool = False) -> RoutedEmbeddings:
+    def embed_crops(self, crops: Sequence[RoutedCrop], *, flip: bool = False) -> RoutedEmbeddings:
         """Embed faces.
 
         Args:
@@ -159,33 +265,43 @@ class RoutedEmbedder:
         """
         return self._embed(len(crops), crops.__getitem__, flip, None)
 
-    def _resize_for_each(self, crop: Crop) -> CropsByPreprocessing:
-        def resize(preprocessing: Preprocessing) -> Crop:
-            return Crop(resize_crop(crop.rgb_u8, replace(preprocessing, resize="stretch")), crop.source)
+    def _routed_crop(self, for_each: CropsByPreprocessing) -> RoutedCrop:
+        crop = for_each[self.feature_embedder.metadata.preprocessing]
+        return RoutedCrop(crop.rgb_u8, crop.source, crop.face, crop.face_count, crop.label, for_each)
 
-        return {preprocessing: resize(preprocessing) for preprocessing in self._preprocessings}
+    def _resize_for_each(self, crop: Crop) -> RoutedCrop:
+        def resize(preprocessing: Preprocessing) -> Crop:
+            return replace(crop, rgb_u8=resize_crop(crop.rgb_u8, replace(preprocessing, resize="stretch")))
+
+        return self._routed_crop({preprocessing: resize(preprocessing) for preprocessing in self._preprocessings})
 
     def _embed(
         self,
         count: int,
-        crop: Callable[[int], CropsByPreprocessing],
+        crop: Callable[[int], RoutedCrop],
         flip: bool,
         batch_size: int | None,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> RoutedEmbeddings:
-        threads = self.feature_embedder.threads
-        size = max(1, min(batch_size or self.feature_embedder.batch_size, -(-count // threads)))
+        size = max(1, min(batch_size or self.batch_size, -(-count // self.threads)))
         batches = [range(start, min(start + size, count)) for start in range(0, count, size)]
-        parts = [self._embed_batch(range(0), crop, flip)]
-        with ThreadPoolExecutor(threads) as pool:
-            done = pool.map(lambda batch: self._embed_batch(batch, crop, flip), batches)
+        parts = [self._embed_batch(range(0), crop, flip, self._sure_species)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            done = pool.map(lambda batch: self._embed_batch(batch, crop, flip, self._sure_species), batches)
             for batch, part in zip(batches, done, strict=True):
                 parts.append(part)
                 on_batch(batch.stop)
         return _concatenate(parts)
 
-    def _embed_batch(self, batch: range, crop: Callable[[int], CropsByPreprocessing], flip: bool) -> RoutedEmbeddings:
-        crops: dict[int, CropsByPreprocessing] = {}
+    def _embed_batch(
+        self,
+        batch: range,
+        crop: Callable[[int], RoutedCrop],
+        flip: bool,
+        choose_species: Callable[[Float64[np.ndarray, " k"], Path | str], str],
+        species: str | None = None,
+    ) -> RoutedEmbeddings:
+        crops: dict[int, RoutedCrop] = {}
         skipped: dict[int, FamiliarError] = {}
         for row in batch:
             try:
@@ -197,10 +313,9 @@ class RoutedEmbedder:
         routed: dict[str, list[int]] = {name: [] for name in self.embedders}  # indices into `crops` and `features`
         for index, (row, face) in enumerate(crops.items()):
             try:
-                crop_for_features = face[self.feature_embedder.metadata.preprocessing]
-                if labeled := self._species_of_label(crop_for_features.label):
+                if labeled := species or self._species_of_label(face.label):
                     probabilities[index] = [float(name == labeled) for name in self.classifier.names]
-                routed[self._route(probabilities[index], crop_for_features.source)].append(index)
+                routed[choose_species(probabilities[index], face.source)].append(index)
             except FamiliarError as error:
                 skipped[row] = error
         rows, faces = np.array(list(crops), np.int64), list(crops.values())
@@ -216,11 +331,18 @@ class RoutedEmbedder:
             by_species[name] = SpeciesEmbeddings(rows[indices], probabilities[indices, column], embeddings)
         return RoutedEmbeddings(by_species, tuple(skipped[row] for row in sorted(skipped)))
 
-    def _species_of_label(self, label: Label | None) -> str | None:
+    def _species_of_label(self, label: str | None) -> str | None:
         """Return the species that the detector has told, in the singular or the plural, if the classifier knows it."""
-        return next((name for name in self.classifier.names if label and name.lower() in (label, f"{label}s")), None)
+        if label is None:
+            return None
+        forms = (label, f"{label}s", *PLURALS.get(label, ()))
+        return next((name for name in self.classifier.names if name == label or name.lower() in forms), None)
 
-    def _route(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
+    def _label_of(self, name: str) -> str:
+        """Return what a detector calls a species, or else the name that it has here."""
+        return next((label for label in LABELS if self._species_of_label(label) == name), name)
+
+    def _sure_species(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
         """Pick the species whose bundle embeds a crop; raise UnsureSpecies or NoBundleForSpecies if there is none."""
         second, first = np.argsort(probabilities)[-2:]
         name, probability = self.classifier.names[first], probabilities[first]
@@ -229,6 +351,11 @@ class RoutedEmbedder:
                 f"{source}: unsure of the species: {name} {probability:.0%}, {self.classifier.names[second]} "
                 f"{probabilities[second]:.0%}; use the bundle of the right one alone"
             )
+        return self._most_probable(probabilities, source)
+
+    def _most_probable(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
+        """Pick the most probable species; raise NoBundleForSpecies if it has no bundle."""
+        name, probability = self.classifier.names[probabilities.argmax()], probabilities.max()
         if name not in self.embedders:
             raise NoBundleForSpecies(f"{source}: shows a {name} ({probability:.0%}), and there is no bundle for that")
         return name
@@ -268,9 +395,9 @@ def verify_routed(
         UnsureSpecies, NoBundleForSpecies, UnreadablePhoto, NoFaceFound: one of the photos has no embedding.
     """
     photos = zip((first, second), faces, strict=True)
-    crops = [router.crop(photo, detector, face) for photo, face in photos]
+    crops = [router.crop(photo, detector, face=face) for photo, face in photos]
     for each in crops:
-        on_crop(next(iter(each.values())))
+        on_crop(each)
     routed = router.embed_crops(crops, flip=flip)
     if routed.skipped:
         raise routed.skipped[0]
@@ -301,11 +428,10 @@ def _crop_for_each(
     return {each: replace(align(photo, chosen, each), face=number, face_count=count) for each in preprocessings}
 
 
-def _embed_crops(embedder: Embedder, faces: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
-    if not faces:
-        return embedder.empty_embeddings()
-    preprocessing = embedder.metadata.preprocessing
-    return embedder.run(stack_crops([face[preprocessing] for face in faces], preprocessing.size_px), flip=flip)
+def _embed_crops(embedder: Embedder, faces: Sequence[RoutedCrop], flip: bool) -> Float32[np.ndarray, "n d"]:
+    return embedder.embed_faces(
+        [face.for_each[embedder.metadata.preprocessing] for face in faces], flip=flip
+    ).embeddings
 
 
 def _concatenate(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:

@@ -12,7 +12,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.core.files import write_atomically
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Embedder, Model
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 
@@ -27,6 +27,11 @@ def open_model(model: Path | str) -> Embedder | RoutedEmbedder:
         BadBundle: as from `load_router` and `Embedder`.
     """
     return load_router(model) if Path(model).suffix == SUFFIX else Embedder(model)
+
+
+def as_model(model: Model | Path | str) -> Model:
+    """Open a model given as a file, a folder or a name, as `open_model`; an opened one is returned as it is."""
+    return open_model(model) if isinstance(model, Path | str) else model
 
 
 def write_router(path: Path, router: RoutedEmbedder) -> None:

@@ -1,5 +1,6 @@
 """How the faces of a gallery are compared to cluster them, and from which similarity on, as the album itself tells."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,7 +9,11 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.gallery_types import SpeciesThreshold
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import clustering_calibration, model_clustering
+from familiar.gallery.clustering.calibration import (
+    ClusteringCalibration,
+    clustering_calibration,
+    model_clustering,
+)
 from familiar.gallery.clustering.constraints import burst_pairs, same_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
@@ -43,12 +48,14 @@ class Album:
     Attributes:
         faces: ids, photos and embeddings of the n faces.
         species: number of each face's species; faces of two species are never compared.
+        parts: of each species, the part of the space that its embeddings belong to (`Space.parts`).
         whitenings: of each species; None: its embeddings are compared as they are.
         thresholds: of each species.
     """
 
     faces: FaceTable
     species: Int64[np.ndarray, " n"]
+    parts: tuple[int, ...]
     whitenings: tuple[AlbumWhitening | None, ...]
     thresholds: tuple[SpeciesThreshold, ...]
 
@@ -62,13 +69,19 @@ class Album:
         for number, whitening in enumerate(self.whitenings):
             if whitening is not None:
                 is_species = self.species == number
-                whitened[is_species] = whitening.apply(rows[is_species])
+                columns = self.faces.columns(self.parts[number])
+                whitened[is_species, columns] = whitening.apply(rows[is_species, columns])
         return whitened
 
     @property
     def main(self) -> SpeciesThreshold:
         """That of the species with most faces."""
         return max(self.thresholds, key=lambda each: each.faces)
+
+    @property
+    def main_part(self) -> int:
+        """The part of the space of the species with most faces."""
+        return self.parts[self.thresholds.index(self.main)]
 
     def comparable(self, domain: Int64[np.ndarray, " n"]) -> Comparable:
         """Return the faces as they are compared.
@@ -101,46 +114,58 @@ def load_album(gallery: GalleryDatabase) -> Album:
     Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected.
     """
     with gallery.reading():
-        calibrated = clustering_calibration(gallery)
-        if calibrated.from_gallery and not calibrated.is_automatic:
-            return album_at(gallery.faces(), calibrated.threshold)
+        calibrated = [clustering_calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
+        if len(calibrated) == 1 and _is_by_user(calibrated[0]):
+            return album_at(gallery.faces(), calibrated[0].threshold)
         learned = learned_rows(gallery)
         identities = load_assignments(gallery).identity
         lesson = learned.tobytes() + identities[learned].tobytes()
-        state = gallery.faces().revision, calibrated.threshold, lesson
-        return gallery.cached("album", state, lambda: _measure(gallery, calibrated.threshold, learned))
+        state = gallery.faces().revision, tuple(calibrated), lesson
+        return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned))
 
 
 def is_guess(gallery: GalleryDatabase) -> bool:
     """Tell whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
-    return clustering_calibration(gallery).is_guess and load_album(gallery).main.uncertainty is None
+    album = load_album(gallery)
+    return clustering_calibration(gallery, album.main_part).is_guess and album.main.uncertainty is None
 
 
 def album_at(faces: FaceTable, threshold: float) -> Album:
     """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
-    species = SpeciesThreshold(None, len(faces.ids), threshold, None, None, 0, 0, 0, 0, 0, None)
-    return Album(faces, np.zeros(len(faces.ids), np.int64), (None,), (species,))
+    parts = tuple(range(len(faces.space.part_spaces)))
+    counts = np.bincount(faces.parts, minlength=len(parts)).tolist()
+    thresholds = (SpeciesThreshold(None, count, threshold, None, None, 0, 0, 0, 0, 0, None) for count in counts)
+    return Album(faces, faces.parts, parts, (None,) * len(parts), tuple(thresholds))
 
 
-def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int64[np.ndarray, " k"]) -> Album:
+def _is_by_user(clustering: ClusteringCalibration) -> bool:
+    return clustering.from_gallery and not clustering.is_automatic
+
+
+def _measure(
+    gallery: GalleryDatabase, calibrated: Sequence[ClusteringCalibration], learned: Int64[np.ndarray, " k"]
+) -> Album:
     faces, identities = gallery.faces(), load_assignments(gallery).identity
-    # The model's: a calibration on few confirmed faces may be far too low for all others, which would be one cluster.
-    model_threshold = model_clustering(gallery).threshold
     with gallery.reading() as repository:
         labels, times = repository.faces.species(), repository.photos.times()
     names, species = _complete_species(labels, faces.unit_rows())
+    names, parts, species = _by_part(names, species, faces.parts)
     whitenings: list[AlbumWhitening | None] = []
     thresholds: list[SpeciesThreshold] = []
-    for number, name in enumerate(names):
+    for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
-        embeddings = faces.unit_rows(rows)
-        whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
+        embeddings = faces.unit_rows(rows)[:, faces.columns(part)]
+        # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which would
+        # be one cluster.
+        whitening, estimate = measure_album(embeddings, model_clustering(gallery, part).threshold) or (None, None)
+        if _is_by_user(calibrated[part]):
+            whitening, estimate = None, None
         learned_within = np.flatnonzero(np.isin(rows, learned))
         result = None if whitening is None else learn(whitening, embeddings, identities[rows], learned_within)
         if result is not None:
             whitening = result[0]
             estimate = album_threshold(whitening, embeddings) or estimate
-        threshold = calibrated_threshold if estimate is None else estimate.threshold
+        threshold = calibrated[part].threshold if estimate is None else estimate.threshold
         different, same = same_photo_pairs(faces.photo_ids[rows]), burst_pairs(faces.photo_ids[rows], times)
         stranger_matches, same_matches = (
             _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different, same)
@@ -161,7 +186,22 @@ def _measure(gallery: GalleryDatabase, calibrated_threshold: float, learned: Int
                 None if result is None else result[1].after - result[1].before,
             )
         )
-    return Album(faces, species, tuple(whitenings), tuple(thresholds))
+    return Album(faces, species, parts, tuple(whitenings), tuple(thresholds))
+
+
+def _by_part(
+    names: list[str | None], species: Int64[np.ndarray, " n"], parts: Int64[np.ndarray, " n"]
+) -> tuple[list[str | None], tuple[int, ...], Int64[np.ndarray, " n"]]:
+    """Number species and parts of the space together: faces of one species that two networks embedded are apart.
+
+    Returns:
+        The name and the part of each number, and the number of each face.
+    """
+    part_count = int(parts.max(initial=0)) + 1
+    combined, numbers = np.unique(species * part_count + parts, return_inverse=True)
+    if not len(combined):
+        return names, (0,) * len(names), species
+    return [names[each // part_count] for each in combined], tuple((combined % part_count).tolist()), numbers
 
 
 def _count_matches(

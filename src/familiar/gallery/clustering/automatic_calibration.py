@@ -5,14 +5,18 @@ Nothing is fitted or written where a gallery is only read.
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import confirmed_rows, fit_own_calibration, own_calibration
+from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.calibration import (
+    confirmed_rows,
+    fit_own_calibration,
+    own_calibrations,
+    store_own_calibrations,
+)
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
@@ -33,25 +37,27 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
         repository: of the open write.
         decision: the decision that this is a part of; None: none of them.
     """
-    if repository.settings.space().gallery_calibration.fitted:
-        return
-    previous = own_calibration(gallery)
-    if previous is not None and not previous.clustering.is_automatic:
-        return
+    spaces = repository.settings.space().part_spaces
     counts = repository.assignments.confirmed_counts()
-    if not _has_enough_pairs(counts):
+    if all(space.gallery_calibration.fitted for space in spaces) or not _has_enough_pairs(counts):
         return
-    last_faces = 0 if previous is None else previous.clustering.faces or 0
-    if min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
-        return
-    assignments = load_assignments(gallery)
-    rows = confirmed_rows(assignments)
-    fitted = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
-    if not fitted.calibration.fitted:  # the selected faces have too few pairs
-        return
-    clustering = dataclasses.replace(fitted.clustering, is_automatic=True)
-    fitted = dataclasses.replace(fitted, clustering=clustering, decision=decision, previous=previous)
-    repository.settings.set_own_calibration(json.dumps(fitted.to_dict()))
+    fitted = own_calibrations(gallery)
+    for part, space in enumerate(spaces):
+        previous = fitted.get(part)
+        if space.gallery_calibration.fitted or (previous is not None and not previous.clustering.is_automatic):
+            continue
+        if len(spaces) > 1:
+            counts = _confirmed_counts(load_assignments(gallery), part)
+        last_faces = 0 if previous is None else previous.clustering.faces or 0
+        if not _has_enough_pairs(counts) or min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
+            continue
+        assignments = load_assignments(gallery)
+        rows = confirmed_rows(assignments, part)
+        own = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
+        if own.calibration.fitted:  # else the selected faces have too few pairs
+            clustering = dataclasses.replace(own.clustering, is_automatic=True)
+            fitted[part] = dataclasses.replace(own, clustering=clustering, decision=decision, previous=previous)
+            store_own_calibrations(repository, fitted)
 
 
 def restore_previous_calibration(gallery: GalleryDatabase, repository: Repository, decision: str) -> None:
@@ -62,10 +68,11 @@ def restore_previous_calibration(gallery: GalleryDatabase, repository: Repositor
         repository: of the open write.
         decision: the decision that is being undone.
     """
-    fitted = own_calibration(gallery)
-    if fitted is not None and fitted.decision == decision:
-        previous = None if fitted.previous is None else json.dumps(fitted.previous.to_dict())
-        repository.settings.set_own_calibration(previous)
+    fitted = own_calibrations(gallery)
+    undone = {part: own.previous for part, own in fitted.items() if own.decision == decision}
+    if undone:
+        restored = fitted | undone
+        store_own_calibrations(repository, {part: own for part, own in restored.items() if own is not None})
 
 
 def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " k"]:
@@ -92,3 +99,9 @@ def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.nd
 def _has_enough_pairs(counts: Sequence[int]) -> bool:
     total, squares = sum(counts), sum(count * count for count in counts)
     return min(squares - total, total * total - squares) >= 2 * MIN_CALIBRATION_PAIRS
+
+
+def _confirmed_counts(assignments: FaceAssignments, part: int) -> list[int]:
+    """Count the confirmed faces of each identity that belong to a part of the space."""
+    identities = assignments.identity[assignments.by_user & (assignments.faces.parts == part)]
+    return np.unique(identities, return_counts=True)[1].tolist()

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,8 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS
+from familiar.gallery.database.repository import Repository
+from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS, uncalibrated
 from familiar.metrics.calibration import calibrate as fit_calibration
 from familiar.metrics.clustering import contingency
 from familiar.metrics.roc import pair_totals
@@ -74,19 +76,6 @@ class OwnCalibration:
         }
 
     @staticmethod
-    @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
-    def from_json(text: str) -> "OwnCalibration":
-        """Parse what the gallery stores.
-
-        Args:
-            text: JSON of the result of `to_dict`.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is not such a text.
-        """
-        return OwnCalibration.from_dict(json.loads(text))
-
-    @staticmethod
     def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
         """Restore the result of `to_dict`; older versions stored only its first three entries.
 
@@ -111,13 +100,18 @@ class OwnCalibration:
         )
 
 
-def calibration(gallery: GalleryDatabase) -> Calibration:
-    """Return the calibration fitted on this gallery, or its model's if there is none."""
-    fitted = own_calibration(gallery)
-    return gallery.space.gallery_calibration if fitted is None else fitted.calibration
+def calibration(gallery: GalleryDatabase, part: int = 0) -> Calibration:
+    """Return the calibration fitted on this gallery, or its model's if there is none.
+
+    Args:
+        gallery: whose similarities are calibrated.
+        part: of its space, if its model is a router (`Space.parts`).
+    """
+    fitted = own_calibration(gallery, part)
+    return gallery.space.part_spaces[part].gallery_calibration if fitted is None else fitted.calibration
 
 
-def calibration_at(gallery: GalleryDatabase, length: int) -> Calibration:
+def calibration_at(gallery: GalleryDatabase, length: int, part: int = 0) -> Calibration:
     """Return the calibration of similarities between embeddings of a length.
 
     Shorter prefixes have those of the model; one that has none is uncalibrated.
@@ -125,20 +119,21 @@ def calibration_at(gallery: GalleryDatabase, length: int) -> Calibration:
     Args:
         gallery: whose similarities they are.
         length: one of `Space.lengths`.
+        part: as for `calibration`.
     """
     if length == gallery.space.embedding_dim:
-        return calibration(gallery)
+        return calibration(gallery, part)
     fitted = gallery.space.prefix_calibrations.get(length)
-    return fit_calibration(np.empty((0, length), np.float32), np.empty(0, np.int64)) if fitted is None else fitted
+    return uncalibrated() if fitted is None else fitted
 
 
-def clustering_calibration(gallery: GalleryDatabase) -> ClusteringCalibration:
-    """Return the clustering threshold fitted on this gallery, or that of its model."""
-    fitted = own_calibration(gallery)
-    return model_clustering(gallery) if fitted is None else fitted.clustering
+def clustering_calibration(gallery: GalleryDatabase, part: int = 0) -> ClusteringCalibration:
+    """Return the clustering threshold fitted on this gallery, or that of its model; `part` as for `calibration`."""
+    fitted = own_calibration(gallery, part)
+    return model_clustering(gallery, part) if fitted is None else fitted.clustering
 
 
-def model_clustering(gallery: GalleryDatabase) -> ClusteringCalibration:
+def model_clustering(gallery: GalleryDatabase, part: int = 0) -> ClusteringCalibration:
     """Return the clustering threshold by the calibration of a gallery's model.
 
     It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
@@ -146,7 +141,7 @@ def model_clustering(gallery: GalleryDatabase) -> ClusteringCalibration:
     model was calibrated on too few pairs to know that, it is no higher than the model's `high_precision` threshold. If
     the model was never calibrated, it is a guess.
     """
-    model = gallery.space.gallery_calibration
+    model = gallery.space.part_spaces[part].gallery_calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
         odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
@@ -156,32 +151,41 @@ def model_clustering(gallery: GalleryDatabase) -> ClusteringCalibration:
     return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
-def calibrate(gallery: GalleryDatabase) -> tuple[Calibration, ClusteringCalibration]:
+def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
     confirm whatever assigned them. Out-of-domain faces do not count, as their similarities mean something else.
+
+    Returns:
+        The calibration of each part of the gallery's space with enough pairs; there is only one part unless the model
+        is a router.
 
     Raises:
         NothingToMeasure: there are fewer than ten pairs of the same individual, or than ten of different ones.
         GalleryBusy: faces changed in the meantime.
     """
     assignments = load_assignments(gallery)
-    rows = confirmed_rows(assignments)
-    identities = assignments.identity[rows]
-    same, different = pair_totals(np.unique(identities, return_inverse=True)[1]) if len(rows) else (0, 0)
-    if min(same, different) < MIN_CALIBRATION_PAIRS:
+    fitted: dict[int, OwnCalibration] = {}
+    totals: list[tuple[int, int]] = []
+    for part in range(len(gallery.space.part_spaces)):
+        rows = confirmed_rows(assignments, part)
+        identities = assignments.identity[rows]
+        totals.append(pair_totals(np.unique(identities, return_inverse=True)[1]) if len(rows) else (0, 0))
+        if min(totals[-1]) >= MIN_CALIBRATION_PAIRS:
+            fitted[part] = fit_own_calibration(assignments, rows)
+    if not fitted:
+        same, different = max(totals, key=min)
         raise NothingToMeasure(
             f"{gallery.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
-    fitted = fit_own_calibration(assignments, rows)
     with gallery.writing() as repository:
         if repository.settings.faces_revision() != assignments.faces.revision:
             raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
-        repository.settings.set_own_calibration(json.dumps(fitted.to_dict()))
-    return fitted.calibration, fitted.clustering
+        store_own_calibrations(repository, own_calibrations(gallery) | fitted)
+    return fitted
 
 
 def reset_calibration(gallery: GalleryDatabase) -> None:
@@ -193,9 +197,15 @@ def reset_calibration(gallery: GalleryDatabase) -> None:
         repository.settings.set_own_calibration(None)
 
 
-def confirmed_rows(assignments: FaceAssignments) -> Int64[np.ndarray, " k"]:
-    """Return the rows of the faces to calibrate on: those that the user confirmed, without out-of-domain ones."""
-    return np.flatnonzero(assignments.by_user & (assignments.domain == IN_DOMAIN))
+def confirmed_rows(assignments: FaceAssignments, part: int | None = None) -> Int64[np.ndarray, " k"]:
+    """Return the rows of the faces to calibrate on: those that the user confirmed, without out-of-domain ones.
+
+    Args:
+        assignments: of the gallery.
+        part: as for `calibration`; None: the faces of all parts.
+    """
+    mask = assignments.by_user & (assignments.domain == IN_DOMAIN)
+    return np.flatnonzero(mask if part is None else mask & (assignments.faces.parts == part))
 
 
 def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
@@ -217,20 +227,49 @@ def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " 
     return OwnCalibration(fit_calibration(embeddings, labels), clustering)
 
 
-def own_calibration(gallery: GalleryDatabase) -> OwnCalibration | None:
-    """Return the calibration that was fitted on this gallery, if any.
+def own_calibration(gallery: GalleryDatabase, part: int = 0) -> OwnCalibration | None:
+    """Return the calibration that was fitted on this gallery, if any; `part` as for `calibration`.
 
     Raises:
         CorruptGallery: the stored calibration cannot be read.
     """
+    return own_calibrations(gallery).get(part)
+
+
+def own_calibrations(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
+    """Return the calibrations that were fitted on this gallery, by part of its space.
+
+    Raises:
+        CorruptGallery: the stored calibrations cannot be read.
+    """
     with gallery.reading() as repository:
         stored = repository.settings.own_calibration()
     if stored is None:
-        return None
+        return {}
     try:
-        return OwnCalibration.from_json(stored)
+        return dict(_parse_own_calibrations(stored))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptGallery(
             f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
             f"repair {gallery.folder}"
         ) from error
+
+
+def store_own_calibrations(repository: Repository, by_part: Mapping[int, OwnCalibration]) -> None:
+    """Store calibrations fitted on a gallery, in place of those before.
+
+    Args:
+        repository: of an open write.
+        by_part: by part of the gallery's space. A single one is stored as it was before there were parts.
+    """
+    stored: dict[str, Any] | None = {"parts": {str(part): each.to_dict() for part, each in by_part.items()}}
+    if by_part.keys() <= {0}:
+        stored = by_part[0].to_dict() if by_part else None
+    repository.settings.set_own_calibration(None if stored is None else json.dumps(stored))
+
+
+@lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
+def _parse_own_calibrations(text: str) -> dict[int, OwnCalibration]:
+    stored = json.loads(text)
+    parts = stored.get("parts", {"0": stored})
+    return {int(part): OwnCalibration.from_dict(each) for part, each in parts.items()}

@@ -281,16 +281,18 @@ class GalleryDatabase:
         length = self.space.embedding_dim
         return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings
 
+    def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
+        """Truncate one embedding, as `truncate`."""
+        return self.truncate(query[None])[0]
+
     def faces(self) -> FaceTable:
         """Return all faces as they are compared, cached until a face is added, deleted or changed.
 
         If the model has species means, those of the gallery's faces are subtracted from the embeddings.
         """
         with self.reading():
-            faces, means = self.stored_faces(), self.space.species_means
-            if means is None:
-                return faces
-            return self.cached("centered faces", faces.revision, lambda: faces.centered(means))
+            faces = self.stored_faces()
+            return self.cached("centered faces", faces.revision, faces.centered)
 
     def faces_at(self, length: int) -> FaceTable:
         """Return all faces as they are compared with embeddings of this length; cached as by `faces`.
@@ -309,17 +311,15 @@ class GalleryDatabase:
                 lengths = " or ".join(map(str, space.lengths))
                 raise ValueError(f"{self.folder}: needs embeddings of {lengths} dimensions, got {length}")
             stored = self.stored_faces()
-            return self.cached(
-                f"faces at {length}", stored.revision, lambda: stored.truncated(length, space.species_means)
-            )
+            return self.cached(f"faces at {length}", stored.revision, lambda: stored.truncated(length))
 
     def stored_faces(self) -> FaceTable:
         """Return all faces with their embeddings as the model computed them, cached as by `faces`."""
         with self.reading() as repository:
             space, dtype_name, revision = repository.settings.embedding_format()
-            dtype, dim = np.dtype(dtype_name).newbyteorder("<"), space.embedding_dim
+            dtype = np.dtype(dtype_name).newbyteorder("<")
             return self.cached(
-                "faces", revision, lambda: load_face_table(self._connection, dtype, dim, revision, self.folder)
+                "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
             )
 
     def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 
 from familiar.core.errors import CorruptGallery
-from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import check_unit_rows, prefix
+from familiar.gallery.database.space import Space
 from familiar.neighbors.centering import Centering
 
 _FETCH_BATCH = 20_000  # rows
@@ -20,7 +20,8 @@ _FETCH_BATCH = 20_000  # rows
 class FaceTable:
     """Every face of a gallery, by increasing face id, as of one `revision` of the gallery's faces.
 
-    `centering` is what was subtracted from the embeddings, if anything.
+    `parts` are the numbers of the parts of the space that the faces belong to (`Space.part_of`). `centerings` are what
+    was subtracted from the embeddings of each part, if anything.
     """
 
     ids: Int64[np.ndarray, " n"]
@@ -28,7 +29,9 @@ class FaceTable:
     quality: Float32[np.ndarray, " n"]  # in [0, 1]
     embeddings: Float[np.ndarray, "n d"]  # float16 or float32, unit rows
     revision: int
-    centering: Centering | None = None
+    space: Space
+    parts: Int64[np.ndarray, " n"]
+    centerings: tuple[Centering | None, ...] = ()
 
     def rows_of(self, ids: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " k"]:
         """Return the row index of each face id.
@@ -46,36 +49,59 @@ class FaceTable:
         return (self.embeddings if rows is None else self.embeddings[rows]).astype(np.float32, copy=False)
 
     def center_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
-        """Subtract from a query what was subtracted from the embeddings."""
-        return query if self.centering is None else self.centering.apply(query[None])[0]
+        """Subtract from a query what was subtracted from the embeddings of its part."""
+        part = self.part_of_query(query)
+        centering = self.centerings[part] if self.centerings else None
+        if centering is None:
+            return query
+        centered, columns = np.zeros_like(query), self.columns(part)
+        centered[columns] = centering.apply(query[None, columns])[0]
+        return centered
 
-    def truncated(self, length: int, species_means: SpeciesMeans | None) -> "FaceTable":
+    def part_of_query(self, query: Float32[np.ndarray, " d"]) -> int:
+        """Return the number of the part that a query is compared with."""
+        return int(self.space.part_of(query[None])[0])
+
+    def truncated(self, length: int) -> "FaceTable":
         """Return the table with embeddings of the first components, less the means of their species, if there are any.
 
         Args:
             length: number of components.
-            species_means: of the whole embeddings.
         """
         embeddings = prefix(self.unit_rows(), length) if len(self.ids) else self.unit_rows()[:, :length]
-        table = replace(self, embeddings=embeddings.astype(self.embeddings.dtype))
-        return table if species_means is None else table.centered(species_means)
+        return replace(self, embeddings=embeddings.astype(self.embeddings.dtype)).centered()
 
-    def centered(self, species_means: SpeciesMeans) -> "FaceTable":
-        """Return the table with the means of its species subtracted from its embeddings."""
-        centering = Centering.fit(self.embeddings, species_means.rows()[:, : self.embeddings.shape[1]])
-        embeddings = centering.apply(self.embeddings).astype(self.embeddings.dtype)
-        return replace(self, embeddings=embeddings, centering=centering)
+    def centered(self) -> "FaceTable":
+        """Return the table with the means of its species subtracted from its embeddings, where the model has means."""
+        if all(space.species_means is None for space in self.space.part_spaces):
+            return self
+        embeddings, centerings = self.embeddings.copy(), list[Centering | None]()
+        for part, space in enumerate(self.space.part_spaces):
+            if space.species_means is None:
+                centerings.append(None)
+                continue
+            rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
+            columns = self.columns(part)
+            own = self.embeddings[rows, columns]
+            centering = Centering.fit(own, space.species_means.rows()[:, : own.shape[1]])
+            embeddings[rows, columns] = centering.apply(own).astype(embeddings.dtype)
+            centerings.append(centering)
+        return replace(self, embeddings=embeddings, centerings=tuple(centerings))
+
+    def columns(self, part: int) -> slice:
+        """Return the components of a part; all of them, or of their prefix, if there is only one."""
+        return self.space.part_columns[part] if self.space.parts else slice(None)
 
 
 def load_face_table(
-    connection: sqlite3.Connection, embedding_dtype: np.dtype[Any], embedding_dim: int, revision: int, folder: Path
+    connection: sqlite3.Connection, embedding_dtype: np.dtype[Any], space: Space, revision: int, folder: Path
 ) -> FaceTable:
     """Read all faces of a gallery.
 
     Args:
         connection: within a transaction.
         embedding_dtype: the stored type, little-endian float16 or float32.
-        embedding_dim: the dimension of the stored embeddings.
+        space: of the stored embeddings.
         revision: the gallery's `faces_revision`.
         folder: the gallery's folder, for the error message.
 
@@ -84,22 +110,25 @@ def load_face_table(
     """
     cursor = connection.execute("SELECT id, photo_id, quality, embedding FROM faces ORDER BY id")
     ids, photo_ids, quality = ([np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.float32))
-    embeddings = [np.empty((0, embedding_dim), embedding_dtype)]
+    embeddings = [np.empty((0, space.embedding_dim), embedding_dtype)]
     while batch := cursor.fetchmany(_FETCH_BATCH):
         for parts, values in zip((ids, photo_ids, quality), zip(*batch, strict=True), strict=False):
             parts.append(np.array(values, parts[0].dtype))
         encoded = b"".join(row[3] for row in batch)
         try:
-            embeddings.append(np.frombuffer(encoded, embedding_dtype).reshape(len(batch), embedding_dim))
+            embeddings.append(np.frombuffer(encoded, embedding_dtype).reshape(len(batch), space.embedding_dim))
             check_unit_rows(embeddings[-1].astype(np.float32))
         except ValueError as error:
             raise CorruptGallery(
                 f"{folder}: embeddings are damaged ({error}); recover the others with: familiar gallery repair {folder}"
             ) from error
+    stored = np.concatenate(embeddings)
     return FaceTable(
         np.concatenate(ids),
         np.concatenate(photo_ids),
         np.concatenate(quality),
-        np.concatenate(embeddings),
+        stored,
         revision,
+        space,
+        space.part_of(stored),
     )

@@ -2,12 +2,21 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
 
+import numpy as np
+from jaxtyping import Float, Int64
+
+from familiar.core.blockwise import blocks
 from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
+from familiar.embedding.embedder import Model
+from familiar.metrics.calibration import uncalibrated
+
+_BLOCK_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,10 @@ class Space:
         prefix_calibrations: those of similarities between embeddings truncated to each of the shorter prefixes.
         species_means: the model's; None: embeddings are compared as they are. Otherwise less the means of the gallery's
             photos of each species (`neighbors.Centering`).
+        parts: of a router, the spaces of its bundles. The components of an embedding are those of each in turn, and all
+            but those of one are zero, so embeddings of two parts have a similarity of 0. What similarities mean is
+            different in each part (`part_spaces`), and is not said for the whole.
+        species: of a part, those that the router embeds with its bundle.
     """
 
     space_id: str
@@ -30,6 +43,33 @@ class Space:
     calibration: Calibration
     species_means: SpeciesMeans | None = None
     prefix_calibrations: dict[int, Calibration] = field(default_factory=dict[int, Calibration])
+    parts: tuple["Space", ...] = ()
+    species: tuple[str, ...] = ()
+
+    @property
+    def part_spaces(self) -> tuple["Space", ...]:
+        """The spaces of a router's bundles; of a single bundle, only its own."""
+        return self.parts or (self,)
+
+    @cached_property
+    def part_columns(self) -> tuple[slice, ...]:
+        """The components of each part."""
+        ends = np.cumsum([0, *(part.embedding_dim for part in self.part_spaces)]).tolist()
+        return tuple(map(slice, ends[:-1], ends[1:]))
+
+    def part_of(self, embeddings: Float[np.ndarray, "n d"]) -> Int64[np.ndarray, " n"]:
+        """Return the number of the part that each row belongs to, counted from 0.
+
+        Args:
+            embeddings: unit rows.
+        """
+        parts = np.zeros(len(embeddings), np.int64)
+        if self.parts:
+            for block in blocks(len(embeddings), 0, _BLOCK_ROWS):
+                rows = embeddings[block].astype(np.float32)
+                squares = [np.square(rows[:, columns]).sum(axis=1) for columns in self.part_columns]
+                parts[block] = np.argmax(squares, axis=0)
+        return parts
 
     @property
     def gallery_calibration(self) -> Calibration:
@@ -40,6 +80,21 @@ class Space:
     def lengths(self) -> tuple[int, ...]:
         """Lengths of embeddings that can be compared with the stored ones, rising; the last is theirs."""
         return tuple(sorted({length for length in self.prefixes if length < self.embedding_dim} | {self.embedding_dim}))
+
+    @staticmethod
+    def from_model(model: Model) -> "Space":
+        """Return the space of a bundle or of a router.
+
+        Args:
+            model: a bundle or a router.
+        """
+        parts = tuple(
+            replace(Space.from_metadata(each.metadata), species=names) for names, each in model.bundles.items()
+        )
+        if len(parts) == 1:
+            return replace(parts[0], species=())
+        space_id, embedding_dim, prefixes = model.space
+        return Space(space_id, embedding_dim, prefixes, uncalibrated(), parts=parts)
 
     @staticmethod
     def from_metadata(metadata: BundleMetadata) -> "Space":
@@ -55,9 +110,15 @@ class Space:
 
     def to_json(self) -> str:
         """Serialize as the database stores it."""
-        stored = dataclasses.asdict(self)
+        return json.dumps(self._to_dict(), sort_keys=True)
+
+    def _to_dict(self) -> dict[str, Any]:
+        stored = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        stored["calibration"] = dataclasses.asdict(self.calibration)
+        stored["species_means"] = None if self.species_means is None else dataclasses.asdict(self.species_means)
         stored["prefix_calibrations"] = prefix_calibrations_to_dict(self.prefix_calibrations)
-        return json.dumps(stored, sort_keys=True)
+        stored["parts"] = [part._to_dict() for part in self.parts]
+        return stored
 
     @staticmethod
     @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
@@ -67,7 +128,10 @@ class Space:
         Raises:
             ValueError, KeyError, TypeError: the text does not describe a space.
         """
-        stored = json.loads(text)
+        return Space._from_dict(json.loads(text))
+
+    @staticmethod
+    def _from_dict(stored: dict[str, Any]) -> "Space":
         return Space(
             stored["space_id"],
             stored["embedding_dim"],
@@ -75,4 +139,6 @@ class Space:
             Calibration.from_dict(stored["calibration"]),
             SpeciesMeans.from_dict(stored.get("species_means")),
             prefix_calibrations_from_dict(stored.get("prefix_calibrations")),
+            tuple(map(Space._from_dict, stored.get("parts", ()))),
+            tuple(stored.get("species", ())),
         )

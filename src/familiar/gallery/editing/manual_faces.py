@@ -13,9 +13,8 @@ from jaxtyping import Float32
 from familiar.core.errors import Contradiction, NotInGallery, UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.core.types import Detection, Photo
-from familiar.detection.alignment import align
 from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, face_quality
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Model
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.database.connection import GalleryDatabase
@@ -24,7 +23,6 @@ from familiar.gallery.database.tables.faces import Box, StoredFace
 from familiar.gallery.editing.undo_log import decision
 from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import stack_crops
 
 MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
 
@@ -37,11 +35,12 @@ class _EmbeddedFace:
     detection: Detection
     quality: float
     embedding: Float32[np.ndarray, " d"]
+    species: str | None
 
 
 def add_face(
     gallery: GalleryDatabase,
-    embedder: Embedder,
+    embedder: Model,
     photo: int,
     box_xyxy_px: Box,
     landmarks_px: Float32[np.ndarray, "p 2"] | None = None,
@@ -50,7 +49,7 @@ def add_face(
 ) -> int:
     """Add a face that the detector missed, and assign it to the identity that it resembles, if any.
 
-    The face gets the species that all other faces in the photo have.
+    The face gets the species that the router says, or without one that all other faces in the photo have.
 
     Args:
         gallery: to write to.
@@ -74,13 +73,13 @@ def add_face(
     face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
     with decision(gallery, "add face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, face, except_face=None)
-        number = repository.faces.insert_with_species_of_photo(photo, _stored_face(gallery, face))
+        number = repository.faces.insert_by_hand(photo, _stored_face(gallery, face), face.species)
         _assign_face(gallery, repository, number)
     return number
 
 
 def set_face_box(
-    gallery: GalleryDatabase, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None
+    gallery: GalleryDatabase, embedder: Model, face: int, box_xyxy_px: Box, *, path: Path | None = None
 ) -> None:
     """Give a face another box and embed it again. It keeps its number.
 
@@ -100,8 +99,8 @@ def set_face_box(
     """
     with gallery.reading() as repository:
         check_faces(gallery, [face])
-        photo = repository.faces.photo_of(face)
-    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path)
+        photo, species = repository.faces.photo_of(face), repository.faces.species_of(face)
+    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path, species)
     with decision(gallery, "move face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, embedded, except_face=face)
         if not repository.faces.update_in_photo(face, photo, _stored_face(gallery, embedded)):
@@ -131,11 +130,12 @@ def delete_face(gallery: GalleryDatabase, face: int) -> None:
 
 def _embed_box(
     gallery: GalleryDatabase,
-    embedder: Embedder,
+    embedder: Model,
     photo_number: int,
     box: Box,
     landmarks: Float32[np.ndarray, "p 2"] | None,
     path: Path | None,
+    species: str | None = None,
 ) -> _EmbeddedFace:
     _check_space(gallery, embedder)
     with gallery.reading() as repository:
@@ -143,14 +143,17 @@ def _embed_box(
     photo = _read_photo(path or Path(enrolled_path), sha256)
     _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
-    preprocessing = embedder.metadata.preprocessing
-    crop = align(photo, detection, preprocessing)
-    (embedding,) = gallery.truncate(embedder.run(stack_crops([crop], preprocessing.size_px)))
-    return _EmbeddedFace(photo_number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
+    crop = embedder.align(photo, detection)
+    embedded = embedder.embed_faces([crop], species=species)
+    if embedded.skipped:
+        raise embedded.skipped[0]
+    (embedding,) = gallery.truncate(embedded.embeddings)
+    quality = face_quality(detection, photo.size_px, crop.rgb_u8)
+    return _EmbeddedFace(photo_number, detection, quality, embedding, embedded.species[0])
 
 
-def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
-    gallery.check_space(*embedder.metadata.space)
+def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:
+    gallery.check_space(*embedder.space)
 
 
 def _find_photo(gallery: GalleryDatabase, repository: Repository, number: int) -> tuple[str, bytes]:
@@ -188,7 +191,7 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: GalleryDatabase, repository: Repository, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
+    gallery: GalleryDatabase, repository: Repository, embedder: Model, face: _EmbeddedFace, except_face: int | None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     _check_space(gallery, embedder)

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
 from familiar.gallery.enrollment.photo_writing import write_photo
@@ -36,6 +36,7 @@ class EnrollResult:
         copies: those of `known` that lie at another path, too.
         edited: photos whose content has changed since they were enrolled from the same path.
         skipped: errors of the photos that could not be read.
+        skipped_faces: errors of the faces that are not in the gallery because the router has no bundle for them.
     """
 
     photos: int
@@ -46,11 +47,12 @@ class EnrollResult:
     copies: int
     edited: int
     skipped: tuple[FamiliarError, ...]
+    skipped_faces: tuple[FamiliarError, ...] = ()
 
 
 def enroll(
     gallery: GalleryDatabase,
-    embedder: Embedder,
+    embedder: Model,
     paths: Sequence[Path],
     detector: Detector | None = None,
     *,
@@ -71,7 +73,7 @@ def enroll(
         paths: of the photos.
         detector: finds the faces (None: each photo is one crop already).
         flip: as in `Embedder.embed`.
-        species: stored with each new face; None: what the detector says it is, if it does.
+        species: stored with each new face; None: what the detector or the router says it is, if one does.
         min_score: detections below it are ignored.
         on_batch: called with the number of photos done and the result so far, after each batch has been committed. An
             exception that it raises ends the call before another batch begins.
@@ -81,37 +83,45 @@ def enroll(
 
     Raises:
         SpaceMismatch: the embedder is not the gallery's.
+        NoBundleForSpecies: the router has none for `species`.
     """
     _check_space(gallery, embedder)
+    embedder.check_species(species)
     enrolled, detector = load_enrolled_photos(gallery), detector or WholePhoto()
     batch_size = max(1, min(embedder.batch_size, -(-len(paths) // embedder.threads)))
     batches = [paths[start : start + batch_size] for start in range(0, len(paths), batch_size)]
 
-    def embed_batch(batch: Sequence[Path]) -> tuple[list[PhotoFile], list[FamiliarError]]:
-        return embed_new_photos(batch, enrolled, embedder, detector, flip, min_score)
+    def embed_batch(batch: Sequence[Path]) -> tuple[list[PhotoFile], list[FamiliarError], list[FamiliarError]]:
+        return embed_new_photos(batch, enrolled, embedder, detector, flip, species, min_score)
 
-    counts, skipped, done = Counter[str](), list[FamiliarError](), 0
+    counts, done = Counter[str](), 0
+    skipped, skipped_faces = list[FamiliarError](), list[FamiliarError]()
     pool = ThreadPoolExecutor(embedder.threads)
     results = pool.map(embed_batch, batches)
     try:
-        for batch, (files, errors) in zip(batches, results, strict=True):
+        for batch, (files, errors, face_errors) in zip(batches, results, strict=True):
             skipped += errors
+            skipped_faces += face_errors
             counts["known"] += len(batch) - len(files) - len(errors)
             if files:
                 with gallery.writing(faces_change=any(file.faces for file in files)) as repository:
                     _check_space(gallery, embedder)  # again: another process may have migrated the gallery
                     for file in files:
-                        counts.update(write_photo(repository, gallery, file, species))
+                        counts.update(write_photo(repository, gallery, file))
             done += len(batch)
-            on_batch(done, _to_result(counts, skipped))
+            on_batch(done, _to_result(counts, skipped, skipped_faces))
     finally:
         pool.shutdown(cancel_futures=True)
-    return _to_result(counts, skipped)
+    return _to_result(counts, skipped, skipped_faces)
 
 
-def _to_result(counts: Counter[str], skipped: Sequence[FamiliarError]) -> EnrollResult:
+def _to_result(
+    counts: Counter[str], skipped: Sequence[FamiliarError], skipped_faces: Sequence[FamiliarError]
+) -> EnrollResult:
     names = ("photos", "faces", "without_face", "known", "moved", "copies", "edited")
-    return EnrollResult(**{name: counts[name] for name in names}, skipped=tuple(skipped))
+    return EnrollResult(
+        **{name: counts[name] for name in names}, skipped=tuple(skipped), skipped_faces=tuple(skipped_faces)
+    )
 
 
 def enroll_embeddings(
@@ -152,5 +162,5 @@ def enroll_embeddings(
     return added
 
 
-def _check_space(gallery: GalleryDatabase, embedder: Embedder) -> None:
-    gallery.check_space(*embedder.metadata.space)
+def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:
+    gallery.check_space(*embedder.space)

@@ -13,20 +13,20 @@ from familiar.core.files import absolute_path, content_sha256
 from familiar.core.types import Crop, Detection
 from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
-from familiar.embedding.embedder import Embedder, min_decoded_side_px
+from familiar.embedding.embedder import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
-from familiar.photos.preprocessing import stack_crops
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedFace:
-    """A detected and embedded face."""
+    """A detected and embedded face; `species` is what the detector, the router or the user says, if one does."""
 
     detection: Detection
     quality: float
     embedding: Float32[np.ndarray, " d"]
+    species: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +62,12 @@ def load_enrolled_photos(gallery: GalleryDatabase) -> EnrolledPhotos:
 def embed_new_photos(
     paths: Sequence[Path],
     enrolled: EnrolledPhotos,
-    embedder: Embedder,
+    embedder: Model,
     detector: Detector,
     flip: bool,
+    species: str | None,
     min_score: float,
-) -> tuple[list[PhotoFile], list[FamiliarError]]:
+) -> tuple[list[PhotoFile], list[FamiliarError], list[FamiliarError]]:
     """Read the photos that are not enrolled unchanged, and embed the faces of new ones. Does not use the gallery.
 
     Args:
@@ -75,12 +76,13 @@ def embed_new_photos(
         embedder: the gallery's model.
         detector: finds the faces.
         flip: as in `Embedder.embed`.
+        species: of all faces; None: what the detector or the router says.
         min_score: detections below it are ignored.
 
     Returns:
-        The files that were read, and the errors of those that could not be.
+        The files that were read, the errors of those that could not be, and those of faces that no bundle of a router
+        can embed.
     """
-    preprocessing = embedder.metadata.preprocessing
     files: list[PhotoFile] = []
     skipped: list[FamiliarError] = []
     crops: list[Crop] = []
@@ -90,20 +92,22 @@ def embed_new_photos(
             file = _read_file(absolute_path(path), enrolled)
             if file is not None and file.sha256 not in enrolled.hashes:
                 file = replace(file, taken_at=capture_time(file.path), faces=())
-                photo = load_photo(file.path, min_side_px=min_decoded_side_px(detector, preprocessing))
-                for face in detect_faces(photo, detector, preprocessing, min_score):
+                photo = load_photo(file.path, min_side_px=embedder.min_decoded_side_px(detector))
+                for face in detect_faces(photo, detector, embedder.align, min_score):
                     crops.append(face.crop)
                     detections.append((len(files), to_full_resolution(face.detection, photo), face.quality))
         except FamiliarError as error:
             skipped.append(error)
         else:
             files += [] if file is None else [file]
-    if crops:
-        embeddings = embedder.run(stack_crops(crops, preprocessing.size_px), flip=flip)
-        for (index, detection, quality), embedding in zip(detections, embeddings, strict=True):
-            faces = (*(files[index].faces or ()), EmbeddedFace(detection, quality, embedding))
-            files[index] = replace(files[index], faces=faces)
-    return files, skipped
+    embedded = embedder.embed_faces(crops, flip=flip, species=species)
+    for row, embedding, face_species in zip(
+        map(int, embedded.rows), embedded.embeddings, embedded.species, strict=True
+    ):
+        index, detection, quality = detections[row]
+        faces = (*(files[index].faces or ()), EmbeddedFace(detection, quality, embedding, face_species))
+        files[index] = replace(files[index], faces=faces)
+    return files, skipped, [*embedded.skipped]
 
 
 def _read_file(path: Path, enrolled: EnrolledPhotos) -> PhotoFile | None:

@@ -17,9 +17,7 @@ SAME_PICTURE = 0.9
 """Least similarity of a face before and after its photo was edited; another photo's face is hardly so similar."""
 
 
-def write_photo(
-    repository: Repository, gallery: GalleryDatabase, file: PhotoFile, species: str | None
-) -> Mapping[str, int]:
+def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFile) -> Mapping[str, int]:
     """Write one photo and its faces: known, edited or new.
 
     Returns:
@@ -40,7 +38,7 @@ def write_photo(
             repository.migration.delete_face(faces_before_edit[index])
             repository.faces.move_to_photo(faces_before_edit[index], photo, stored)
         else:
-            repository.faces.insert(photo, stored, species or face.detection.label)
+            repository.faces.insert(photo, stored, face.species)
     # Only after the faces were updated: deleting a photo deletes the faces that still belong to it.
     is_edited = repository.photos.delete_without_faces(file.path, except_photo=photo) > 0
     return {
@@ -61,7 +59,7 @@ def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enr
 
 def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:
     """Truncate the embeddings of a model that computes longer ones."""
-    faces = tuple(replace(face, embedding=gallery.truncate(face.embedding[None])[0]) for face in file.faces or ())
+    faces = tuple(replace(face, embedding=gallery.truncate_query(face.embedding)) for face in file.faces or ())
     return file if file.faces is None else replace(file, faces=faces)
 
 

@@ -113,10 +113,13 @@ def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfid
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
         faces = {face.face: face for face in _known_faces(repository.faces.described_of_identity(identity))}
-        album, model = load_album(gallery), calibration(gallery)
+        album = load_album(gallery)
+        models = [calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
     scored: list[tuple[float, FaceConfidence]] = []
-    for domain in np.unique(assignments.domain[members]).tolist():
-        rows = members[assignments.domain[members] == domain]
+    domains, parts = assignments.domain, assignments.faces.parts
+    comparable: set[tuple[int, int]] = {(int(domains[row]), int(parts[row])) for row in members}
+    for domain, part in sorted(comparable):
+        model, rows = models[part], members[(domains[members] == domain) & (parts[members] == part)]
         # Out of domain only the clustering threshold is known, as in `search.verify`.
         shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - DOMAIN_THRESHOLD
         vectors = assignments.faces.unit_rows(rows) if domain == IN_DOMAIN else _whitened(assignments, rows, domain)

@@ -47,9 +47,10 @@ def adapt_query(
 
     centroids = gallery.cached(f"domain centroids at {len(query)}", gallery.revision, compute_centroids)
     (domain,) = assign_domain(query[None], centroids).tolist()
+    part = assignments.faces.part_of_query(query)
     if domain == IN_DOMAIN:
         return AdaptedQuery(IN_DOMAIN, query)
     rows = np.flatnonzero(assignments.domain == domain)
     adapted = whiten_to_domain(np.concatenate([assignments.faces.unit_rows(rows), query[None]]))
-    threshold = clustering_calibration(gallery).threshold
+    threshold = clustering_calibration(gallery, part).threshold
     return AdaptedQuery(domain, adapted[-1], adapted[:-1], threshold - DOMAIN_THRESHOLD)

@@ -56,8 +56,10 @@ def search_photos(
     _check_query(query, k)
     with gallery.reading():  # one snapshot, whatever other processes write
         faces = gallery.faces_at(len(query))
-        query = faces.center_query(query)
+        part, query = faces.part_of_query(query), faces.center_query(query)
         allowed = None if only.empty else filter_mask(gallery, faces, only)
+        if faces.space.parts:  # only faces of the same network can be compared
+            allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
         is_whole = len(query) == gallery.space.embedding_dim
         index = open_index(gallery) if allowed is None and prefix is None and is_whole else None
         queries = query[None]
@@ -69,7 +71,7 @@ def search_photos(
             rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
         else:
             rows, similarity = _search_index(faces, index, queries, k)
-        return _hits(gallery, faces.ids[rows[0]], similarity[0], calibration_at(gallery, len(query)))
+        return _hits(gallery, faces.ids[rows[0]], similarity[0], calibration_at(gallery, len(query), part))
 
 
 def _search_index(
@@ -109,9 +111,10 @@ def search_identities(
     _check_query(query, k)
     with gallery.reading():
         assignments = _assignments_at(gallery, len(query))
+        part = assignments.faces.part_of_query(query)
         adapted = adapt_query(gallery, assignments, assignments.faces.center_query(query))
-        templates = _templates_to_compare(gallery, assignments, adapted, only)
-        model, threshold = calibration_at(gallery, len(query)), clustering_calibration(gallery).threshold
+        templates = _templates_to_compare(gallery, assignments, adapted, part, only)
+        model, threshold = calibration_at(gallery, len(query), part), clustering_calibration(gallery, part).threshold
     if not len(templates.numbers):
         return []
     mean = (templates.sums @ adapted.query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
@@ -136,16 +139,16 @@ def search_identities(
 
 
 def _templates_to_compare(
-    gallery: GalleryDatabase, assignments: FaceAssignments, adapted: AdaptedQuery, only: Filter
+    gallery: GalleryDatabase, assignments: FaceAssignments, adapted: AdaptedQuery, part: int, only: Filter
 ) -> Templates:
-    """Compute the templates of the faces in the query's domain that pass the filter."""
+    """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
+    mask = (assignments.domain == adapted.domain) & (assignments.faces.parts == part)
     if only.empty and adapted.domain == IN_DOMAIN:
         return gallery.cached(
-            f"templates at {len(adapted.query)}",
+            f"templates of part {part} at {len(adapted.query)}",
             gallery.revision,
-            lambda: compute_templates(assignments, np.flatnonzero(assignments.domain == IN_DOMAIN)),
+            lambda: compute_templates(assignments, np.flatnonzero(mask)),
         )
-    mask = assignments.domain == adapted.domain
     if not only.empty:
         mask &= filter_mask(gallery, assignments.faces, only)
     rows = np.flatnonzero(mask & (assignments.identity != UNASSIGNED))
@@ -188,25 +191,29 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
     """
     check_identities(gallery, [identity])
     _check_query(query, 1)
-    query = gallery.truncate(query[None])[0]
+    query = gallery.truncate_query(query)
     with gallery.reading():
         assignments = _assignments_at(gallery, len(query))
         members = assignments.rows_of_identity(identity)
         if not len(members):
             raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+        part = assignments.faces.part_of_query(query)
         query = assignments.faces.center_query(query)
         adapted = adapt_query(gallery, assignments, query)
+    members = _of_part(assignments.faces, members, part)
     rows = members[assignments.domain[members] == adapted.domain]
     if not len(rows):  # the query is a cat, for instance, and the identity a person
         adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
     template = normalize(adapted.vectors(assignments, rows).mean(axis=0, keepdims=True))[0]
     similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
-    model = calibration_at(gallery, len(query))
+    model = calibration_at(gallery, len(query), part)
     if not model.fitted:
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
     threshold = (
-        model.balanced.similarity if not adapted.shift else clustering_calibration(gallery).threshold - adapted.shift
+        model.balanced.similarity
+        if not adapted.shift
+        else clustering_calibration(gallery, part).threshold - adapted.shift
     )
     probability = probability_same(similarity - threshold + model.balanced.similarity, model)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
@@ -225,8 +232,15 @@ def verify_pair(
     length = min(len(first), len(second), gallery.space.embedding_dim)
     first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
     with gallery.reading():
-        faces, model = gallery.faces_at(length), calibration_at(gallery, length)
+        faces = gallery.faces_at(length)
+        model = calibration_at(gallery, length, faces.part_of_query(first))
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
+
+
+def _of_part(faces: FaceTable, rows: Int64[np.ndarray, " k"], part: int) -> Int64[np.ndarray, " j"]:
+    """Select the rows of a part of the space; all, if there is none: then the photo shows another species."""
+    own = rows[faces.parts[rows] == part]
+    return own if len(own) else rows
 
 
 def _odds(

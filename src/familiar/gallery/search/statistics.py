@@ -75,15 +75,15 @@ def gallery_statistics(gallery: GalleryDatabase) -> GalleryStatistics:
     with gallery.reading() as repository:
         photo_count, paths = repository.photos.count(), repository.faces.paths()
         identities = _identities(gallery, repository.identities.numbers(), paths)
-        face_count = len(gallery.faces().ids)
+        face_count, album = len(gallery.faces().ids), load_album(gallery)
         return GalleryStatistics(
             photos=photo_count,
             faces=face_count,
             identities=identities,
             unassigned=face_count - sum(identity.faces for identity in identities),
             space=gallery.space,
-            clustering=clustering_calibration(gallery),
-            thresholds=load_album(gallery).thresholds,
+            clustering=clustering_calibration(gallery, album.main_part),
+            thresholds=album.thresholds,
             size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
             decisions=tuple(decisions(gallery, MAX_DECISIONS)),

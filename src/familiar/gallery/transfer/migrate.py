@@ -20,16 +20,14 @@ from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
-from familiar.core.types import Crop, Detection
+from familiar.core.types import LABELS, Crop, Detection
 from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
-from familiar.detection.alignment import align
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
 from familiar.gallery.database.repository import Repository
 from familiar.photos.decoding import load_photo
-from familiar.photos.preprocessing import Preprocessing, stack_crops
 
 MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
 HELD_OUT_EVERY = 5  # every fifth pair is held out to measure how well the bridge does
@@ -68,7 +66,7 @@ class _StoredFace:
 
 def migrate(
     gallery: GalleryDatabase,
-    embedder: Embedder,
+    embedder: Model,
     *,
     flip: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
@@ -94,12 +92,12 @@ def migrate(
         FamiliarError: photos are missing and there are too few others to learn a bridge from. The old embeddings
             stay, and the new ones so far are kept for the next call.
     """
-    old, new = gallery.space, Space.from_metadata(embedder.metadata)
+    old, new = gallery.space, Space.from_model(embedder)
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
         return _truncate(gallery, old, new)
     is_compatible = new.space_id == old.space_id
     if is_compatible:
-        gallery.check_space(*embedder.metadata.space)
+        gallery.check_space(*embedder.space)
     _begin_migration(gallery, new)
     cosine: float | None = None
     while True:
@@ -107,6 +105,12 @@ def migrate(
         without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
         if without_photo and is_compatible and not (new.embedding_dim > old.embedding_dim and _can_bridge(gallery)):
             _keep_embeddings(gallery, new, without_photo)
+        elif without_photo and new.parts:
+            raise FamiliarError(
+                f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
+                f"{without_photo[0].path}), and a router needs them; put the photos back and enroll them, or forget "
+                "them. The new embeddings so far are kept"
+            )
         elif without_photo:
             cosine = _map_by_bridge(gallery, new, without_photo)
         if (swapped := _swap_embeddings(gallery, new, cosine)) is not None:
@@ -146,23 +150,24 @@ def _load_pending_faces(gallery: GalleryDatabase) -> list[_StoredFace]:
     with gallery.reading() as repository:
         rows = repository.migration.pending_faces()
     return [
-        _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score))
-        for face, path, sha256, *box, landmarks, score in rows
+        _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score, species))
+        for face, path, sha256, *box, landmarks, score, species in rows
     ]
 
 
-def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float) -> Detection | None:
+def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, species: str | None) -> Detection | None:
     left, top, right, bottom = box
     if left >= right:
         return None
     points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32)
-    return Detection((left, top, right, bottom), points, score)
+    label = LABELS[LABELS.index(species)] if species in LABELS else None
+    return Detection((left, top, right, bottom), points, score, label)
 
 
 def _embed_photos(
     gallery: GalleryDatabase,
     new: Space,
-    embedder: Embedder,
+    embedder: Model,
     pending: list[_StoredFace],
     flip: bool,
     on_batch: Callable[[int], None],
@@ -186,13 +191,17 @@ def _embed_photos(
         missing: list[_StoredFace] = []
         for faces in batch:
             try:
-                crops += _align_faces(faces, embedder.metadata.preprocessing)
+                crops += _align_faces(faces, embedder)
                 embedded += faces
             except (OSError, FamiliarError):
                 missing += faces
-        if not crops:
-            return [], embedder.empty_embeddings(), missing
-        return embedded, embedder.run(stack_crops(crops, embedder.metadata.preprocessing.size_px), flip=flip), missing
+        result = embedder.embed_faces(crops, flip=flip)
+        if result.skipped:
+            raise FamiliarError(
+                f"{result.skipped[0]}: forget the photo, or migrate to a router with a bundle for this species. The "
+                "new embeddings so far are kept"
+            )
+        return embedded, result.embeddings, missing
 
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, (embedded, embeddings, missing) in zip(batches, pool.map(embed_batch, batches), strict=True):
@@ -203,7 +212,7 @@ def _embed_photos(
     return all_missing
 
 
-def _align_faces(faces: Sequence[_StoredFace], preprocessing: Preprocessing) -> list[Crop]:
+def _align_faces(faces: Sequence[_StoredFace], embedder: Model) -> list[Crop]:
     """Read a photo and align its faces. OSError or FamiliarError if it is missing, changed, or never was a photo."""
     path = Path(faces[0].path)
     if content_sha256(path) != faces[0].sha256:
@@ -211,7 +220,7 @@ def _align_faces(faces: Sequence[_StoredFace], preprocessing: Preprocessing) -> 
     photo = load_photo(path)
     if any(stored.detection is None for stored in faces):
         raise FamiliarError(f"{path}: is not known to show a face")
-    return [align(photo, stored.detection, preprocessing) for stored in faces if stored.detection]
+    return [embedder.align(photo, stored.detection) for stored in faces if stored.detection]
 
 
 def _save_next_embeddings(

@@ -1,6 +1,7 @@
 """Routes of the gallery as a whole: its state and model, clustering, review questions and undo."""
 
 import dataclasses
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -26,6 +27,7 @@ from familiar.gallery.search import listing
 from familiar.web.api import requests
 from familiar.web.api.openapi import WRITE_STATUSES, problems
 from familiar.web.api.schemas import RequestBody, pydantic_type
+from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 
 MAX_QUESTIONS = 100
@@ -46,12 +48,20 @@ async def state(service: ServiceDep) -> GalleryState:
     operation_id="get_model",
     tags=["gallery"],
     response_model=pydantic_type(ModelMetadata),
-    responses=problems(409),
+    responses=problems(404, 409),
 )
-async def model(service: ServiceDep) -> dict[str, Any]:
-    """Get the model's metadata: its training data, results and calibration."""
-    bundle = service.inference.embedder.bundle
-    return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
+async def model(
+    service: ServiceDep,
+    species: Annotated[str | None, Query(description="Of a router: that of the bundle for this species.")] = None,
+) -> dict[str, Any]:
+    """Get the model's metadata: its training data, results and calibration. Of a router, that of its first bundle."""
+    bundles = service.inference.embedder.bundles
+    for names, bundle in bundles.items():
+        if species is None or species in names:
+            return {"file_id": bundle.file_id, "species": names} | dataclasses.asdict(bundle.metadata)
+    known = ", ".join(name for names in bundles for name in names)
+    detail = f"there is no bundle for {species}" + (f"; there is one for {known}" if known else ": it has one bundle")
+    raise HttpProblem(HTTPStatus.NOT_FOUND, "no-bundle-for-species", detail)
 
 
 @router.post(
@@ -115,8 +125,8 @@ async def undo_last(
 
 def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> GalleryState:
     with gallery.reading():
-        space, current, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
-        album = load_album(gallery)
+        space, album = gallery.space, load_album(gallery)
+        current, clustering = calibration(gallery, album.main_part), clustering_calibration(gallery, album.main_part)
         return GalleryState(
             counts=listing.counts(gallery),
             space_id=space.space_id,

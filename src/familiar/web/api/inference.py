@@ -149,6 +149,7 @@ def _face_body(face: FaceResult) -> dict[str, Any]:
         "quality": face.quality,
         "label": face.detection.label,
         "embedding": None if face.embedding is None else face.embedding.tolist(),
+        "species": face.species,
     }
 
 
@@ -165,7 +166,7 @@ def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> SearchRes
 def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> SearchResult:
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
-    query = gallery.truncate(query[None])[0]
+    query = gallery.truncate_query(query)
     with gallery.reading():
         matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
         hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)

@@ -1,7 +1,7 @@
 """The model page: the bundle's metadata, the calibration in this gallery, and the evaluation."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -13,10 +13,11 @@ from fastapi.responses import FileResponse, HTMLResponse
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadResults
 from familiar.core.gallery_types import SpeciesThreshold
+from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.render import render_page
@@ -69,27 +70,50 @@ class EvaluationSummary:
     report: bool
 
 
+@dataclass(frozen=True)
+class BundleSummary:
+    """A bundle of the server's model, and the species that a router embeds with it; none if there is no router."""
+
+    species: tuple[str, ...]
+    bundle: Bundle
+
+    @property
+    def is_license_unstated(self) -> bool:
+        """Whether the bundle does not say under which terms its weights may be used."""
+        return "not stated" in self.bundle.metadata.license
+
+    @property
+    def results(self) -> tuple[MetricRow, ...]:
+        """The results that the bundle contains."""
+        return tuple(_metric_rows(_as_evaluation_results(self.bundle.metadata.results)))
+
+
+@dataclass(frozen=True)
+class PartCalibration:
+    """What the similarities of a part of the gallery's space mean; there is one part, unless the model is a router."""
+
+    space: Space
+    calibration: Calibration
+    clustering: ClusteringCalibration
+
+
 @router.get("/model")
 async def model(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the model; without one, what the gallery stores about the model it was created with."""
-    similarity_calibration, clustering, thresholds = await service.executor.read(_read_calibration)
-    bundle = service.inference.embedder.bundle if service.inference.has_model else None
+    calibrations, thresholds = await service.executor.read(_read_calibrations)
+    bundles = service.inference.embedder.bundles if service.inference.has_model else {}
     evaluation, error_message = None, ""
     if (folder := service.settings.report) is not None:
         try:
-            file_id = None if bundle is None else bundle.file_id
-            evaluation = await asyncio.to_thread(_read_evaluation, folder, file_id)
+            evaluation = await asyncio.to_thread(_read_evaluation, folder, {each.file_id for each in bundles.values()})
         except BadResults as error:
             error_message = str(error)
     return await render_page(
         request,
         service,
         "model.html",
-        bundle=bundle,
-        metadata=None if bundle is None else bundle.metadata,
-        results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
-        calibration=similarity_calibration,
-        clustering=clustering,
+        bundles=[BundleSummary(species, bundle) for species, bundle in bundles.items()],
+        calibrations=calibrations,
         by_species=thresholds,
         evaluation=evaluation,
         error_message=error_message,
@@ -107,14 +131,21 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_calibration(
+def _read_calibrations(
     gallery: GalleryDatabase,
-) -> tuple[Calibration, ClusteringCalibration, tuple[SpeciesThreshold, ...]]:
+) -> tuple[list[PartCalibration], list[tuple[SpeciesThreshold, ClusteringCalibration]]]:
+    """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
     with gallery.reading():
-        return calibration(gallery), clustering_calibration(gallery), load_album(gallery).thresholds
+        album = load_album(gallery)
+        parts = [
+            PartCalibration(space, calibration(gallery, part), clustering_calibration(gallery, part))
+            for part, space in enumerate(gallery.space.part_spaces)
+        ]
+    by_species = zip(album.thresholds, album.parts, strict=True)
+    return parts, [(threshold, parts[part].clustering) for threshold, part in by_species]
 
 
-def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
+def _read_evaluation(folder: Path, file_ids: Collection[str]) -> EvaluationSummary:
     """Read the results of an evaluation. Raises BadResults."""
     results = read_results(folder / RESULTS)
     return EvaluationSummary(
@@ -122,7 +153,7 @@ def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
         identities=results.data.identities,
         photos=results.data.photos,
         metrics=tuple(_metric_rows(results)),
-        is_served_model=results.model.file_id == file_id,
+        is_served_model=results.model.file_id in file_ids,
         report=(folder / REPORT).is_file(),
     )
 

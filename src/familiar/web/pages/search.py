@@ -84,7 +84,7 @@ def _search_all(
     gallery: GalleryDatabase, embeddings: list[Float32[np.ndarray, " d"]]
 ) -> list[tuple[list[Match], list[SimilarFace]]]:
     with gallery.reading():
-        queries = [gallery.truncate(embedding[None])[0] for embedding in embeddings]
+        queries = [gallery.truncate_query(embedding) for embedding in embeddings]
         return [
             (
                 search_identities(gallery, query, MATCHES),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.core.gallery_types import SpeciesThreshold
-    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.embedder import Model
     from familiar.gallery.clustering.calibration import ClusteringCalibration
     from familiar.gallery.database.connection import GalleryDatabase
 
@@ -37,7 +37,8 @@ bundle_option = click.option(
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), a run folder, or the name of a shipped bundle (familiar models --shipped).",
+    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped), or a router "
+    "(.json) with a bundle for each species.",
 )
 
 
@@ -81,27 +82,9 @@ def describe_threshold(threshold: "SpeciesThreshold", clustering: "ClusteringCal
     return f"{value} ± {threshold.uncertainty:.3f}, estimated from {pluralize(threshold.faces, 'face')} of this album"
 
 
-def open_embedder(model: Path) -> "Embedder":
-    """Open a bundle.
-
-    Raises:
-        SpaceMismatch: for a router, whose bundles have spaces of their own.
-    """
-    from familiar.core.errors import SpaceMismatch
-    from familiar.embedding.embedder import Embedder
-    from familiar.embedding.species.router_file import SUFFIX
-
-    if model.suffix == SUFFIX:
-        raise SpaceMismatch(
-            f"{model}: this is a router, but a gallery holds embeddings of one bundle, as those of different bundles "
-            "cannot be compared; give one bundle, and make a gallery for each species"
-        )
-    return Embedder(model)
-
-
 def embed_best_face(
     gallery: "GalleryDatabase",
-    embedder: "Embedder",
+    model: "Model",
     photo: Path,
     detector: str | None,
     detector_model: Path | None,
@@ -114,13 +97,12 @@ def embed_best_face(
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.embedding.embedder import crop_photo
+    from familiar.embedding.embedder import embed_face
 
-    gallery.check_comparable(*embedder.metadata.space)
-    face_detector = embedder.detector(detector, detector_model)
-    crop = crop_photo(photo, embedder.metadata.preprocessing, face_detector, face=face)
+    gallery.check_comparable(*model.space)
+    crop = model.crop(photo, model.detector(detector, detector_model), face=face)
     note_face(crop)
-    return gallery.truncate(embedder.embed([crop], flip=flip))[0]
+    return gallery.truncate_query(embed_face(model, crop, flip=flip))
 
 
 def resolve_faces(gallery: "GalleryDatabase", references: Sequence[str]) -> list[int]:

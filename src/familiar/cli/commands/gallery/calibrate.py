@@ -30,15 +30,20 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     with GalleryDatabase.open(folder) as gallery:
         if reset:
             reset_calibration(gallery)
-            calibration = clustering_calibration(gallery)
         else:
-            _, calibration = fit_calibration(gallery)
+            fit_calibration(gallery)
+        parts = gallery.space.part_spaces
+        calibrations = [clustering_calibration(gallery, part) for part in range(len(parts))]
     if as_json:
-        print_json({"threshold": calibration.threshold, "own": not reset, "f": calibration.f})
-    elif reset:
-        click.echo(f"{folder}: clustering threshold {calibration.threshold:.3f}, {describe_source(calibration)}")
-    else:
-        click.echo(
-            f"{folder}: clustering threshold {calibration.threshold:.3f} (F score {calibration.f:.3f} on the "
-            "confirmed faces)"
-        )
+        rows = [
+            {"species": part.species, "threshold": each.threshold, "own": each.from_gallery, "f": each.f}
+            for part, each in zip(parts, calibrations, strict=True)
+        ]
+        print_json({key: rows[0][key] for key in ("threshold", "own", "f")} if len(rows) == 1 else {"parts": rows})
+        return
+    for part, calibration in zip(parts, calibrations, strict=True):
+        source = describe_source(calibration)
+        if calibration.from_gallery:
+            source = f"F score {calibration.f:.3f} on the confirmed faces"
+        species = f"{', '.join(part.species)}: " if part.species else ""
+        click.echo(f"{folder}: {species}clustering threshold {calibration.threshold:.3f} ({source})")

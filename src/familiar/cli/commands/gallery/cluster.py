@@ -46,7 +46,8 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
         status.clear()
         described = f"{result.threshold:.3f}, as given"
         if threshold is None:
-            described = describe_threshold(load_album(gallery).main, clustering_calibration(gallery))
+            album = load_album(gallery)
+            described = describe_threshold(album.main, clustering_calibration(gallery, album.main_part))
     if as_json:
         print_json(asdict(result))
         return

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_embedder
+from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
 from familiar.cli.commands.gallery.index import update_index
 from familiar.cli.console import StatusLine, list_skipped, note, print_json
 from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.embedder import Model
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.enrollment.enroll import EnrollResult
 
@@ -47,10 +47,11 @@ def enroll(
     Example:
       familiar gallery enroll album photos/ --model pet-nano --detector none
     """
+    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.enrollment.enroll import enroll as enroll_photos
     from familiar.photos.decoding import find_photos
 
-    embedder = open_embedder(model)
+    embedder = open_model(model)
     face_detector = embedder.detector(detector, detector_model)
     paths = find_photos(photos)
     status = StatusLine()
@@ -65,20 +66,21 @@ def enroll(
             on_batch=lambda done, _: status.show(f"enrolled {done:,}/{len(paths):,} photos"),
         )
         status.clear()
-        list_skipped(result.skipped)
+        list_skipped((*result.skipped, *result.skipped_faces))
         update_index(gallery)
     if as_json:
-        print_json({"gallery": folder} | asdict(result) | {"skipped": [str(error) for error in result.skipped]})
+        skipped = {name: [*map(str, getattr(result, name))] for name in ("skipped", "skipped_faces")}
+        print_json({"gallery": folder} | asdict(result) | skipped)
     else:
         _print_result(folder, result)
 
 
-def _open_or_create(folder: Path, embedder: "Embedder", float32: bool) -> "GalleryDatabase":
+def _open_or_create(folder: Path, embedder: "Model", float32: bool) -> "GalleryDatabase":
     from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 
     if (folder / DATABASE).exists():
         return GalleryDatabase.open(folder)
-    space = Space.from_metadata(embedder.metadata)
+    space = Space.from_model(embedder)
     gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32" if float32 else "float16")
     note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
     return gallery
@@ -93,6 +95,7 @@ def _print_result(folder: Path, result: "EnrollResult") -> None:
         (result.copies, "of these are copies"),
         (result.edited, "have been edited"),
         (len(result.skipped), "were skipped"),
+        (len(result.skipped_faces), "faces were left out: there is no bundle for them"),
     ):
         if count:
             click.echo(f"  {count:,} {description}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_embedder
+from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
 from familiar.cli.commands.gallery.index import update_index
 from familiar.cli.console import StatusLine, print_json
 from familiar.cli.options import json_option
@@ -31,11 +31,12 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     Example:
       familiar gallery migrate album --model runs/better
     """
+    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
     with GalleryDatabase.open(folder) as gallery:
-        embedder, status, total = open_embedder(model), StatusLine(), len(gallery.faces().ids)
+        embedder, status, total = open_model(model), StatusLine(), len(gallery.faces().ids)
         result = migrate_gallery(
             gallery,
             embedder,
@@ -45,9 +46,9 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
         status.clear()
         update_index(gallery)
     if as_json:
-        print_json({"gallery": folder, "space_id": embedder.metadata.space_id} | asdict(result))
+        print_json({"gallery": folder, "space_id": embedder.space[0]} | asdict(result))
         return
-    click.echo(f"{folder}: has embeddings of the space {embedder.metadata.space_id} now")
+    click.echo(f"{folder}: has embeddings of the space {embedder.space[0]} now")
     for count, method in (
         (result.reembedded_faces, "embedded again from their photos"),
         (result.truncated_faces, "shortened to the new length"),

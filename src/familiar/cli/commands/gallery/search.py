@@ -13,7 +13,6 @@ from familiar.cli.commands.gallery.arguments import (
     folder_argument,
     format_similarity,
     label,
-    open_embedder,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, embedding_options, json_option
@@ -78,13 +77,14 @@ def search(
     Example:
       familiar gallery search album cat.jpg --model pet-nano -k 5
     """
+    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import search_identities, search_photos
 
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
     with GalleryDatabase.open(folder) as gallery:
-        embedder = open_embedder(model)
+        embedder = open_model(model)
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
         query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)

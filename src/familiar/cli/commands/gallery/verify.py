@@ -14,7 +14,6 @@ from familiar.cli.commands.gallery.arguments import (
     format_similarity,
     identity_argument,
     label_of,
-    open_embedder,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, embedding_options, json_option
@@ -48,13 +47,14 @@ def verify(
     Example:
       familiar gallery verify album cat.jpg Tom --model pet-nano
     """
+    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import verify as verify_identity
 
     with GalleryDatabase.open(folder) as gallery:
         number = resolve_identity(gallery, identity)
-        query = embed_best_face(gallery, open_embedder(model), photo, detector, detector_model, flip=tta, face=face)
+        query = embed_best_face(gallery, open_model(model), photo, detector, detector_model, flip=tta, face=face)
         result = verify_identity(gallery, query, number)
         name = label_of(gallery, number)
     if as_json:

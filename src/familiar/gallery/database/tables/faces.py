@@ -61,6 +61,10 @@ class Faces(Table):
         """Return the photo of a face that exists."""
         return self._connection.execute("SELECT photo_id FROM faces WHERE id = ?", (face,)).fetchone()[0]
 
+    def species_of(self, face: int) -> str | None:
+        """Return the species of a face that exists."""
+        return self._connection.execute("SELECT species FROM faces WHERE id = ?", (face,)).fetchone()[0]
+
     def path_of(self, face: int) -> str:
         """Return the path of the photo of a face that exists."""
         return self._connection.execute(
@@ -122,13 +126,13 @@ class Faces(Table):
             (photo, *face.values, species),
         )
 
-    def insert_with_species_of_photo(self, photo: int, face: StoredFace) -> int:
-        """Add a face with the species that all other faces in its photo have, and return its id."""
+    def insert_by_hand(self, photo: int, face: StoredFace, species: str | None) -> int:
+        """Add a face, and return its id; without a species, with that which all other faces in its photo have."""
         number = self._connection.execute(
             f"INSERT INTO faces ({_BOX_COLUMNS}, landmarks_px, score, quality, embedding, "
-            "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, (SELECT min(species) FROM faces "
-            "WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1))",
-            (*face.values, photo),
+            "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, (SELECT min(species) FROM "
+            "faces WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1)))",
+            (*face.values, photo, species),
         ).lastrowid
         assert number is not None
         return number

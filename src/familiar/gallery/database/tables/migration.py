@@ -29,12 +29,12 @@ class Migration(Table):
     def pending_faces(self) -> list[tuple[Any, ...]]:
         """Return the faces without a new embedding, by photo, then face.
 
-        A row is (face, path, sha256, left, top, right, bottom, landmarks, score).
+        A row is (face, path, sha256, left, top, right, bottom, landmarks, score, species).
         """
         return self._connection.execute(
-            "SELECT faces.id, path, sha256, left_px, top_px, right_px, bottom_px, landmarks_px, score FROM faces "
-            "JOIN photos ON photos.id = photo_id WHERE faces.id NOT IN (SELECT face_id FROM next_embeddings) "
-            "ORDER BY photo_id, faces.id"
+            "SELECT faces.id, path, sha256, left_px, top_px, right_px, bottom_px, landmarks_px, score, species "
+            "FROM faces JOIN photos ON photos.id = photo_id "
+            "WHERE faces.id NOT IN (SELECT face_id FROM next_embeddings) ORDER BY photo_id, faces.id"
         ).fetchall()
 
     def has_pending_faces(self) -> bool:
