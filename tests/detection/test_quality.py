@@ -35,7 +35,9 @@ def box(left: float, top: float, right: float, bottom: float, score: float = 1.0
 
 
 def boxes(*detections: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
-    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), align_crops, min_score)]
+    return [
+        face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), align_crops, min_score)
+    ]
 
 
 def test_returns_crops_of_all_faces_in_detector_order():

@@ -1,0 +1,429 @@
+"""Galleries of a router: embeddings of each bundle in components of their own, one list of identities."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.calibration import Threshold
+from familiar.core.errors import FamiliarError, NoBundleForSpecies, NothingToMeasure, SpaceMismatch
+from familiar.core.species_means import SpeciesMeans
+from familiar.core.vectors import normalize
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.species.router import RoutedEmbedder
+from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.calibration import calibrate, calibration, own_calibrations, reset_calibration
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.editing import corrections, manual_faces
+from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.gallery import Gallery
+from familiar.gallery.search.listing import face_confidences
+from familiar.gallery.search.search import Filter, search_identities, search_photos, verify, verify_pair
+from familiar.gallery.transfer.migrate import migrate
+from familiar.metrics.calibration import uncalibrated
+from familiar.photos.decoding import load_photo, save_photo
+from familiar.photos.preprocessing import Preprocessing
+from support.property_tests import expensive
+from support.random_bundle import random_bundle
+from support.small_gallery import (
+    DIM,
+    SPACE,
+    THRESHOLD,
+    UNCALIBRATED_SPACE,
+    close_together,
+    draw_individuals,
+    draw_pets,
+    enroll_vectors,
+    groups,
+    identity_of,
+)
+from support.tiny_router import color_classifier, mosaic_bundle
+
+STRICT = replace(SPACE.calibration, balanced=Threshold(0.8, 0.01, 0.9), slope=40.0, intercept=-32.0)
+CATS, DOGS = replace(SPACE, space_id="cats", species=("cat",)), Space("dogs", 8, (8,), STRICT, species=("dog",))
+ROUTED = Space("routed", DIM + 8, (), uncalibrated(), parts=(CATS, DOGS))
+FACES = 12  # of each individual
+
+
+def as_cats(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([rows, np.zeros((len(rows), 8), np.float32)], axis=1)
+
+
+def as_dogs(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros((len(rows), DIM), np.float32), normalize(rows[:, :8])], axis=1)
+
+
+@pytest.fixture
+def routed(folder: Path) -> Iterator[GalleryDatabase]:
+    with GalleryDatabase.create(folder, ROUTED, embedding_dtype="float32") as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        yield gallery
+
+
+def gallery_of(folder: Path, space: Space, rows: np.ndarray) -> GalleryDatabase:
+    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32")
+    enroll_vectors(gallery, rows)
+    return gallery
+
+
+# --- the space --------------------------------------------------------------------------------------------------------
+
+
+def test_space_is_stored_with_its_parts():
+    assert Space.from_json(ROUTED.to_json()) == ROUTED
+    assert Space.from_json(SPACE.to_json()).part_spaces == (SPACE,)
+    assert ROUTED.lengths == (DIM + 8,)
+    assert ROUTED.part_columns == (slice(0, DIM), slice(DIM, DIM + 8))
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_part_is_that_of_the_components_that_are_not_zero(is_dog: list[bool]):
+    rows = draw_individuals([len(is_dog)]) if is_dog else np.empty((0, DIM), np.float32)
+    combined = np.where(np.array(is_dog, bool)[:, None], as_dogs(rows), as_cats(rows)).astype(np.float16)
+    assert ROUTED.part_of(combined).tolist() == [int(each) for each in is_dog]
+    assert not SPACE.part_of(rows).any()
+
+
+# --- two galleries in one -----------------------------------------------------------------------------------------
+
+
+@settings(expensive())
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.integers(0, 99),
+)
+def test_clusters_and_matches_as_a_gallery_of_each_species_would(
+    tmp_path_factory: pytest.TempPathFactory, cats: list[int], dogs: list[int], seed: int
+):
+    folder = tmp_path_factory.mktemp("albums")
+    cat_rows, dog_rows = draw_individuals(cats, seed), draw_individuals(dogs, seed + 1)[:, :8]
+    dog_rows = normalize(dog_rows)
+    with (
+        gallery_of(folder / "routed", ROUTED, np.concatenate([as_cats(cat_rows), as_dogs(dog_rows)])) as both,
+        gallery_of(folder / "cats", CATS, cat_rows) as only_cats,
+        gallery_of(folder / "dogs", DOGS, dog_rows) as only_dogs,
+    ):
+        for gallery in (both, only_cats, only_dogs):
+            cluster(gallery)
+        moved = {frozenset(face + len(cat_rows) for face in group) for group in groups(only_dogs)}
+        assert groups(both) == groups(only_cats) | moved
+        for query, alone, apart in ((as_cats, only_cats, cat_rows), (as_dogs, only_dogs, dog_rows)):
+            (row,) = query(apart[:1])
+            expected, found = search_identities(alone, apart[0]), search_identities(both, row)
+            assert [match.known for match in found] == [match.known for match in expected]
+            for name in ("mean", "best", "probability"):
+                values = ([getattr(match, name) for match in matches] for matches in (found, expected))
+                np.testing.assert_allclose(*values, atol=1e-5)
+            hits, alone_hits = search_photos(both, row, 5), search_photos(alone, apart[0], 5)
+            np.testing.assert_allclose(
+                [hit.similarity for hit in hits], [hit.similarity for hit in alone_hits], atol=1e-5
+            )
+
+
+def test_search_never_returns_faces_of_another_part(routed: GalleryDatabase):
+    enroll_vectors(routed, np.concatenate([as_cats(draw_individuals([3])), as_dogs(draw_individuals([4]))]))
+    hits = search_photos(routed, as_cats(-draw_individuals([1]))[0], 10)  # negative similarities are below zero
+    assert {hit.face for hit in hits} == {1, 2, 3}
+    assert {hit.face for hit in search_photos(routed, as_dogs(draw_individuals([1]))[0], 10)} == {4, 5, 6, 7}
+    assert search_photos(routed, as_dogs(draw_individuals([1]))[0], 10, only=Filter(species="cat")) == []
+    assert search_identities(routed, as_dogs(draw_individuals([1]))[0]) == []
+
+
+def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: GalleryDatabase):
+    """A photo of a cat that was routed as a dog, and that the user moved to the cat."""
+    cats, (dog,) = draw_individuals([4, 4]), as_dogs(draw_individuals([1]))
+    enroll_vectors(routed, np.concatenate([as_cats(cats), dog[None]]))
+    corrections.split(routed, [1, 2, 3], "Mia")
+    expected = search_identities(routed, as_cats(cats)[3])[0]
+    corrections.move(routed, [9], 1)
+    assert search_identities(routed, as_cats(cats)[3])[0] == expected
+    assert verify(routed, as_cats(cats)[3], 1).same
+    (found,) = search_identities(routed, dog)
+    assert (found.identity, found.face) == (1, 9)
+    assert verify(routed, dog, 1).similarity == pytest.approx(1.0)
+    fits = {each.face.face: each for each in face_confidences(routed, 1)}
+    assert fits[9].probability is None  # no other face of its part
+    assert fits[1].probability is not None
+
+
+def test_two_species_are_two_individuals(routed: GalleryDatabase):
+    cats, dogs = as_cats(draw_individuals([3])), as_dogs(draw_individuals([3]))
+    enroll_vectors(routed, np.concatenate([cats, dogs]))
+    corrections.split(routed, [1, 2, 3], "Mia")
+    result = verify(routed, dogs[0], 1)
+    assert (result.similarity, result.same) == (0.0, False)
+    assert verify_pair(routed, cats[0], dogs[0]).similarity == 0.0
+    assert verify_pair(routed, cats[0], dogs[0]).same is False
+
+
+def test_each_part_has_its_own_thresholds_and_curve(routed: GalleryDatabase):
+    assert [calibration(routed, part) for part in (0, 1)] == [CATS.calibration, STRICT]
+    pair = np.zeros((2, 8), np.float32)
+    pair[:, 0], pair[1, 1] = (1.0, 0.7), np.sqrt(1 - 0.49)
+    wide = np.pad(pair, ((0, 0), (0, DIM - 8)))
+    as_cat, as_dog = (verify_pair(routed, *embed(wide)) for embed in (as_cats, as_dogs))
+    assert as_cat.similarity == pytest.approx(as_dog.similarity)
+    assert (as_cat.same, as_cat.threshold) == (True, THRESHOLD)
+    assert (as_dog.same, as_dog.threshold) == (False, 0.8)
+    assert as_cat.probability == pytest.approx(1 / (1 + np.exp(-2.0)), abs=1e-4)
+    assert as_dog.probability == pytest.approx(1 / (1 + np.exp(4.0)), abs=1e-4)
+
+
+def test_album_measures_each_part(folder: Path):
+    cats, dogs = draw_individuals([FACES] * 8), draw_individuals([FACES] * 6, seed=1)
+    with gallery_of(folder, ROUTED, np.concatenate([as_cats(cats), as_dogs(dogs)])) as both:
+        album = load_album(both)
+        assert album.parts == (0, 1)
+        assert [each.faces for each in album.thresholds] == [96, 72]
+        assert album.main_part == 0
+        with gallery_of(folder / "cats", CATS, cats) as alone:
+            expected = load_album(alone)
+            assert album.thresholds[0].threshold == pytest.approx(expected.main.threshold)
+            np.testing.assert_allclose(album.rows[:96, :DIM], expected.rows, atol=1e-5)
+        assert not album.rows[:96, DIM:].any()
+        assert not album.rows[96:, :DIM].any()
+
+
+def test_species_means_are_subtracted_within_a_part(folder: Path):
+    mean = normalize(np.ones((1, DIM), np.float32))[0]
+    rows = normalize(0.6 * mean + draw_individuals([3, 3]))
+    with_means = replace(CATS, species_means=SpeciesMeans({"cat": tuple((0.5 * mean).tolist())}, CATS.calibration))
+    space = replace(ROUTED, parts=(with_means, DOGS))
+    with (
+        gallery_of(folder, space, np.concatenate([as_cats(rows), as_dogs(draw_individuals([2]))])) as both,
+        gallery_of(folder / "cats", with_means, rows) as alone,
+    ):
+        np.testing.assert_allclose(both.faces().embeddings[:6, :DIM], alone.faces().embeddings, atol=1e-6)
+        np.testing.assert_array_equal(both.faces().embeddings[6:], both.stored_faces().embeddings[6:])
+        (query,) = as_cats(rows[:1])
+        np.testing.assert_allclose(
+            both.faces().center_query(query)[:DIM], alone.faces().center_query(rows[0]), atol=1e-6
+        )
+        np.testing.assert_array_equal(both.faces().center_query(both.faces().embeddings[6]), both.faces().embeddings[6])
+
+
+# --- calibration --------------------------------------------------------------------------------------------------
+
+
+def confirm(gallery: GalleryDatabase, first: int, sizes: list[int]) -> None:
+    for size in sizes:
+        corrections.split(gallery, list(range(first, first + size)))
+        first += size
+
+
+def test_calibrates_the_parts_with_enough_confirmed_faces(routed: GalleryDatabase):
+    enroll_vectors(routed, np.concatenate([as_cats(close_together([6, 6])), as_dogs(draw_individuals([4, 4]))]))
+    confirm(routed, 1, [6])
+    with pytest.raises(NothingToMeasure, match="15 pairs of confirmed faces"):
+        calibrate(routed)
+    confirm(routed, 7, [6])
+    fitted = calibrate(routed)
+    assert fitted.keys() == {0}
+    assert (fitted[0].calibration.pairs_same, fitted[0].calibration.pairs_different) == (30, 36)
+    assert calibration(routed, 1) == STRICT
+    assert load_album(routed).thresholds[0].threshold == fitted[0].clustering.threshold
+    confirm(routed, 13, [4, 4])
+    assert calibrate(routed).keys() == {0, 1}
+    assert calibration(routed, 1).pairs_different == 16
+    reset_calibration(routed)
+    assert [calibration(routed, part) for part in (0, 1)] == [CATS.calibration, STRICT]
+
+
+def test_uncalibrated_part_calibrates_itself_until_that_is_undone(folder: Path):
+    parts = (replace(CATS, calibration=UNCALIBRATED_SPACE.calibration), DOGS)
+    with gallery_of(folder, replace(ROUTED, parts=parts), as_cats(close_together([6, 6]))) as gallery:
+        enroll_vectors(gallery, as_dogs(draw_individuals([6, 6])), "dog")
+        confirm(gallery, 13, [6, 6])
+        assert own_calibrations(gallery) == {}  # dogs have the bundle's
+        confirm(gallery, 1, [6])
+        assert own_calibrations(gallery) == {}
+        confirm(gallery, 7, [6])
+        assert own_calibrations(gallery).keys() == {0}
+        assert calibration(gallery, 0).fitted
+        undo(gallery)
+        assert own_calibrations(gallery) == {}
+
+
+# --- photos ---------------------------------------------------------------------------------------------------------
+
+
+def tint(paths: list[Path], folder: Path, *weights: float) -> list[Path]:
+    """Save photos in one color, by which the classifier tells the species."""
+    folder.mkdir()
+    for path in paths:
+        photo = load_photo(path)
+        pixels = (photo.rgb_u8.max(axis=2, keepdims=True) * np.array(weights)).astype(np.uint8)
+        save_photo(replace(photo, rgb_u8=pixels), folder / path.name)
+    return [folder / path.name for path in paths]
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Photos of eight red cats, eight green dogs and one blue person, three of each."""
+    drawn, folder = draw_pets(tmp_path_factory.mktemp("drawn"), 8, 3), tmp_path_factory.mktemp("animals")
+    return {
+        "cat": tint(drawn, folder / "cat", 1.0, 0.1, 0.1),
+        "dog": tint(drawn, folder / "dog", 0.1, 1.0, 0.1),
+        "person": tint(drawn[:3], folder / "person", 0.1, 0.1, 1.0),
+    }
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory, animals: dict[str, list[Path]]) -> RoutedEmbedder:
+    """Networks for cats and dogs, which take crops of different sizes; none for people."""
+    folder = tmp_path_factory.mktemp("router")
+    crops = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    wide = replace(crops, size_px=32, resize_px=32)
+    cats = Embedder(random_bundle(folder / "cat.onnx", animals["cat"], crops, space_id="cats"), threads=1)
+    dogs = Embedder(random_bundle(folder / "dog.onnx", animals["dog"], wide, seed=1, space_id="dogs"), threads=1)
+    features = Embedder(mosaic_bundle(folder / "features.onnx", cats.metadata, 16), threads=2)
+    classifier = color_classifier(features.metadata.space_id)
+    return RoutedEmbedder(features, classifier, {"cat": cats, "dog": dogs})
+
+
+@pytest.fixture
+def album(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]) -> Iterator[GalleryDatabase]:
+    """A gallery of all cats and dogs."""
+    with GalleryDatabase.create(folder, Space.from_model(router), embedding_dtype="float32") as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        enroll(gallery, router, [*animals["cat"], *animals["dog"]])
+        yield gallery
+
+
+def species_of(gallery: GalleryDatabase) -> list[str | None]:
+    with gallery.reading() as repository:
+        return repository.faces.species()
+
+
+def test_enrolls_each_face_with_the_bundle_of_its_species(
+    album: GalleryDatabase, router: RoutedEmbedder, animals: dict[str, list[Path]]
+):
+    assert species_of(album) == ["cat"] * 24 + ["dog"] * 24
+    for part, (name, rows) in enumerate((("cat", slice(0, 24)), ("dog", slice(24, 48)))):
+        stored = album.stored_faces().embeddings[rows]
+        expected = embed_photos(router.embedders[name], animals[name], "none").embeddings
+        np.testing.assert_allclose(stored[:, album.space.part_columns[part]], expected, atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(stored, axis=1), 1.0, atol=1e-6)
+
+
+def test_face_of_a_species_without_a_bundle_is_left_out_and_its_photo_is_known(
+    album: GalleryDatabase, router: RoutedEmbedder, animals: dict[str, list[Path]]
+):
+    result = enroll(album, router, animals["person"][:2])
+    assert (result.photos, result.faces, result.without_face, result.skipped) == (2, 0, 2, ())
+    assert [type(error) for error in result.skipped_faces] == [NoBundleForSpecies] * 2
+    assert str(animals["person"][0]) in str(result.skipped_faces[0])
+    assert enroll(album, router, animals["person"][:2]).known == 2
+
+
+def test_user_and_detector_tell_the_species(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]):
+    class Labeling(WholePhoto):
+        def detect(self, photo):
+            return [replace(each, label="cat") for each in super().detect(photo)]
+
+    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+        enroll(gallery, router, animals["dog"][:1], Labeling())
+        enroll(gallery, router, animals["dog"][1:2], Labeling(), species="dog")
+        enroll(gallery, router, animals["person"][:1], species="cat")
+        assert species_of(gallery) == ["cat", "dog", "cat"]
+        assert gallery.faces().parts.tolist() == [0, 1, 0]
+        with pytest.raises(NoBundleForSpecies, match="no bundle for horse; it has cat, dog"):
+            enroll(gallery, router, animals["cat"][:1], species="horse")
+
+
+def test_unsure_face_is_enrolled_with_the_most_probable_species(
+    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]], tmp_path: Path
+):
+    brown = tint(animals["cat"][:1], tmp_path / "brown", 1.0, 0.9, 0.1)
+    assert router.embed_photos(brown).skipped  # `embed` leaves it out
+    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+        enroll(gallery, router, brown)
+        assert species_of(gallery) == ["cat"]
+
+
+def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(
+    album: GalleryDatabase, router: RoutedEmbedder
+):
+    manual_faces.delete_face(album, 25)
+    number = manual_faces.add_face(album, router, 25, (0.0, 0.0, 48.0, 48.0))
+    assert species_of(album)[-1] == "dog"
+    moved = (4.0, 4.0, 44.0, 44.0)
+    manual_faces.set_face_box(album, router, number, moved)
+    manual_faces.set_face_box(album, router, 1, moved)
+    faces = album.faces()
+    assert faces.parts[faces.rows_of(np.array([1, number]))].tolist() == [0, 1]
+    assert species_of(album)[0] == "cat"
+
+
+def test_gallery_class_takes_a_router(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]):
+    with Gallery.create(folder, router) as gallery:
+        gallery.enroll([*animals["cat"], *animals["dog"]])
+        gallery.split([str(path) for path in animals["dog"][:2]], "Rex")
+        assert gallery.verify(animals["dog"][0], "Rex").similarity > 0.5
+        assert gallery.verify(animals["cat"][0], "Rex").similarity == 0.0
+        (best, *_) = gallery.search(animals["dog"][3])
+        assert best.path == str(animals["dog"][3])
+        with pytest.raises(NoBundleForSpecies, match="shows a person"):
+            gallery.search(animals["person"][0])
+    with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
+        Gallery.open(folder, router.embedders["cat"])
+    Gallery.open(folder, router).close()
+
+
+def test_router_of_one_bundle_has_the_space_of_that_bundle(router: RoutedEmbedder):
+    single = RoutedEmbedder(
+        router.feature_embedder, router.classifier, dict.fromkeys(("cat", "dog"), router.embedders["cat"])
+    )
+    assert Space.from_model(single) == Space.from_model(router.embedders["cat"])
+    assert Space.from_model(router).space_id == router.space[0]
+    assert [part.species for part in Space.from_model(router).parts] == [("cat",), ("dog",)]
+
+
+# --- migration --------------------------------------------------------------------------------------------------------
+
+
+def test_migrates_from_a_bundle_to_a_router_and_back(
+    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]
+):
+    cats = router.embedders["cat"]
+    photos = [*animals["cat"][:12], *animals["dog"][:12]]
+    with GalleryDatabase.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
+        enroll(gallery, cats, photos)
+        corrections.split(gallery, [1, 2, 3], "Mia")
+        before = gallery.faces().embeddings.copy()
+        migrate(gallery, router)
+        assert gallery.space == Space.from_model(router)
+        assert gallery.faces().parts.tolist() == [0] * 12 + [1] * 12
+        np.testing.assert_allclose(gallery.faces().embeddings[:12, :16], before[:12], atol=1e-6)
+        assert load_assignments(gallery).names == {1: "Mia"}
+        assert identity_of(gallery, 3) == 1
+        migrate(gallery, cats)
+        np.testing.assert_allclose(gallery.faces().embeddings, before, atol=1e-6)
+
+
+def test_migration_to_a_router_needs_the_photos_and_a_bundle_for_each_species(
+    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]], tmp_path: Path
+):
+    cats = router.embedders["cat"]
+    photo = Path(save_photo(load_photo(animals["cat"][0]), tmp_path / "cat.png"))
+    with GalleryDatabase.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
+        enroll(gallery, cats, [photo])
+        before = gallery.faces().embeddings.copy()
+        photo.unlink()
+        with pytest.raises(FamiliarError, match=r"cat.png.*a router needs them"):
+            migrate(gallery, router)
+        save_photo(load_photo(animals["cat"][0]), photo)
+        enroll(gallery, cats, animals["person"][:1])
+        with pytest.raises(FamiliarError, match=r"shows a person.*a router with a bundle for this species"):
+            migrate(gallery, router)
+        np.testing.assert_array_equal(gallery.faces().embeddings[:1], before)
+        assert gallery.space == Space.from_model(cats)
