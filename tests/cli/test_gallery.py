@@ -117,11 +117,11 @@ def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     assert run_json(familiar, "stats", tmp_path / "g")["indexed"]
 
 
-def test_enroll_rejects_router_and_missing_photo(
+def test_enroll_rejects_missing_router_and_missing_photo(
     familiar: Familiar, tmp_path: Path, photos: Path, mean_color_bundle: Path
 ):
     router = tmp_path / "router.json"
-    assert "make a gallery for each species" in fails(familiar, "enroll", tmp_path / "g", photos, "-m", router)
+    assert "the router cannot be read" in fails(familiar, "enroll", tmp_path / "g", photos, "-m", router)
     assert "gone.png" in fails(familiar, "enroll", tmp_path / "g", photos / "gone.png", "-m", mean_color_bundle)
     assert not (tmp_path / "g").exists()
 
@@ -173,7 +173,7 @@ def test_rejects_model_of_another_space_until_migration(
     assert (done["reembedded_faces"], done["mapped_faces"], done["space_id"]) == (7, 0, "random")
     assert identity_by_photo(clustered) == before
     assert "space mean-color" in familiar("gallery", "migrate", clustered, "-m", mean_color_bundle).out
-    assert "is a router" in fails(familiar, "migrate", clustered, "-m", tmp_path / "router.json")
+    assert "the router cannot be read" in fails(familiar, "migrate", clustered, "-m", tmp_path / "router.json")
 
 
 def test_stats_and_cluster_report_counts_and_threshold(familiar: Familiar, clustered: Path, tmp_path: Path):

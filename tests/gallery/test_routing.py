@@ -364,6 +364,15 @@ def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(
     assert species_of(album)[0] == "cat"
 
 
+def test_moved_face_keeps_the_species_that_the_user_said(
+    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]
+):
+    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+        enroll(gallery, router, animals["cat"][:1], species="dog")
+        manual_faces.set_face_box(gallery, router, 1, (4.0, 4.0, 44.0, 44.0))
+        assert gallery.faces().parts.tolist() == [1]
+
+
 def test_gallery_class_takes_a_router(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]):
     with Gallery.create(folder, router) as gallery:
         gallery.enroll([*animals["cat"], *animals["dog"]])

@@ -20,6 +20,7 @@ class DetectedFace:
         label: What the detector says it is: cat, dog or person; None: it does not tell.
         quality: How well the face can be recognized, in [0, 1].
         embedding: None, as none was requested.
+        species: What the router says it is, or else the detector; None: neither does.
     """
 
     box_xyxy_px: Box
@@ -28,6 +29,7 @@ class DetectedFace:
     quality: float
     label: Literal["cat", "dog", "person"] | None
     embedding: Annotated[Vector | None, FieldSpec(is_in_api=False)] = None
+    species: Text | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +38,9 @@ class EmbeddedFace(DetectedFace):
 
     Attributes:
         embedding: A unit vector of the model's space.
-        species: What the router says it is, or else the detector; None: neither does.
     """
 
     embedding: Vector = field()
-    species: Text | None = None
 
 
 FaceType = TypeVar("FaceType", bound=DetectedFace)
