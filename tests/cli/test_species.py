@@ -182,3 +182,50 @@ def test_rejects_missing_bundle_or_data_and_too_few_identities(familiar: Familia
     assert_fails(familiar("species", *arguments, *output), 1, "dog: has photos of 0 identities")
     assert_fails(familiar("species", *arguments, "dog=nowhere", *output), 1, "nowhere")
     assert not (photos / "r.json").exists()
+
+
+# --- a gallery of several species -----------------------------------------------------------------------------------
+
+
+def test_gallery_of_several_species(familiar: Familiar, photos: Path, router: Path):
+    """Enroll, cluster, name, search and verify with a router, as with a bundle."""
+    album, folders = photos / "album", [photos / f"{name}s" for name in COLORS]
+    answer = familiar("gallery", "enroll", album, *folders, "--model", router)
+    assert answer.code == 0, answer.err
+    assert "30 new photos with 20 faces" in answer.out
+    assert "10 faces were left out: there is no bundle for them" in answer.out
+    assert "shows a person" in answer.err
+    assert familiar("gallery", "cluster", album, "--threshold", "0.5").code == 0
+    cat, dog = photos / "cats/id 0/0.png", photos / "dogs/id 0/0.png"
+    assert familiar("gallery", "split", album, cat, "--name", "Mia").code == 0
+    searched = json.loads(familiar("gallery", "search", album, cat, "--model", router, "--by", "photo", "--json").out)
+    assert [Path(hit["path"]).parts[-3] for hit in searched["photos"]] == ["cats"] * 10
+    assert searched["photos"][0]["path"] == str(cat)
+    assert "shows Mia" in familiar("gallery", "verify", album, cat, "Mia", "--model", router).out
+    assert "does not show Mia" in familiar("gallery", "verify", album, dog, "Mia", "--model", router).out
+    statistics = familiar("gallery", "stats", album).out
+    assert "cat: " in statistics
+    assert "dog: " in statistics
+    assert_fails(familiar("gallery", "search", album, photos / "persons/id 0/0.png", "--model", router), 1, "a person")
+    assert_fails(
+        familiar("gallery", "enroll", album, photos / "cats", "--model", photos / "cat.onnx"), 1, "gallery migrate"
+    )
+    done = json.loads(familiar("gallery", "migrate", album, "--model", photos / "cat.onnx", "--json").out)
+    assert done["reembedded_faces"] == 20
+
+
+def test_gallery_calibrates_each_species(familiar: Familiar, photos: Path, router: Path):
+    album = photos / "album"
+    assert familiar("gallery", "enroll", album, photos / "cats", photos / "dogs", "--model", router).code == 0
+    for identity in range(5):
+        faces = sorted((photos / "cats" / f"id {identity}").iterdir())
+        assert familiar("gallery", "split", album, *faces, "--name", f"cat {identity}").code == 0
+    assert_fails(familiar("gallery", "calibrate", album), 1, "5 pairs of confirmed faces show the same individual")
+    assert familiar("gallery", "merge", album, "cat 0", "cat 1", "cat 2").code == 0
+    calibrated = familiar("gallery", "calibrate", album)
+    assert calibrated.code == 0, calibrated.err
+    assert "cat: clustering threshold" in calibrated.out
+    assert "on the confirmed faces" in calibrated.out.splitlines()[0]
+    assert "dog: clustering threshold" in calibrated.out
+    parts = json.loads(familiar("gallery", "calibrate", album, "--reset", "--json").out)["parts"]
+    assert [(part["species"], part["own"]) for part in parts] == [(["cat"], False), (["dog"], False)]

@@ -82,7 +82,7 @@ def test_face_without_a_bundle_is_an_error_that_names_its_species(routing: TestC
 def test_pages_search_and_compare(routing: TestClient, pictures: dict[str, Path]):
     assert "Matching photos" in text_of(post_search(routing, pictures["green1"]))
     assert "shows a person" in post_search(routing, pictures["blue1"]).text
-    assert "Different individuals" in text_of(post_compare(routing, pictures["red1"], pictures["green1"]))
+    assert "Two different individuals" in text_of(post_compare(routing, pictures["red1"], pictures["green1"]))
 
 
 def test_model_is_described_by_species(routing: TestClient):
