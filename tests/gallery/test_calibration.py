@@ -48,8 +48,8 @@ def test_fits_on_confirmed_faces_only(gallery: GalleryDatabase):
     cluster(gallery)
     # Clustered with one of them, which must not count as evidence.
     assert identity_of(gallery, 16) in (1, 2, 3)
-    own = calibrate(gallery)[0]
-    fitted, threshold = own.calibration, own.clustering
+    refitted = calibrate(gallery)[0]
+    fitted, threshold = refitted.calibration, refitted.clustering
     assert (fitted.pairs_same, fitted.pairs_different) == (30, 75)
     np.testing.assert_allclose(fitted.balanced.similarity, expected.balanced.similarity, atol=0.01)
     assert threshold.from_gallery
@@ -77,8 +77,8 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: GalleryDatab
 
 
 def test_calibration_persists_in_the_file(gallery: GalleryDatabase, folder):
-    own = calibrate(gallery)[0]
-    fitted, threshold = own.calibration, own.clustering
+    refitted = calibrate(gallery)[0]
+    fitted, threshold = refitted.calibration, refitted.clustering
     with GalleryDatabase.open(folder) as reopened:
         assert (calibration(reopened), clustering_calibration(reopened)) == (fitted, threshold)
 

@@ -116,14 +116,14 @@ def test_clusters_and_matches_as_a_gallery_of_each_species_would(
             cluster(gallery)
         moved = {frozenset(face + len(cat_rows) for face in group) for group in groups(only_dogs)}
         assert groups(both) == groups(only_cats) | moved
-        for query, alone, apart in ((as_cats, only_cats, cat_rows), (as_dogs, only_dogs, dog_rows)):
+        for query, single, apart in ((as_cats, only_cats, cat_rows), (as_dogs, only_dogs, dog_rows)):
             (row,) = query(apart[:1])
-            expected, found = search_identities(alone, apart[0]), search_identities(both, row)
-            assert [match.known for match in found] == [match.known for match in expected]
+            expected, matches_of_both = search_identities(single, apart[0]), search_identities(both, row)
+            assert [match.known for match in matches_of_both] == [match.known for match in expected]
             for name in ("mean", "best", "probability"):
-                values = ([getattr(match, name) for match in matches] for matches in (found, expected))
+                values = ([getattr(match, name) for match in matches] for matches in (matches_of_both, expected))
                 np.testing.assert_allclose(*values, atol=1e-5)
-            hits, alone_hits = search_photos(both, row, 5), search_photos(alone, apart[0], 5)
+            hits, alone_hits = search_photos(both, row, 5), search_photos(single, apart[0], 5)
             np.testing.assert_allclose(
                 [hit.similarity for hit in hits], [hit.similarity for hit in alone_hits], atol=1e-5
             )
@@ -147,8 +147,8 @@ def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: GalleryDa
     corrections.move(routed, [9], 1)
     assert search_identities(routed, as_cats(cats)[3])[0] == expected
     assert verify(routed, as_cats(cats)[3], 1).same
-    (found,) = search_identities(routed, dog)
-    assert (found.identity, found.face) == (1, 9)
+    (matches_of_both,) = search_identities(routed, dog)
+    assert (matches_of_both.identity, matches_of_both.face) == (1, 9)
     assert verify(routed, dog, 1).similarity == pytest.approx(1.0)
     fits = {each.face.face: each for each in face_confidences(routed, 1)}
     assert fits[9].probability is None  # no other face of its part
@@ -185,8 +185,8 @@ def test_album_measures_each_part(folder: Path):
         assert album.parts == (0, 1)
         assert [each.faces for each in album.thresholds] == [96, 72]
         assert album.main_part == 0
-        with gallery_of(folder / "cats", CATS, cats) as alone:
-            expected = load_album(alone)
+        with gallery_of(folder / "cats", CATS, cats) as single:
+            expected = load_album(single)
             assert album.thresholds[0].threshold == pytest.approx(expected.main.threshold)
             np.testing.assert_allclose(album.rows[:96, :DIM], expected.rows, atol=1e-5)
         assert not album.rows[:96, DIM:].any()
@@ -200,13 +200,13 @@ def test_species_means_are_subtracted_within_a_part(folder: Path):
     space = replace(ROUTED, parts=(with_means, DOGS))
     with (
         gallery_of(folder, space, np.concatenate([as_cats(rows), as_dogs(draw_individuals([2]))])) as both,
-        gallery_of(folder / "cats", with_means, rows) as alone,
+        gallery_of(folder / "cats", with_means, rows) as single,
     ):
-        np.testing.assert_allclose(both.faces().embeddings[:6, :DIM], alone.faces().embeddings, atol=1e-6)
+        np.testing.assert_allclose(both.faces().embeddings[:6, :DIM], single.faces().embeddings, atol=1e-6)
         np.testing.assert_array_equal(both.faces().embeddings[6:], both.stored_faces().embeddings[6:])
         (query,) = as_cats(rows[:1])
         np.testing.assert_allclose(
-            both.faces().center_query(query)[:DIM], alone.faces().center_query(rows[0]), atol=1e-6
+            both.faces().center_query(query)[:DIM], single.faces().center_query(rows[0]), atol=1e-6
         )
         np.testing.assert_array_equal(both.faces().center_query(both.faces().embeddings[6]), both.faces().embeddings[6])
 

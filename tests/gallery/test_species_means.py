@@ -120,8 +120,8 @@ def test_gallery_calibrates_on_centered_similarities(gallery: GalleryDatabase):
     enroll_vectors(gallery, CATS)
     corrections.split(gallery, [1, 2, 3, 4, 5, 6], "Mia")
     corrections.split(gallery, [7, 8, 9, 10, 11, 12], "Tom")
-    own = calibrate(gallery)[0]
-    fitted, clustering = own.calibration, own.clustering
+    refitted = calibrate(gallery)[0]
+    fitted, clustering = refitted.calibration, refitted.clustering
     rows = centered(CATS, CATS)
     different, same = rows[:6] @ rows[6:12].T, rows[:6] @ rows[:6].T
     assert different.max() < fitted.balanced.similarity <= same.min() + 1e-5

@@ -61,9 +61,9 @@ def test_search_and_verify_compare_within_a_species(routing: TestClient, picture
     assert hits[0]["similarity"] == pytest.approx(1.0, abs=1e-3)
     pair = upload(routing, "verify", first=pictures["red1"], second=pictures["red2"]).json()
     assert (pair["same"], pair["first"]["species"], pair["second"]["species"]) == (True, "cat", "cat")
-    strangers = upload(routing, "verify", first=pictures["red1"], second=pictures["green1"]).json()
-    assert (strangers["same"], strangers["similarity"]) == (False, 0.0)
-    assert strangers["second"]["species"] == "dog"
+    different = upload(routing, "verify", first=pictures["red1"], second=pictures["green1"]).json()
+    assert (different["same"], different["similarity"]) == (False, 0.0)
+    assert different["second"]["species"] == "dog"
 
 
 def test_face_without_a_bundle_is_an_error_that_names_its_species(routing: TestClient, pictures: dict[str, Path]):

@@ -30,8 +30,8 @@ model_option = click.option(
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped) or, in embed and "
-    "verify, a router (.json).",
+    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped), or a router "
+    "(.json) with a bundle for each species.",
 )
 license_option = click.option("--license", help="License to store in the bundle.")
 

@@ -16,8 +16,8 @@ from familiar.core.errors import FamiliarError
     "--model",
     "-m",
     type=FILE,
-    help="The gallery's model: a bundle (.onnx), a run folder, or the name of a shipped bundle. Without it "
-    "photos can be viewed and identities corrected, but photos cannot be searched or added.",
+    help="The gallery's model: a bundle (.onnx), a run folder, the name of a shipped bundle, or a router (.json). "
+    "Without it photos can be viewed and identities corrected, but photos cannot be searched or added.",
 )
 @detector_options
 @click.option(

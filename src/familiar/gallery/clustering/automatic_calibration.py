@@ -53,10 +53,10 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
             continue
         assignments = load_assignments(gallery)
         rows = confirmed_rows(assignments, part)
-        own = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
-        if own.calibration.fitted:  # else the selected faces have too few pairs
-            clustering = dataclasses.replace(own.clustering, is_automatic=True)
-            fitted[part] = dataclasses.replace(own, clustering=clustering, decision=decision, previous=previous)
+        refitted = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
+        if refitted.calibration.fitted:  # else the selected faces have too few pairs
+            clustering = dataclasses.replace(refitted.clustering, is_automatic=True)
+            fitted[part] = dataclasses.replace(refitted, clustering=clustering, decision=decision, previous=previous)
             store_own_calibrations(repository, fitted)
 
 
@@ -69,10 +69,10 @@ def restore_previous_calibration(gallery: GalleryDatabase, repository: Repositor
         decision: the decision that is being undone.
     """
     fitted = own_calibrations(gallery)
-    undone = {part: own.previous for part, own in fitted.items() if own.decision == decision}
+    undone = {part: each.previous for part, each in fitted.items() if each.decision == decision}
     if undone:
         restored = fitted | undone
-        store_own_calibrations(repository, {part: own for part, own in restored.items() if own is not None})
+        store_own_calibrations(repository, {part: each for part, each in restored.items() if each is not None})
 
 
 def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " k"]:

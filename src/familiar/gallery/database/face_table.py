@@ -82,9 +82,9 @@ class FaceTable:
                 continue
             rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
             columns = self.columns(part)
-            own = self.embeddings[rows, columns]
-            centering = Centering.fit(own, space.species_means.rows()[:, : own.shape[1]])
-            embeddings[rows, columns] = centering.apply(own).astype(embeddings.dtype)
+            stored = self.embeddings[rows, columns]
+            centering = Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]])
+            embeddings[rows, columns] = centering.apply(stored).astype(embeddings.dtype)
             centerings.append(centering)
         return replace(self, embeddings=embeddings, centerings=tuple(centerings))
 

@@ -200,7 +200,7 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
         part = assignments.faces.part_of_query(query)
         query = assignments.faces.center_query(query)
         adapted = adapt_query(gallery, assignments, query)
-    members = _of_part(assignments.faces, members, part)
+    members = _select_part(assignments.faces, members, part)
     rows = members[assignments.domain[members] == adapted.domain]
     if not len(rows):  # the query is a cat, for instance, and the identity a person
         adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
@@ -237,10 +237,10 @@ def verify_pair(
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
 
 
-def _of_part(faces: FaceTable, rows: Int64[np.ndarray, " k"], part: int) -> Int64[np.ndarray, " j"]:
+def _select_part(faces: FaceTable, rows: Int64[np.ndarray, " k"], part: int) -> Int64[np.ndarray, " j"]:
     """Select the rows of a part of the space; all, if there is none: then the photo shows another species."""
-    own = rows[faces.parts[rows] == part]
-    return own if len(own) else rows
+    selected = rows[faces.parts[rows] == part]
+    return selected if len(selected) else rows
 
 
 def _odds(
