@@ -335,8 +335,8 @@ def test_mistakes_show_probability_only_when_calibrated(context: EvaluationConte
     assert "</strong>, probability" in render(results, collect_examples(context, results), {})
     threshold = Threshold(0.5, None, None)
     unfitted = Calibration(threshold, threshold, threshold, None, None, None, 0, 0)
-    bundle = context.embedder.bundle
+    bundle = context.model.bundle
     changed = replace(bundle, metadata=replace(bundle.metadata, calibration=unfitted))
-    uncalibrated = replace(context, embedder=Embedder(changed))
+    uncalibrated = replace(context, model=Embedder(changed))
     results = measured_results(uncalibrated)
     assert "</strong>, probability" not in render(results, collect_examples(uncalibrated, results), {})

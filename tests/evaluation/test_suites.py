@@ -69,7 +69,7 @@ def test_verification_uses_every_pair(make_context):
 def test_reliability_uses_bundle_calibration_curve(make_context):
     context = make_context()
     scores, same = slow_pairs(context)
-    calibration = context.embedder.metadata.calibration
+    calibration = context.model.metadata.calibration
     probabilities = 1 / (1 + np.exp(-(calibration.slope * scores + calibration.intercept)))
     probability = verification(context).metrics.probability
     weights = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
@@ -166,10 +166,10 @@ def test_harmonic_measures_each_prefix(make_context):
     context = make_context(dim=3)
     with pytest.raises(NothingToMeasure, match="full length"):
         harmonic(context)
-    metadata = replace(context.embedder.metadata, prefixes=(2, 3))
-    bundle = replace(context.embedder.bundle, metadata=metadata)
-    embedder = type(context.embedder)(bundle)
-    rows = harmonic(replace(context, embedder=embedder)).metrics.prefixes
+    metadata = replace(context.model.metadata, prefixes=(2, 3))
+    bundle = replace(context.model.bundle, metadata=metadata)
+    embedder = type(context.model)(bundle)
+    rows = harmonic(replace(context, model=embedder)).metrics.prefixes
     assert [(row.components, row.bytes) for row in rows] == [(2, 8), (3, 12)]
     assert rows[0].saved_fraction == pytest.approx(1 / 3)
     short = retrieval_figures(prefix(context.embeddings, 2), context.labels)

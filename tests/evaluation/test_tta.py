@@ -63,12 +63,12 @@ def averaged(embeddings: list[np.ndarray]) -> np.ndarray:
 
 def each_way(context: EvaluationContext) -> dict[str, np.ndarray]:
     """Embed each variant of all photos in the most obvious way."""
-    embedder, table = context.embedder, context.table
+    embedder, table = context.model, context.table
     crops = [context.crop(row) for row in range(len(table))]
     larger = enlarge(embedder.metadata.preprocessing)
     bundle = embedder.bundle
     enlarged_bundle = replace(bundle, metadata=replace(bundle.metadata, preprocessing=larger))
-    enlarged = replace(context, embedder=type(embedder)(enlarged_bundle))
+    enlarged = replace(context, model=type(embedder)(enlarged_bundle))
     large_crops = [enlarged.crop(row) for row in range(len(table))]
     assert {crop.size_px for crop in large_crops} == {38}
     parts = []

@@ -1,7 +1,8 @@
 """Validated value types that are passed through the pipeline: Photo, Detection, Crop."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -101,6 +102,14 @@ class Crop:
     def size_px(self) -> int:
         """Side length in pixels."""
         return self.rgb_u8.shape[0]
+
+    def map_pixels(self, change: Callable[[UInt8[np.ndarray, "s s 3"]], UInt8[np.ndarray, "s s 3"]]) -> "Crop":
+        """Return the crop with changed pixels, such as a blurred one.
+
+        Args:
+            change: returns pixels of the same size.
+        """
+        return replace(self, rgb_u8=change(self.rgb_u8))
 
 
 def _check_rgb_u8(rgb_u8: np.ndarray, source: Path | str) -> None:

@@ -111,6 +111,10 @@ class Model(Protocol):
         """Embed one batch of crops."""
         ...
 
+    def embedder_for(self, species: str | None) -> tuple["Embedder", slice]:
+        """Return the bundle that embeds faces of a species, and its components of an embedding."""
+        ...
+
 
 class Embedder:
     """Computes unit embeddings of crops with a bundle.
@@ -206,6 +210,10 @@ class Embedder:
 
     def check_species(self, species: str | None) -> None:
         """Do nothing: faces of any species can be embedded."""
+
+    def embedder_for(self, species: str | None) -> tuple["Embedder", slice]:  # noqa: ARG002 - all are alike
+        """Return this embedder and all components: it embeds faces of any species."""
+        return self, slice(None)
 
     def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:
         """Embed one batch of crops in the calling thread, each with its species.

@@ -17,9 +17,10 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
     then have one mean.
 
     Args:
-        context: with the embeddings as they are.
+        context: with the embeddings of a bundle as they are.
     """
-    embedder, embeddings = context.embedder, context.embeddings
+    embedder, embeddings = context.model, context.embeddings
+    assert isinstance(embedder, Embedder)
     means = embedder.metadata.species_means
     if means is None:
         centering = Centering.fit(embeddings)
@@ -32,4 +33,4 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
         embedder.threads,
         network=lambda crops_u8: centering.apply(embedder.run(crops_u8)),
     )
-    return replace(context, embedder=centered, embeddings=centering.apply(embeddings))
+    return replace(context, model=centered, embeddings=centering.apply(embeddings))

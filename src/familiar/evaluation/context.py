@@ -1,4 +1,4 @@
-"""Embed labeled photos with one bundle: the context that every suite starts from."""
+"""Embed labeled photos with a bundle or a router: the context that every suite starts from."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -9,14 +9,16 @@ from typing import Generic, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.types import Crop
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
+from familiar.embedding.embedder import Model, embed_photos
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
+from familiar.metrics.calibration import uncalibrated
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
@@ -58,9 +60,10 @@ class EvaluationContext:
     of it that `table` has. `skipped`: photos that could not be read or showed no face. `pairs`: those of the pairs
     file. `trained_on`: photos of the same data that the model was trained on, if known. `seen_identities`: identities
     that it was trained on or selected by. `flip`: each embedding is the average of the photo and its mirror image.
+    `species`: to which a router sent each photo; empty if the model is a single bundle.
     """
 
-    embedder: Embedder
+    model: Model
     table: IdentityTable
     embeddings: Float32[np.ndarray, "n d"]
     full_table: IdentityTable
@@ -72,6 +75,13 @@ class EvaluationContext:
     detector: Detector | None = None
     flip: bool = False
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
+    species: tuple[str | None, ...] = ()
+
+    @property
+    def calibration(self) -> Calibration:
+        """What similarities mean: as the bundle says. A router with several bundles says nothing about all photos."""
+        bundles = list(self.model.bundles.values())
+        return bundles[0].metadata.calibration if len(bundles) == 1 else uncalibrated()
 
     @property
     def labels(self) -> Int64[np.ndarray, " n"]:
@@ -88,9 +98,8 @@ class EvaluationContext:
         """The pairs that the options ask for, with their similarities."""
         if self.pairs is not None:
             return score_listed_pairs(self.embeddings, self.pairs)
-        calibration = self.embedder.metadata.calibration
         options = self.options
-        return score_pairs(self.embeddings, self.labels, options.pairs, options.pair_count, calibration, SEED)
+        return score_pairs(self.embeddings, self.labels, options.pairs, options.pair_count, self.calibration, SEED)
 
     def select_rows(self, rows: Int64[np.ndarray, " k"]) -> "EvaluationContext":
         """Restrict the context to these photos and the pairs between them."""
@@ -100,7 +109,24 @@ class EvaluationContext:
             embeddings=self.embeddings[rows],
             rows=self.rows[rows],
             pairs=None if self.pairs is None else restrict_pairs(self.pairs, rows, len(self.table))[0],
+            species=tuple(self.species[row] for row in rows.tolist()) if self.species else (),
         )
+
+    def rows_by_species(self, rows: Int64[np.ndarray, " k"]) -> dict[str | None, Int64[np.ndarray, " l"]]:
+        """Map each species to the indices in `rows` of its photos; of a single bundle, None to all of them."""
+        if not self.species:
+            return {None: np.arange(len(rows))}
+        indices: dict[str | None, list[int]] = {}
+        for index, row in enumerate(rows.tolist()):
+            indices.setdefault(self.species[row], []).append(index)
+        return {species: np.array(chosen, np.int64) for species, chosen in indices.items()}
+
+    def select_species(self, species: str | None) -> "EvaluationContext":
+        """Restrict the context to the photos that the router sent to a species, as if its bundle were the model."""
+        part = self.select_rows(self.rows_by_species(np.arange(len(self.table)))[species])
+        embedder, columns = self.model.embedder_for(species)
+        embeddings = np.ascontiguousarray(part.embeddings[:, columns])
+        return replace(part, model=embedder, embeddings=embeddings, species=())
 
     def select_identities(self, names: Iterable[str]) -> "EvaluationContext":
         """Restrict the context to the photos of these identities."""
@@ -109,13 +135,8 @@ class EvaluationContext:
         return self.select_rows(np.flatnonzero(mask[self.labels]))
 
     def crop(self, row: int) -> Crop:
-        """Read a photo again and crop it as the network saw it."""
-        return crop_photo(
-            self.table.photos[row],
-            self.embedder.metadata.preprocessing,
-            self.detector,
-            open_photo=open_photo,
-        )
+        """Read a photo again and crop it as the model saw it."""
+        return self.model.crop(self.table.photos[row], self.detector, open_photo=open_photo)
 
     def sample_rows(self, max_photos: int) -> Int64[np.ndarray, " k"]:
         """Draw at most `max_photos` rows, ascending.
@@ -152,7 +173,7 @@ class SuiteResult(Generic[MetricsT_co]):
 
 
 def build_context(
-    embedder: Embedder,
+    model: Model,
     table: IdentityTable,
     options: EvaluationOptions | None = None,
     detector: Detector | None = None,
@@ -166,7 +187,7 @@ def build_context(
     """Embed the photos to evaluate.
 
     Args:
-        embedder: the model.
+        model: a bundle or a router.
         table: the photos and their identities.
         options: with a pairs file, only the photos that it names are embedded.
         detector: finds the face in each photo; None for photos that are cropped already.
@@ -189,13 +210,13 @@ def build_context(
         pairs = read_lfw_pairs(options.pairs_file, table)
         rows = np.intersect1d(rows, np.concatenate([pairs.left, pairs.right]))
     photos = [table.photos[row] for row in rows.tolist()]
-    embedded = embed_photos(embedder, photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch)
+    embedded = embed_photos(model, photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch)
     if not len(embedded.rows):
         reason = f"; the first reason: {embedded.skipped[0]}" if embedded.skipped else ""
         raise BadDataset(f"none of the photos could be embedded{reason}")
     embedded_rows = rows[embedded.rows]
     return EvaluationContext(
-        embedder,
+        model,
         table.select_rows(embedded_rows),
         embedded.embeddings,
         table,
@@ -207,6 +228,7 @@ def build_context(
         detector,
         flip,
         options,
+        () if () in model.bundles else embedded.species,
     )
 
 

@@ -138,13 +138,13 @@ def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tupl
 def map_photos(
     context: EvaluationContext, rows: Int64[np.ndarray, " k"], work: Callable[[Int64[np.ndarray, " b"]], T]
 ) -> list[T]:
-    """Apply `work` to batches of rows in the embedder's threads; results in order.
+    """Apply `work` to batches of rows in the model's threads; results in order.
 
     Each thread takes its photos from file to vectors, so only the crops in work are in memory.
     """
-    size = context.embedder.batch_size
+    size = context.model.batch_size
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-    with ThreadPoolExecutor(context.embedder.threads) as pool:
+    with ThreadPoolExecutor(context.model.threads) as pool:
         return list(pool.map(work, batches))
 
 

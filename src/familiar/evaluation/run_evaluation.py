@@ -1,50 +1,34 @@
 """Evaluate a model on labeled photos, from files to report: the work of `familiar evaluate`."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from familiar.core import run_files
-from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
+from familiar.core.errors import NoBundleForSpecies, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.datasets.split import Split
+from familiar.datasets.folders import DataSpec
 from familiar.detection.detector import Detector
-from familiar.embedding.bundle import load_bundle, resolve_model
-from familiar.embedding.embedder import Embedder
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
+from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles, model_info, open_evaluated_model
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.missing import missing_metrics
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import EvaluationResults, write_results
-from familiar.evaluation.results.document import DataInfo, IntervalSettings, ModelInfo
+from familiar.evaluation.results.document import DataInfo, IntervalSettings, RoutingInfo
 from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.suites.catalog import check_suite_names, run_suites
+from familiar.evaluation.training_data import EvaluationData, seen_photos, select_identities
 from familiar.evaluation.verification_pairs import ScoredPairs
 from familiar.metrics.bootstrap import Replicates
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
 _REPLICATE_DIGITS = 7  # the metrics are no more exact
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationData:
-    """The photos to evaluate on, and those of the same data that the model was trained on.
-
-    `seen_identities`: every identity that the model was trained on, or that its epoch and thresholds were chosen by;
-    None if unknown.
-    """
-
-    table: IdentityTable
-    split: Literal["test", "all"]
-    trained_on: IdentityTable | None = None
-    seen_identities: frozenset[str] | None = None
 
 
 def evaluate(
@@ -65,7 +49,9 @@ def evaluate(
     """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
 
     Args:
-        model: a bundle, a run folder, or the name of a bundle that comes with the package.
+        model: a bundle, a run folder, the name of a bundle that comes with the package, or a router (`.json`). With a
+            router a photo is compared with those that went to the same bundle, and has a similarity of 0 to others;
+            `slices` has the metrics of each species by its own bundle and thresholds.
         data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
             them as a `DataSpec`.
         output: folder to write to; created if missing.
@@ -76,12 +62,12 @@ def evaluate(
             both are evaluated on the same identities.
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
-            preprocessing.
+            preprocessing. Not with a router.
         detector: finds the face in each photo: a detector, or the name of one as for `build_detector`, such as "none"
             if the photos are crops already. None: the one that the model names.
         flip: average each photo's embedding with that of its mirror image.
         centered: subtract the means of the evaluated photos from the embeddings and use the bundle's thresholds for
-            galleries: what a gallery of these photos does if the bundle has species means.
+            galleries: what a gallery of these photos does if the bundle has species means. Not with a router.
         on_progress: called with a line of text.
 
     Returns:
@@ -89,14 +75,14 @@ def evaluate(
 
     Raises:
         BadBundle: there is no such model.
-        BadDataset: an option does not fit the data, or no photo could be embedded.
+        BadDataset: an option does not fit the data or the model, or no photo could be embedded.
     """
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
-    model = resolve_model(model)
-    embedder = _load_embedder(model, resize_px)
-    detector = embedder.detector(detector)
-    chosen = select_identities(data.read(), model, split, None if split_of is None else Path(split_of))
+    opened = open_evaluated_model(model, resize_px, centered=centered)
+    detector = opened.detector(detector)
+    paths = [bundle.path for bundle in embedding_bundles(opened)]
+    chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
     output.mkdir(parents=True, exist_ok=True)  # fail here rather than after the work
@@ -104,7 +90,7 @@ def evaluate(
     if leaks != "skip":
         leaking = find_leaks(
             chosen.table,
-            seen_photos(model),
+            seen_photos([bundle.path for bundle in all_bundles(opened)]),
             on_photo=lambda done: on_progress(f"leak check: {done} photos read"),
         )
         if leaks == "exclude":
@@ -112,7 +98,7 @@ def evaluate(
     # Photos and blocks are processed in threads of ours; those of BLAS and OpenMP would only compete with them.
     with threadpool_limits(1):
         context = build_context(
-            embedder,
+            opened,
             chosen.table,
             options,
             detector,
@@ -127,7 +113,7 @@ def evaluate(
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         metrics: dict[str, Any] = dict(suite_results.metrics)
         results = EvaluationResults(
-            model=_model_info(context, resize_px, centered),
+            model=model_info(context, model, resize_px, centered=centered),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
@@ -149,95 +135,11 @@ def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
         return None
 
 
-def select_identities(
-    table: IdentityTable, model: Path, split: str | None, split_of: Path | None = None
-) -> EvaluationData:
-    """Select the identities to evaluate on.
-
-    Args:
-        table: the data given.
-        model: a bundle or run folder; the run's split is looked for in the same folder.
-        split: "test" or "all"; None is "test" if every identity of `table` is known to the run.
-        split_of: another run whose split it is. What the model was trained on is then unknown.
-
-    Raises:
-        BadDataset: "test" is requested and the test identities are unknown, or none of them is in the data.
-    """
-    path = run_folder(split_of or model) / run_files.SPLIT
-    if not path.exists() and split_of is not None:
-        raise BadDataset(f"{path.parent}: is no training run: it has no split.json")
-    if not path.exists():
-        if split == "test":
-            raise BadDataset(f"{path.parent}: has no split.json, so its test identities are unknown; use --split all")
-        return EvaluationData(table, "all")
-    run_split = Split.read(path)
-    names = set(table.names)
-    if split is None:
-        split = "test" if names <= {*run_split.train, *run_split.validation, *run_split.test} else "all"
-    trained_on, seen = None, None
-    if split_of is None:
-        trained_on = table.select_identities(run_split.train)
-        seen = frozenset({*run_split.train, *run_split.validation})
-    if split == "all":
-        return EvaluationData(table, "all", trained_on, seen)
-    test_table = table.select_identities(run_split.test)
-    if not run_split.test:
-        raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
-    if not len(test_table):
-        raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
-    return EvaluationData(test_table, "test", trained_on, seen)
-
-
-def seen_photos(model: Path) -> IdentityTable | None:
-    """Read the photos that the model was trained on and selected by.
-
-    Returns:
-        None if the model is not in a run folder, or the run's photos have been moved.
-    """
-    folder = run_folder(model)
-    try:
-        split = Split.read(folder / run_files.SPLIT)
-        return DataSpec.from_run(folder).read().select_identities({*split.train, *split.validation})
-    except (BadRun, BadDataset):
-        return None
-
-
-def run_folder(model: Path) -> Path:
-    """Return the folder that would be the run's, of a bundle or of the run folder itself."""
-    return model if model.is_dir() else model.parent
-
-
-def _load_embedder(model: Path, resize_px: int | None) -> Embedder:
-    bundle = load_bundle(model)
-    if resize_px is None:
-        return Embedder(bundle)
-    try:
-        preprocessing = replace(bundle.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
-    except ValueError as error:
-        raise BadDataset(f"--resize-px: {error}") from error
-    return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=preprocessing)))
-
-
-def _model_info(context: EvaluationContext, resize_px: int | None, centered: bool) -> ModelInfo:
-    bundle, metadata = context.embedder.bundle, context.embedder.metadata
-    return ModelInfo(
-        file_id=bundle.file_id,
-        space_id=metadata.space_id,
-        recipe=metadata.recipe,
-        network=metadata.network,
-        size_bytes=len(bundle.onnx),
-        embedding_dim=metadata.embedding_dim,
-        tta="flip" if context.flip else None,
-        thresholds_fitted=metadata.calibration.fitted,
-        resize_px=resize_px,
-        centered=centered,
-    )
-
-
 def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:
     table = context.table
     names = set(table.names)
     collections = {name.split("/", 1)[0] for name in names}
+    trained_collections = {name for bundle in all_bundles(context.model) for name in bundle.metadata.trained_on}
     trained, selected = None, None
     if chosen.trained_on is not None and chosen.seen_identities is not None:
         trained = len(names & set(chosen.trained_on.names))
@@ -251,8 +153,17 @@ def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationDat
         identities_seen_in_validation=selected,
         skipped=tuple(str(error) for error in context.skipped),
         fingerprint=table.fingerprint,
-        collections_trained_on=tuple(sorted(collections & context.embedder.metadata.trained_on.keys())),
+        collections_trained_on=tuple(sorted(collections & trained_collections)),
+        routing=_routing_info(context),
     )
+
+
+def _routing_info(context: EvaluationContext) -> RoutingInfo | None:
+    if () in context.model.bundles:
+        return None
+    photos = Counter(str(species) for species in context.species)
+    without_bundle = sum(isinstance(error, NoBundleForSpecies) for error in context.skipped)
+    return RoutingInfo(dict(sorted(photos.items())), without_bundle)
 
 
 def _rounded(replicates: Mapping[str, Replicates]) -> dict[str, tuple[float, ...]]:

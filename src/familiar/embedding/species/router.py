@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float32, Float64, Int64, UInt8
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
 from familiar.core.recognition_types import VerificationResult
@@ -38,6 +38,11 @@ class RoutedCrop(Crop):
     """A face as the `feature_embedder` of a router takes it, and `for_each` of its networks."""
 
     for_each: CropsByPreprocessing = field(default_factory=dict[Preprocessing, Crop])
+
+    def map_pixels(self, change: Callable[[UInt8[np.ndarray, "s s 3"]], UInt8[np.ndarray, "s s 3"]]) -> "RoutedCrop":
+        """Return the crop with changed pixels, those for each network."""
+        for_each = {preprocessing: crop.map_pixels(change) for preprocessing, crop in self.for_each.items()}
+        return replace(self, rgb_u8=change(self.rgb_u8), for_each=for_each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +170,22 @@ class RoutedEmbedder:
         Raises:
             NoBundleForSpecies: there is none.
         """
-        if species is not None and self._species_of_label(species) not in self.embedders:
+        if species is not None:
+            self.embedder_for(species)
+
+    def embedder_for(self, species: str | None) -> tuple[Embedder, slice]:
+        """Return the bundle that embeds faces of a species, and its components of an embedding of `embed_faces`.
+
+        Args:
+            species: in the singular or the plural, such as `EmbedResult.species` has it.
+
+        Raises:
+            NoBundleForSpecies: there is none.
+        """
+        name = self._species_of_label(species)
+        if name not in self.embedders:
             raise NoBundleForSpecies(f"the router has no bundle for {species}; it has {', '.join(self.embedders)}")
+        return self.embedders[name], self.columns[name]
 
     def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:
         """Embed one batch of crops in the calling thread, each by the bundle of its species, as rows of one length.

@@ -47,7 +47,7 @@ class Examples:
     """Example photos and identities; None or empty if their suite was not requested.
 
     `tiles`: thumbnails by row. `failing`: the worst first. `identities_without_miss`: of the `searched_identities`.
-    `probability`: the bundle's calibration curve.
+    `probability`: the bundle's calibration curve; None without one, and for a router with several bundles.
     """
 
     table: IdentityTable
@@ -82,7 +82,7 @@ def collect_examples(context: EvaluationContext, results: EvaluationResults) -> 
         failing,
         without_miss,
         searched,
-        _probability_curve(context.embedder.metadata.calibration),
+        _probability_curve(context.calibration),
     )
 
 

@@ -45,7 +45,7 @@ SuiteMetrics: TypeAlias = (
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model.
+    """The model. Of a router, `recipe` and `network` list those of its bundles.
 
     `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
     means of the photos were subtracted.
@@ -64,11 +64,23 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
+class RoutingInfo:
+    """What a router did with the photos.
+
+    `photos`: how many it sent to each species. `without_bundle`: how many it skipped, of species without a bundle.
+    """
+
+    photos: dict[str, int]
+    without_bundle: int
+
+
+@dataclass(frozen=True)
 class DataInfo:
     """The evaluated photos.
 
     `skipped`: why photos could not be evaluated. The numbers seen are None if unknown. `collections_trained_on`: names
-    of folders of the data from which the model learned, even if from other identities.
+    of folders of the data from which the model learned, even if from other identities. `routing`: None if the model is
+    a single bundle.
     """
 
     sources: tuple[str, ...]
@@ -80,6 +92,7 @@ class DataInfo:
     skipped: tuple[str, ...]
     fingerprint: str
     collections_trained_on: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    routing: RoutingInfo | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -143,7 +156,7 @@ class EvaluationResults:
         separation: distance between identities, relative to the spread within each.
         identification: decisions which known identity a photo shows, or none (open set).
         harmonic: metrics of each prefix of the embedding.
-        slices: metrics of the photos with each value of an attribute.
+        slices: metrics of the photos with each value of an attribute, or of each species of a router.
         lfw: Labeled Faces in the Wild by its own protocol.
         replicates: each headline metric on bootstrap samples, by its path, such as "verification.tar_at_far.1e-2".
             A comparison of two models reads them.

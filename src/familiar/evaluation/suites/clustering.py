@@ -48,7 +48,7 @@ def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
 
 def _threshold(context: EvaluationContext) -> tuple[float, str]:
     """Return the bundle's high-precision threshold, since one wrong pair merges whole clusters, and its source."""
-    calibration = context.embedder.metadata.calibration
+    calibration = context.calibration
     source = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one, without calibration"
     return calibration.high_precision.similarity, source
 

@@ -31,7 +31,7 @@ def harmonic(context: EvaluationContext) -> SuiteResult[HarmonicMetrics]:
     """
     if not has_prefixes(context):
         raise NothingToMeasure("harmonic: the bundle is valid at its full length only")
-    full_length = context.embedder.metadata.embedding_dim
+    full_length = context.model.space[1]
     prefixes: list[PrefixMetrics] = []
     for components in _prefix_lengths(context):
         shortened = dataclasses.replace(context, embeddings=prefix(context.embeddings, components))
@@ -65,5 +65,5 @@ def _fields_of(base: type[Any], metrics: Any) -> dict[str, Any]:
 
 
 def _prefix_lengths(context: EvaluationContext) -> list[int]:
-    metadata = context.embedder.metadata
-    return sorted({*metadata.prefixes, metadata.embedding_dim})
+    _, embedding_dim, prefixes = context.model.space
+    return sorted({*prefixes, embedding_dim})

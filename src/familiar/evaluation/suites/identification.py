@@ -38,7 +38,7 @@ def identification(context: EvaluationContext) -> SuiteResult[IdentificationMetr
     enrolled = len(np.unique(gallery[1]))
     ranks = [k for k in RANKS if k < enrolled]
     replicates = resampled(identified.label, lambda: _replicates(identified, ranks))
-    calibration = context.embedder.metadata.calibration
+    calibration = context.calibration
     points = {name: dir_at_far(identified, far) for name, far in FARS.items()}
     rank_rates: dict[str, float | None] = {f"rank_{k}": rank_k(identified, k) if k in ranks else None for k in RANKS}
     metrics = IdentificationMetrics(

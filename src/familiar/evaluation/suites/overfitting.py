@@ -33,7 +33,7 @@ def overfitting(context: EvaluationContext) -> SuiteResult[OverfittingMetrics]:
     if identities < 2:
         raise NothingToMeasure("overfitting: needs two identities trained on and two others, with two photos each")
     trained_table = context.trained_on.select_identities(_sample(trained_names, identities)).with_max_photos(MAX_PHOTOS)
-    trained = build_context(context.embedder, trained_table, detector=context.detector, flip=context.flip)
+    trained = build_context(context.model, trained_table, detector=context.detector, flip=context.flip)
     unseen = unseen.select_identities(_sample(unseen_names, identities))
     train_recall, test_recall = (_recall_by_identity(side.embeddings, side.labels) for side in (trained, unseen))
     return SuiteResult(

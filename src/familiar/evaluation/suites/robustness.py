@@ -1,5 +1,7 @@
 """Robustness: corrupted photos searched for among the clean ones."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
@@ -10,7 +12,6 @@ from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
 from familiar.evaluation.results.variant_metrics import CleanMetrics, CorruptionMetrics, RobustnessMetrics, SweepPoint
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
-from familiar.photos.preprocessing import stack_crops
 
 MAX_PHOTOS = 500  # each of them goes through the network 36 times
 
@@ -25,11 +26,15 @@ def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
     often the nearest of all other clean photos is of the same identity. `auc_drop`: of the ROC, over pairs of one
     corrupted and one clean photo. Recall and AUC are None if no identity has two photos, AUC also if there is only one
     identity. If there are more than 500 photos, they are sampled.
+
+    A router decides about each corrupted photo again. One that it sends to another bundle, or to a species without a
+    bundle, is not found: its similarity to the clean photos of its identity is 0.
     """
     rows = context.sample_rows(MAX_PHOTOS)
     setup = make_setup(context.labels, rows)
-    originals = context.embeddings[rows]
-    clean = run_setup(setup, originals, context.embeddings)
+    searched = _with_absence(context.embeddings)
+    originals = searched[rows]
+    clean = run_setup(setup, originals, searched)
 
     by_corruption: dict[str, CorruptionMetrics] = {}
     sweeps: dict[str, tuple[SweepPoint, ...]] = {}
@@ -38,7 +43,7 @@ def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
         steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
             severity: (
                 _similarity_drop(originals, embeddings),
-                run_setup(setup, embeddings, context.embeddings),
+                run_setup(setup, embeddings, searched),
             )
             for (variant_name, severity), embeddings in corrupted.items()
             if variant_name == name
@@ -78,8 +83,7 @@ def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
 def _embed_corrupted(
     context: EvaluationContext, rows: Int64[np.ndarray, " k"]
 ) -> dict[Variant, Float32[np.ndarray, "k d"]]:
-    """Read each photo once, corrupt it in every way and embed it."""
-    embedder, preprocessing = context.embedder, context.embedder.metadata.preprocessing
+    """Read each photo once, corrupt it in every way and embed it, with a last component as of `_with_absence`."""
     variants: list[Variant] = [
         (name, severity)
         for name, corruption in CORRUPTIONS.items()
@@ -90,13 +94,30 @@ def _embed_corrupted(
         crops = [context.crop(row) for row in batch.tolist()]
         embeddings: list[Float32[np.ndarray, "b d"]] = []
         for name, severity in variants:
-            apply = CORRUPTIONS[name].apply
-            corrupted = [Crop(apply(crop.rgb_u8, severity), crop.source) for crop in crops]
-            embeddings.append(embedder.run(stack_crops(corrupted, preprocessing.size_px), flip=context.flip))
+            embeddings.append(_embed_all(context, [_corrupt(crop, name, severity) for crop in crops]))
         return embeddings
 
     batches = map_photos(context, rows, embed_batch)
     return dict(zip(variants, (np.concatenate(parts) for parts in zip(*batches, strict=True)), strict=True))
+
+
+def _corrupt(crop: Crop, name: str, severity: float | None) -> Crop:
+    apply = CORRUPTIONS[name].apply
+    return crop.map_pixels(lambda rgb_u8: apply(rgb_u8, severity))
+
+
+def _embed_all(context: EvaluationContext, crops: Sequence[Crop]) -> Float32[np.ndarray, "b d"]:
+    """Embed all crops: the row of one of a species without a bundle is that of an absent photo."""
+    embedded = context.model.embed_faces(crops, flip=context.flip)
+    rows = np.zeros((len(crops), embedded.embeddings.shape[1] + 1), np.float32)
+    rows[:, -1] = 1
+    rows[embedded.rows] = _with_absence(embedded.embeddings)
+    return rows
+
+
+def _with_absence(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d2"]:
+    """Append a component that is 0: an absent photo has a 1 there, so that its similarity to all others is 0."""
+    return np.pad(embeddings, ((0, 0), (0, 1)))
 
 
 def _similarity_drop(

@@ -1,4 +1,4 @@
-"""Slices: the metrics of each value of an attribute, the worst first."""
+"""Slices: the metrics of each value of an attribute, and of each species of a router, the worst first."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -27,11 +27,12 @@ SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult[Any]]] = {
     "identification": identification,
 }
 DEFAULT_SUITES = ("retrieval", "verification", "triplets")
+ROUTED_SPECIES = "routed species"  # the column of the slices by species; that of a CSV may be called species
 
 
 def has_slices(context: EvaluationContext) -> bool:
-    """Tell whether a CSV of attributes is given."""
-    return context.options.slices is not None
+    """Tell whether a CSV of attributes is given, or the model is a router."""
+    return context.options.slices is not None or bool(context.species)
 
 
 def slices(context: EvaluationContext) -> SuiteResult[SlicesMetrics]:
@@ -39,27 +40,50 @@ def slices(context: EvaluationContext) -> SuiteResult[SlicesMetrics]:
 
     So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
     best by recall@1, or by AUC.
+
+    The slices by the species that a router sent the photos to are measured with the bundle of that species, its
+    thresholds and its probability, and retrieval too searches the photos of the slice only.
     """
-    if context.options.slices is None:
+    if not has_slices(context):
         raise NothingToMeasure("slices: no CSV was given; name one with --slices")
-    attributes = read_attributes(context.options.slices, context.table, context.options.by)
     columns: dict[str, tuple[SliceMetrics, ...]] = {}
-    for attribute in attributes:
-        metrics = [_slice_metrics(context, value, rows) for value, rows in attribute.rows_by_value().items()]
-        columns[attribute.name] = tuple(sorted(metrics, key=_sort_key))
+    if context.options.slices is not None:
+        for attribute in read_attributes(context.options.slices, context.table, context.options.by):
+            metrics = [
+                _slice_metrics(context.select_rows(rows), value, context, rows)
+                for value, rows in attribute.rows_by_value().items()
+            ]
+            columns[attribute.name] = tuple(sorted(metrics, key=_sort_key))
+    if context.species:
+        metrics = [_species_metrics(context, species) for species in sorted(set(context.species), key=str)]
+        columns[ROUTED_SPECIES] = tuple(sorted(metrics, key=_sort_key))
     return SuiteResult(SlicesMetrics(columns))
 
 
-def _slice_metrics(context: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> SliceMetrics:
-    part = context.select_rows(rows)
+def _species_metrics(context: EvaluationContext, species: str | None) -> SliceMetrics:
+    part = context.select_species(species)
+    return _slice_metrics(part, str(species), part, np.arange(len(part.table)))
+
+
+def _slice_metrics(
+    part: EvaluationContext, value: str, searched: EvaluationContext, rows: Int64[np.ndarray, " k"]
+) -> SliceMetrics:
+    """Measure the photos of a slice.
+
+    Args:
+        part: these photos.
+        value: of the attribute.
+        searched: the photos that retrieval searches.
+        rows: those of the slice among them.
+    """
     metrics: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    names = [name for name in context.options.suites if name in ("retrieval", *SLICED_SUITES)] or DEFAULT_SUITES
+    names = [name for name in part.options.suites if name in ("retrieval", *SLICED_SUITES)] or DEFAULT_SUITES
     for name in names:
         try:
             if name == "retrieval":
-                ranked = _queries_in(context.ranked_queries, rows)
-                metrics[name] = retrieval_result(ranked, len(context.table) - 1).metrics
+                ranked = _queries_in(searched.ranked_queries, rows)
+                metrics[name] = retrieval_result(ranked, len(searched.table) - 1).metrics
             else:
                 metrics[name] = SLICED_SUITES[name](part).metrics
         except NothingToMeasure as error:

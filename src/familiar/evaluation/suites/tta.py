@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64, UInt8
 from familiar.core.types import Crop
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
-from familiar.embedding.embedder import crop_photo
+from familiar.embedding.embedder import Embedder, crop_photo
 from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import mirror
 from familiar.evaluation.perturbation import (
@@ -30,11 +30,12 @@ MAX_PHOTOS = 2000
 ENLARGEMENT = 132 / 112  # of the photo before five crops are cut from it
 MAX_SIZE_PX = 1024  # of `Preprocessing`
 PASSES = {"flip": 2, "five_crops": 5}  # through the network
+METHODS = ("plain", *PASSES)
 
 T = TypeVar("T")
 
 Batch = tuple[dict[str, Float32[np.ndarray, "b d"]], dict[str, float]]
-"""Embeddings of a few photos by each method, and the seconds per photo."""
+"""Embeddings of a few photos by each method, and the seconds."""
 
 
 def tta(context: EvaluationContext) -> SuiteResult[TtaMetrics]:
@@ -44,7 +45,8 @@ def tta(context: EvaluationContext) -> SuiteResult[TtaMetrics]:
     132 / 112. Each method embeds queries and gallery: the same photos, sampled if there are more than 2000, each among
     all others. A source's photos are searched for among all of these; its pairs are of its own photos.
     `ms_per_photo`: time of one core from the file to the vector, the median over batches. Gains are None if no
-    identity has two photos, that of AUC also if there is only one identity. The intervals are over identities.
+    identity has two photos, that of AUC also if there is only one identity. The intervals are over identities. With a
+    router, every view of a photo is embedded by the bundle that the photo was sent to, and the time is that bundle's.
     """
     rows = context.sample_rows(MAX_PHOTOS)
     labels = context.labels[rows]
@@ -116,32 +118,48 @@ def _embed_each_way(
         Embeddings and milliseconds per photo, by method.
     """
     batches = map_photos(context, rows, lambda batch: _embed_batch(context, batch))
-    methods = list(batches[0][0])
-    embeddings = {method: np.concatenate([vectors[method] for vectors, _ in batches]) for method in methods}
-    ms_per_photo = {method: float(np.median([1000 * seconds[method] for _, seconds in batches])) for method in methods}
+    embeddings = {method: np.concatenate([vectors[method] for vectors, _ in batches]) for method in METHODS}
+    ms_per_photo = {method: float(np.median([1000 * seconds[method] for _, seconds in batches])) for method in METHODS}
     return embeddings, ms_per_photo
 
 
 def _embed_batch(context: EvaluationContext, batch: Int64[np.ndarray, " b"]) -> Batch:
-    """Embed a batch by each method. The time of a method includes work that the methods share here."""
-    embedder, preprocessing = context.embedder, context.embedder.metadata.preprocessing
-    rows: list[int] = batch.tolist()
+    """Embed a batch by each method, the photos of each species by its bundle.
+
+    Returns:
+        The embeddings, and the seconds per photo.
+    """
+    embeddings = {method: np.zeros((len(batch), context.embeddings.shape[1]), np.float32) for method in METHODS}
+    seconds = dict.fromkeys(METHODS, 0.0)
+    for species, indices in context.rows_by_species(batch).items():
+        embedder, columns = context.model.embedder_for(species)
+        part_embeddings, part_seconds = _embed_part(context, embedder, batch[indices])
+        for method in METHODS:
+            embeddings[method][indices, columns] = part_embeddings[method]
+            seconds[method] += part_seconds[method]
+    return embeddings, {method: total / len(batch) for method, total in seconds.items()}
+
+
+def _embed_part(context: EvaluationContext, embedder: Embedder, part_rows: Int64[np.ndarray, " b"]) -> Batch:
+    """Embed photos by each method. The time of a method includes work that the methods share here."""
+    preprocessing = embedder.metadata.preprocessing
+    photos = [context.table.photos[row] for row in part_rows.tolist()]
+
+    def read(size: Preprocessing) -> list[Crop]:
+        return [crop_photo(photo, size, context.detector, open_photo=open_photo) for photo in photos]
 
     def read_enlarged() -> list[list[Crop]]:
-        larger = enlarge(preprocessing)
-        photos = [
-            crop_photo(context.table.photos[row], larger, context.detector, open_photo=open_photo) for row in rows
-        ]
-        crops_by_photo = [five_crops(photo.rgb_u8, preprocessing.size_px) for photo in photos]
+        crops = read(enlarge(preprocessing))
+        crops_by_photo = [five_crops(crop.rgb_u8, preprocessing.size_px) for crop in crops]
         return [
-            [Crop(pixels, photo.source) for photo, pixels in zip(photos, position, strict=True)]
+            [Crop(pixels, crop.source) for crop, pixels in zip(crops, position, strict=True)]
             for position in zip(*crops_by_photo, strict=True)
         ]
 
     def embed(crops: Sequence[Crop]) -> Float32[np.ndarray, "b d"]:
         return embedder.run(stack_crops(crops, preprocessing.size_px))
 
-    crops, reading_s = _timed(lambda: [context.crop(row) for row in rows])
+    crops, reading_s = _timed(lambda: read(preprocessing))
     plain, plain_s = _timed(lambda: embed(crops))
     flip, mirrored_s = _timed(
         lambda: normalize(plain + embed([Crop(mirror(crop.rgb_u8), crop.source) for crop in crops]))
@@ -150,10 +168,7 @@ def _embed_batch(context: EvaluationContext, batch: Int64[np.ndarray, " b"]) -> 
         lambda: normalize(np.stack([embed(position) for position in read_enlarged()]).sum(axis=0))
     )
     seconds = {"plain": reading_s + plain_s, "flip": reading_s + plain_s + mirrored_s, "five_crops": five_crops_s}
-    return (
-        {"plain": plain, "flip": flip, "five_crops": five},
-        {method: value / len(rows) for method, value in seconds.items()},
-    )
+    return {"plain": plain, "flip": flip, "five_crops": five}, seconds
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

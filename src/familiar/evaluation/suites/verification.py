@@ -36,7 +36,7 @@ def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]
     scored_pairs = context.scored_pairs
     counts, labels, pairs = scored_pairs.counts, context.labels, scored_pairs.pairs
     headline = verification_metrics(counts)
-    calibration = context.embedder.metadata.calibration
+    calibration = context.calibration
     replicates = resampled(
         np.concatenate([labels[pairs.left], labels[pairs.right]]),
         lambda: verification_replicates(
@@ -87,7 +87,7 @@ def _at_threshold(counts: RocCounts, threshold: Threshold) -> ThresholdMetrics:
 
 def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> ProbabilityMetrics | None:
     """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
-    calibration = context.embedder.metadata.calibration
+    calibration = context.calibration
     if calibration.slope is None or calibration.intercept is None:
         return None
     probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
