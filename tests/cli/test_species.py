@@ -1,4 +1,4 @@
-"""`familiar species`, and the router it writes as the model of `embed` and `verify`."""
+"""`familiar species`, and the router it writes as the model of `embed`, `verify` and `evaluate`."""
 
 import json
 import shutil
@@ -182,6 +182,25 @@ def test_rejects_missing_bundle_or_data_and_too_few_identities(familiar: Familia
     assert_fails(familiar("species", *arguments, *output), 1, "dog: has photos of 0 identities")
     assert_fails(familiar("species", *arguments, "dog=nowhere", *output), 1, "nowhere")
     assert not (photos / "r.json").exists()
+
+
+def test_evaluate_measures_each_species_by_its_bundle(familiar: Familiar, photos: Path, router: Path):
+    folders = [photos / f"{name}s" for name in COLORS]
+    suites = ("--suite", "retrieval", "--suite", "verification")
+    answer = familiar("evaluate", router, *folders, "--output", photos / "out", *suites)
+    assert answer.code == 0, answer.err
+    out = " ".join(answer.out.split())
+    assert "20 photos of 10 identities (all)" in out
+    assert "photos sent 10 to cat, 10 to dog; skipped for lack of a bundle: 10" in out
+    for name in ("cat", "dog"):
+        assert f"{name}, by its own bundle: 10 photos of 5 identities ROC AUC" in out
+    assert "shows a person" in answer.err
+    assert "for all photos together they are fixed defaults" in " ".join(answer.err.split())
+    document = json.loads((photos / "out" / "eval_results.json").read_text())
+    assert document["data"]["routing"] == {"photos": {"cat": 10, "dog": 10}, "without_bundle": 10}
+    assert {each["value"] for each in document["slices"]["columns"]["routed species"]} == {"cat", "dog"}
+    centered = familiar("evaluate", router, *folders, "--output", photos / "out", "--centered")
+    assert_fails(centered, 1, "--centered", "is a router")
 
 
 # --- a gallery of several species -----------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ REASONS = {  # by the end of the metric's path
     **{rf"tar_at_far\.1e-{n}": f"takes {10 ** (n + 1):,} pairs of different identities" for n in (2, 3, 4)},
     **{rf"dir_at_far\.1e-{n}": f"takes {10 ** (n + 1):,} unknown photos" for n in (1, 2, 3)},
     r"recall_at_\d+|ndcg_at_10|rank_\d+": "there are no more candidates than this rank, or no identity has two photos",
-    r"probability|on_validation\.(far|tar)": "the bundle was never calibrated",
+    r"probability(\.calibration_error)?|on_validation\.(far|tar)": "the bundle was never calibrated, or the router has "
+    "several bundles",
     r"pairwise|bcubed": "no identity has two photos",
     r"dunn\.\w+": "every identity is one point",
     r"d_prime": "the similarities do not vary",

@@ -11,6 +11,7 @@ from familiar.cli.options import FILE, data_spec, embedding_options, json_option
 if TYPE_CHECKING:
     from familiar.evaluation.context import EvaluationOptions
     from familiar.evaluation.results import EvaluationResults
+    from familiar.evaluation.results.document import RoutingInfo
     from familiar.evaluation.run_evaluation import LeakCheck
     from familiar.metrics.bootstrap import Interval
 
@@ -64,7 +65,7 @@ SAMPLED = ("balanced", "natural")
 @click.option(
     "--resize-px",
     type=int,
-    help="Override the bundle's preprocessing: resize the short side to this, and crop the center.",
+    help="Override the bundle's preprocessing: resize the short side to this, and crop the center. Not with a router.",
 )
 @click.option(
     "--compare",
@@ -76,7 +77,8 @@ SAMPLED = ("balanced", "natural")
 @click.option(
     "--centered",
     is_flag=True,
-    help="Subtract the means of the photos from their embeddings, as a gallery does if the bundle has species means.",
+    help="Subtract the means of the photos from their embeddings, as a gallery does if the bundle has species means. "
+    "Not with a router.",
 )
 @embedding_options
 @limit_options
@@ -105,11 +107,13 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labeled photos.
 
-    Writes eval_results.json, plots, and report.html, which contains them all.
+    Writes eval_results.json, plots, and report.html, which contains them all. MODEL is a bundle, a run folder, or a
+    router (router.json), of which each species is also measured with its own bundle and thresholds.
 
     \b
     Example:
       familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
+      familiar evaluate router.json photos/pets --output router-evaluation
       familiar evaluate --compare old/eval_results.json new/eval_results.json
     """
     if compare is not None:
@@ -213,6 +217,28 @@ def print_metrics(results: "EvaluationResults") -> None:
             click.echo(f"  {'LFW View 2':36} {view_2.accuracy:.4f} +- {view_2.standard_error:.4f}")
         if view_1 := lfw.view_1:
             _print_metric("LFW View 1, DevTest", view_1.accuracy, view_1.interval.get("accuracy"))
+    if data.routing is not None:
+        _print_species(results, data.routing)
+
+
+def _print_species(results: "EvaluationResults", routing: "RoutingInfo") -> None:
+    """Print how many photos a router sent to each species, and the metrics of each by its own bundle."""
+    sent = ", ".join(f"{photos} to {species}" for species, photos in routing.photos.items())
+    click.echo(f"photos sent {sent}; skipped for lack of a bundle: {routing.without_bundle}")
+    for species in results.slices.by_species if results.slices else ():
+        click.echo(f"{species.value}, by its own bundle: {species.photos} photos of {species.identities} identities")
+        if verification := species.verification:
+            _print_metric("ROC AUC", verification.auc, verification.interval.get("auc"))
+            _print_metric("equal error rate", verification.eer, verification.interval.get("eer"))
+            _print_metric(
+                "accuracy at the bundle's threshold",
+                verification.at_bundle_thresholds["balanced"].accuracy,
+                verification.interval.get("at_bundle_thresholds.balanced.accuracy"),
+            )
+        if retrieval := species.retrieval:
+            _print_metric("recall@1", retrieval.recall_at_1, retrieval.interval.get("recall_at_1"))
+        for reason in species.reasons.values():
+            note(f"{species.value}: {reason}")
 
 
 def _warn(results: "EvaluationResults") -> None:
@@ -237,7 +263,9 @@ def _warn(results: "EvaluationResults") -> None:
         note(f"warning: {across} photos are labeled as two identities; the report lists them")
     if data.identities_seen_in_training is None:
         note("note: whether the model was trained on photos of these identities is not known")
-    if not results.model.thresholds_fitted:
+    if not results.model.thresholds_fitted and data.routing is not None:
+        note("note: the thresholds of the router's bundles differ; for all photos together they are fixed defaults")
+    elif not results.model.thresholds_fitted:
         note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
     for name, reason in results.reasons.items():
         note(f"{name} could not be computed: {reason}")

@@ -30,6 +30,7 @@ METRICS: dict[str, tuple[str, str, Format]] = {
     "best_accuracy_threshold": ("threshold of the best accuracy", "", "similarity"),
     "best_accuracy_unweighted": ("best accuracy, unweighted", "every pair counts once, as in LFW's tables", "share"),
     "at_bundle_thresholds.balanced.accuracy": ("accuracy, balanced threshold", "the bundle's, fitted before", "share"),
+    "at_bundle_thresholds.balanced.similarity": ("balanced threshold", "the bundle's, fitted before", "similarity"),
     "tar_at_far.1e-2": ("TAR at FAR 1e-2", "same pairs accepted where 1 % of different pairs are", "share"),
     "tar_at_far.1e-3": ("TAR at FAR 1e-3", "same pairs accepted where 0.1 % of different pairs are", "share"),
     "tar_at_far.1e-4": ("TAR at FAR 1e-4", "same pairs accepted where 0.01 % of different pairs are", "share"),

@@ -69,6 +69,7 @@ def threshold_sentence(results: EvaluationResults) -> Markup:
     return render_template(
         "summary/threshold.html",
         verification=metrics,
+        is_router=results.data.routing is not None,
         balanced=balanced,
         strict=metrics.at_bundle_thresholds["high_precision"],
         shift=threshold_shift(balanced, metrics.different_pairs),

@@ -11,11 +11,20 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.evaluation.missing import missing_reason
 from familiar.evaluation.report.labels import describe_metric, format_interval, format_metric, format_percent
+from familiar.evaluation.results.paths import metric_at
 
 
 def render_template(name: str, **values: Any) -> Markup:
     """Render a template to markup, in which every value is escaped but markup."""
     return Markup(_ENVIRONMENT.get_template(name).render(values).strip())
+
+
+def metric_or_none(metrics: Any, path: str) -> Any:
+    """Return the value at a dotted path, as `metric_at`; None if there is none."""
+    try:
+        return metric_at(metrics, path)
+    except KeyError:
+        return None
 
 
 def _make_environment() -> Environment:
@@ -36,6 +45,7 @@ def _make_environment() -> Environment:
         "describe_metric": describe_metric,
         "format_interval": format_interval,
         "format_metric": format_metric,
+        "metric_or_none": metric_or_none,
         "missing_reason": missing_reason,
     }
     return environment

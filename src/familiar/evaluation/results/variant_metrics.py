@@ -19,6 +19,8 @@ from familiar.evaluation.results.metrics import (
     VerificationMetrics,
 )
 
+ROUTED_SPECIES = "routed species"  # a column of the slices; that of a CSV, with the true species, may be "species"
+
 
 @dataclass(frozen=True)
 class OverfittingMetrics:
@@ -167,6 +169,11 @@ class SlicesMetrics:
     """Metrics of the values of each column, the worst value first."""
 
     columns: dict[str, tuple[SliceMetrics, ...]]
+
+    @property
+    def by_species(self) -> tuple[SliceMetrics, ...]:
+        """Metrics of each species that a router sent photos to, by its own bundle; empty for a single bundle."""
+        return self.columns.get(ROUTED_SPECIES, ())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.evaluation.context import EvaluationContext, SuiteResult
-from familiar.evaluation.results.variant_metrics import SliceMetrics, SlicesMetrics
+from familiar.evaluation.results.variant_metrics import ROUTED_SPECIES, SliceMetrics, SlicesMetrics
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval_result
@@ -27,7 +27,6 @@ SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult[Any]]] = {
     "identification": identification,
 }
 DEFAULT_SUITES = ("retrieval", "verification", "triplets")
-ROUTED_SPECIES = "routed species"  # the column of the slices by species; that of a CSV may be called species
 
 
 def has_slices(context: EvaluationContext) -> bool:

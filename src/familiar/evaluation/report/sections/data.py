@@ -9,13 +9,14 @@ MAX_LISTED = 50
 
 
 def data(results: EvaluationResults, examples: Examples) -> dict[str, Any]:
-    """Count the photos per identity."""
+    """Count the photos per identity, and those of each species of a router."""
     photos = examples.table.photos_per_identity
     return {
         "identities": results.data.identities,
         "low": int(photos.min()),
         "high": int(photos.max()),
         "single": int((photos == 1).sum()),
+        "routing": results.data.routing,
     }
 
 

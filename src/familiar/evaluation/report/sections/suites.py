@@ -5,6 +5,7 @@ from typing import Any
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.tables import metric_table, other_metrics
 from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.variant_metrics import ROUTED_SPECIES
 from familiar.evaluation.verification_pairs import THRESHOLDS
 
 VERIFICATION_PATHS = (
@@ -70,6 +71,12 @@ SLICE_METRICS = (
     ("verification", "eer"),
     ("triplets", "violation_rate"),
 )
+SPECIES_METRICS = (
+    *SLICE_METRICS,
+    ("verification", "at_bundle_thresholds.balanced.similarity"),
+    ("verification", "at_bundle_thresholds.balanced.accuracy"),
+    ("verification", "probability.calibration_error"),
+)
 LFW_TITLES = {"view_2": "View 2 (for reporting): ten folds", "view_1": "View 1 (for model selection)"}
 LFW_PATHS = ("accuracy", "standard_error", "threshold", "auc", "pairs")
 
@@ -95,7 +102,12 @@ def thresholds(results: EvaluationResults, _: Examples) -> dict[str, Any]:
         "Probability calibration", metrics.probability, ["calibration_error", "validation_error"]
     )
     at_thresholds = [(name, metrics.at_bundle_thresholds[name]) for name in THRESHOLDS]
-    return {"metrics": metrics, "thresholds": at_thresholds, "probability": probability}
+    return {
+        "metrics": metrics,
+        "thresholds": at_thresholds,
+        "probability": probability,
+        "is_router": results.data.routing is not None,
+    }
 
 
 def retrieval(results: EvaluationResults, examples: Examples) -> dict[str, Any]:
@@ -111,11 +123,15 @@ def slices(results: EvaluationResults, _: Examples) -> dict[str, Any] | None:
         (
             column,
             rows,
-            [(suite, metric) for suite, metric in SLICE_METRICS if any(row.has_suite(suite) for row in rows)],
+            [
+                (suite, metric)
+                for suite, metric in (SPECIES_METRICS if column == ROUTED_SPECIES else SLICE_METRICS)
+                if any(row.has_suite(suite) for row in rows)
+            ],
         )
         for column, rows in results.slices.columns.items()
     ]
-    return {"columns": columns} if columns else None
+    return {"columns": columns, "species_column": ROUTED_SPECIES} if columns else None
 
 
 def identification(results: EvaluationResults, _: Examples) -> dict[str, Any]:

@@ -1,0 +1,363 @@
+"""Evaluation of routers: all photos together, and those of each species by its own bundle."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.core.errors import BadBundle, BadDataset
+from familiar.core.run_files import DATA, SPLIT
+from familiar.core.types import Photo
+from familiar.datasets.folders import DataSpec, IdentityTable, scan_folders
+from familiar.datasets.split import Split
+from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species.router import RoutedEmbedder
+from familiar.embedding.species.router_file import write_router
+from familiar.evaluation.context import EvaluationOptions, build_context
+from familiar.evaluation.corruptions import Corruption
+from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles
+from familiar.evaluation.results import read_results
+from familiar.evaluation.results.document import RoutingInfo
+from familiar.evaluation.results.json_conversion import to_json
+from familiar.evaluation.run_evaluation import evaluate
+from familiar.evaluation.suites.catalog import SUITES, run_suites
+from familiar.evaluation.suites.retrieval import retrieval
+from familiar.evaluation.suites.robustness import robustness
+from familiar.evaluation.suites.slices import slices
+from familiar.evaluation.suites.tta import tta
+from familiar.evaluation.training_data import seen_photos, select_identities
+from familiar.photos.decoding import save_photo
+from support.tiny_router import color_classifier, mosaic_bundle
+
+RED, GREEN, BLUE = (200, 30, 30), (30, 200, 30), (30, 30, 200)
+COLORS = {"cats": RED, "dogs": GREEN}
+SIDE_PX = 64
+
+
+def mosaic(rgb: tuple[int, int, int], generator: np.random.Generator, spread: float = 40) -> np.ndarray:
+    """Draw 4 x 4 squares of colors around one."""
+    squares = np.array(rgb) + generator.normal(0, spread, (4, 4, 3))
+    return np.kron(squares, np.ones((SIDE_PX // 4, SIDE_PX // 4, 1)))
+
+
+def save(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return save_photo(Photo(np.clip(pixels, 0, 255).astype(np.uint8), path.name, (SIDE_PX, SIDE_PX)), path)
+
+
+def draw_identities(folder: Path, rgb: tuple[int, int, int], identities: int = 10, photos: int = 3) -> Path:
+    """Write photos of identities that are mosaics, which vary as much by photo as by identity."""
+    generator = np.random.default_rng(rgb)
+    for identity in range(identities):
+        pattern = mosaic(rgb, generator)
+        for photo in range(photos):
+            save(folder / f"{identity:02d}" / f"{photo}.png", pattern + mosaic((0, 0, 0), generator))
+    return folder
+
+
+def calibrated(similarity: float) -> Calibration:
+    point = Threshold(similarity, 0.1, 0.9)
+    return Calibration(point, point, point, 20.0, -20 * similarity, 0.01, 99, 99)
+
+
+@pytest.fixture
+def router(mean_color_bundle: Path, tmp_path: Path) -> RoutedEmbedder:
+    """A router for cats and dogs, whose bundles differ in size, dimension and thresholds; people have none."""
+    features = Embedder(shutil.copy(mean_color_bundle, tmp_path / "features.onnx"), threads=2)
+    embedders = {
+        name: Embedder(
+            mosaic_bundle(tmp_path / f"{name}.onnx", replace(features.metadata, calibration=calibrated(limit)), size),
+            threads=2,
+        )
+        for name, limit, size in (("cat", 0.97, 48), ("dog", 0.93, 64))
+    }
+    return RoutedEmbedder(features, color_classifier(), embedders)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> IdentityTable:
+    return scan_folders(*(draw_identities(tmp_path / name, rgb) for name, rgb in COLORS.items()))
+
+
+@pytest.fixture
+def save_router(tmp_path: Path) -> Callable[[RoutedEmbedder], Path]:
+    def save_it(router: RoutedEmbedder) -> Path:
+        write_router(tmp_path / "router.json", router)
+        return tmp_path / "router.json"
+
+    return save_it
+
+
+def without_times(metrics: object) -> object:
+    if isinstance(metrics, dict):
+        return {name: without_times(value) for name, value in metrics.items() if name != "ms_per_photo"}
+    return metrics
+
+
+def assert_close(found: dict[str, object], expected: dict[str, object]) -> None:
+    """Compare metrics by their paths; batches of other sizes give embeddings that differ in the last bits."""
+    assert found.keys() == expected.keys()
+    for path, value in found.items():
+        close = pytest.approx(expected[path], rel=1e-4, abs=1e-4) if isinstance(value, float) else expected[path]
+        assert value == close, path
+
+
+def flat(metrics: object, path: str = "") -> dict[str, object]:
+    """Map the path of each value below `metrics` to it."""
+    document = to_json(metrics)
+    if not isinstance(document, dict | list):
+        return {path: document}
+    children = document.items() if isinstance(document, dict) else enumerate(document)
+    return {key: value for name, child in children for key, value in flat(child, f"{path}.{name}").items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flip", "names"),
+    [(False, tuple(name for name in SUITES if name != "slices")), (True, ("retrieval", "robustness"))],
+)
+def test_router_with_one_bundle_equals_that_bundle(
+    router: RoutedEmbedder, table: IdentityTable, flip: bool, names: tuple[str, ...]
+):
+    embedder = router.embedders["dog"]
+    features = router.feature_embedder
+    shared = RoutedEmbedder(features, router.classifier, dict.fromkeys(("cat", "dog", "person"), embedder))
+    options = EvaluationOptions(names)
+    expected = run_suites(build_context(embedder, table, options, flip=flip), names)
+    found = run_suites(build_context(shared, table, options, flip=flip), names)
+    assert found.metrics.pop("slices") is not None
+    assert found.reasons == expected.reasons
+    assert_close(flat(without_times(to_json(found.metrics))), flat(without_times(to_json(expected.metrics))))
+
+
+def test_species_are_measured_as_by_their_bundles_alone(router: RoutedEmbedder, table: IdentityTable):
+    suites = ("retrieval", "verification", "triplets", "clustering", "separation", "identification")
+    options = EvaluationOptions(suites)
+    context = build_context(router, table, options)
+    by_species = {each.value: each for each in slices(context).metrics.by_species}
+    assert by_species.keys() == {"cat", "dog"}
+    for species, each in by_species.items():
+        rows = np.flatnonzero([table.names[label].startswith(f"{species}s/") for label in table.labels])
+        alone = build_context(router.embedders[species], table.select_rows(rows), options)
+        expected = run_suites(alone, suites).metrics
+        assert (each.photos, each.identities) == (30, 10)
+        for suite in suites:
+            metrics, whole = flat(getattr(each, suite)), flat(expected[suite])
+            assert_close(metrics, {path: whole[path] for path in metrics})  # retrieval alone has more, of halves
+        assert 0 < each.retrieval.recall_at_1 < 1  # so the comparison means something
+    limits = {name: each.verification.at_bundle_thresholds["balanced"].similarity for name, each in by_species.items()}
+    assert limits == {"cat": 0.97, "dog": 0.93}
+    assert all(each.verification.probability is not None for each in by_species.values())
+
+
+def test_whole_collection_has_no_calibration(router: RoutedEmbedder, table: IdentityTable):
+    context = build_context(router, table, EvaluationOptions(("verification",)))
+    metrics = run_suites(context, ("verification",)).metrics["verification"]
+    assert not metrics.thresholds_fitted
+    assert metrics.probability is None
+    similarity = context.embeddings @ context.embeddings.T
+    cats, dogs = ([name == species for name in context.species] for species in ("cat", "dog"))
+    assert (similarity[cats][:, dogs] == 0).all()
+
+
+def test_misrouted_photos_are_not_found(router: RoutedEmbedder, tmp_path: Path):
+    """An identity has a red photo, which goes to the cats, and a green one, which goes to the dogs."""
+    generator = np.random.default_rng(0)
+    for species, rgb in COLORS.items():
+        for identity in range(3):
+            pattern = mosaic(rgb, generator)
+            for photo in range(2):
+                save(tmp_path / "pets" / f"{species}{identity}" / f"{photo}.png", pattern)
+    for photo, rgb in enumerate(COLORS.values()):
+        save(tmp_path / "pets" / "chameleon" / f"{photo}.png", mosaic(rgb, generator))
+    context = build_context(router, scan_folders(tmp_path / "pets"))
+    assert retrieval(context).metrics.recall_at_1 == pytest.approx(12 / 14)
+    by_species = slices(context).metrics.by_species
+    assert [each.retrieval.recall_at_1 for each in by_species] == [1, 1]
+    assert [each.retrieval.queries_without_match for each in by_species] == [1, 1]
+
+
+def test_router_decides_again_about_corrupted_photos(
+    router: RoutedEmbedder, table: IdentityTable, monkeypatch: pytest.MonkeyPatch
+):
+    """A photo that is sent to another bundle, or to none, is not found."""
+
+    def paint(rgb: tuple[int, int, int]) -> Corruption:
+        return Corruption(lambda rgb_u8, _: np.full_like(rgb_u8, rgb), 1.0, "")
+
+    corruptions = {"nothing": Corruption(lambda rgb_u8, _: rgb_u8, 1.0, ""), "blue": paint(BLUE), "green": paint(GREEN)}
+    monkeypatch.setattr("familiar.evaluation.suites.robustness.CORRUPTIONS", corruptions)
+    cats = build_context(router, table).select_identities([name for name in table.names if name.startswith("cats/")])
+    metrics = robustness(cats).metrics
+    assert metrics.clean.recall_at_1 > 0
+    assert metrics.corruptions["nothing"].similarity_drop == pytest.approx(0, abs=1e-6)
+    assert metrics.corruptions["nothing"].recall_at_1_drop == 0
+    for name in ("blue", "green"):
+        assert metrics.corruptions[name].similarity_drop == pytest.approx(1)
+        assert metrics.corruptions[name].recall_at_1_drop == metrics.clean.recall_at_1
+
+
+@pytest.mark.slow
+def test_augmentation_uses_bundle_of_each_species(router: RoutedEmbedder, table: IdentityTable):
+    context = build_context(router, table)
+    for species in ("cat", "dog"):
+        rows = context.rows_by_species(np.arange(len(table)))[species]
+        routed, alone = tta(context.select_rows(rows)), tta(context.select_species(species))
+        assert_close(flat(without_times(to_json(routed.metrics))), flat(without_times(to_json(alone.metrics))))
+    together = tta(context).metrics
+    assert together.five_crops.recall_at_1_gain is not None
+    assert together.plain.recall_at_1 == pytest.approx(retrieval(context).metrics.recall_at_1, abs=1e-6)
+
+
+def run_folder(folder: Path, bundle: Path, data: Path, **sides: tuple[str, ...]) -> Path:
+    folder.mkdir()
+    split = {"train": (), "validation": (), "test": ()} | sides
+    (folder / SPLIT).write_text(Split(0, **split).to_json())
+    (folder / DATA).write_text(json.dumps({"spec": dataclasses.asdict(DataSpec((str(data),)))}))
+    return Path(shutil.copy(bundle, folder / "model.onnx"))
+
+
+def test_splits_of_several_runs_are_combined(mean_color_bundle: Path, table: IdentityTable, tmp_path: Path):
+    cats, dogs = ([name for name in table.names if name.startswith(f"{species}/")] for species in COLORS)
+    first = run_folder(
+        tmp_path / "a", mean_color_bundle, tmp_path / "cats",
+        train=tuple(cats[:6]), validation=tuple(cats[6:8]), test=tuple(cats[8:]),
+    )  # fmt: skip
+    second = run_folder(
+        tmp_path / "b", mean_color_bundle, tmp_path / "dogs",
+        train=(*dogs[:5], cats[8]), test=tuple(dogs[5:]),
+    )  # fmt: skip
+    chosen = select_identities(table, [first, second], None)
+    assert (chosen.split, set(chosen.table.names)) == ("test", {cats[9], *dogs[5:]})
+    assert set(chosen.trained_on.names) == {*cats[:6], *dogs[:5], cats[8]}
+    assert chosen.seen_identities == {*cats[:9], *dogs[:5]}
+    unknown = select_identities(table, [first, mean_color_bundle], None)
+    assert (unknown.split, unknown.seen_identities) == ("all", None)
+    with pytest.raises(BadDataset, match="test identities are unknown"):
+        select_identities(table, [first, mean_color_bundle], "test")
+    # The photos of a run are looked at even if another bundle has none.
+    seen = seen_photos([first, mean_color_bundle, second, second])
+    assert set(seen.names) == {*cats[:8], *dogs[:5]}
+    assert len(seen) == 3 * len(seen.names)
+    assert set(seen_photos([first]).names) == set(cats[:8])
+    assert seen_photos([mean_color_bundle]) is None
+
+
+def test_classifier_bundle_counts_for_leaks_but_not_for_split(router: RoutedEmbedder, mean_color_bundle: Path):
+    paths = [router.embedders[name].bundle.path for name in ("cat", "dog")]
+    assert [bundle.path for bundle in embedding_bundles(router)] == paths
+    assert [bundle.path for bundle in all_bundles(router)] == [*paths, router.feature_embedder.bundle.path]
+    single = Embedder(mean_color_bundle)
+    assert all_bundles(single) == embedding_bundles(single) == [single.bundle]
+
+
+ONE_SUITE = EvaluationOptions(("verification", "retrieval"))
+
+
+@pytest.mark.slow
+def test_evaluates_router_file(
+    router: RoutedEmbedder, table: IdentityTable, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path
+):
+    people = draw_identities(tmp_path / "people", BLUE, 2, 2)
+    path = save_router(router)
+    assert len(table) == 60
+    data = DataSpec(tuple(str(tmp_path / name) for name in (*COLORS, people.name)))
+    results = evaluate(path, data, tmp_path / "out", ONE_SUITE)
+    assert results.data.routing == RoutingInfo({"cat": 30, "dog": 30}, 4)
+    assert (results.data.photos, len(results.data.skipped)) == (60, 4)
+    assert results.model.file_id == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert results.model.space_id == router.space[0]
+    assert results.model.embedding_dim == 27 + 48
+    assert results.model.size_bytes == sum(len(bundle.onnx) for bundle in all_bundles(router))
+    assert results.model.network == "router (cat: mean color; dog: mean color; species classifier: mean color)"
+    assert not results.model.thresholds_fitted
+    assert read_results(tmp_path / "out" / "eval_results.json") == results
+    assert [each.value for each in results.slices.by_species] != []
+    page = " ".join((tmp_path / "out" / "report.html").read_text().split())
+    assert "The router sent 30 photos to <bdi>cat</bdi>, 30 photos to <bdi>dog</bdi>" in page
+    assert "skipped 4 photos of species without a bundle" in page
+    assert "The thresholds of the router's bundles differ: use those of" in page.replace("&#39;", "'")
+    assert "<h3><bdi>routed species</bdi></h3>" in page
+    assert "0.970" in page
+    assert "0.930" in page
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
+def test_router_with_one_bundle_has_its_thresholds(
+    router: RoutedEmbedder, table: IdentityTable, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path
+):
+    features = router.feature_embedder
+    shared = RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features})
+    assert len(table) == 60
+    data = DataSpec(tuple(str(tmp_path / name) for name in COLORS))
+    found = evaluate(save_router(shared), data, tmp_path / "router", ONE_SUITE)
+    alone = evaluate(features.bundle.path, data, tmp_path / "alone", ONE_SUITE)
+    assert found.model.thresholds_fitted
+    assert found.model.size_bytes == alone.model.size_bytes
+    assert found.model.network == "router (cat, dog: mean color; species classifier: mean color)"
+    assert (found.verification, found.retrieval) == (alone.verification, alone.retrieval)
+    assert alone.data.routing is None
+    assert "routing" not in alone.to_json()["data"]
+    assert replace(found.data, routing=None) == alone.data
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
+def test_router_knows_collections_of_every_bundle(
+    router: RoutedEmbedder, table: IdentityTable, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path
+):
+    bundle = load_bundle(router.embedders["dog"].bundle.path)
+    trained = replace(bundle.metadata, trained_on={"dogs": {"identities": 3, "photos": 9}})
+    bundle.path.write_bytes(serialize_bundle(network_bytes(bundle), trained))
+    embedders = router.embedders | {"dog": Embedder(bundle.path)}
+    path = save_router(RoutedEmbedder(router.feature_embedder, router.classifier, embedders))
+    assert len(table) == 60
+    data = DataSpec(tuple(str(tmp_path / name) for name in COLORS))
+    results = evaluate(path, data, tmp_path / "out", EvaluationOptions(("retrieval",)))
+    assert results.data.collections_trained_on == ("dogs",)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
+def test_leak_check_reads_training_photos_of_every_bundle(
+    router: RoutedEmbedder, table: IdentityTable, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path
+):
+    """A photo of the dog bundle's run is evaluated under another name; the other bundles are in no run."""
+    trained = tmp_path / "trained"
+    shutil.copytree(tmp_path / "dogs" / "00", trained / "rex")
+    dog = run_folder(tmp_path / "run", router.embedders["dog"].bundle.path, trained, train=("trained/rex",))
+    embedders = router.embedders | {"dog": Embedder(dog)}
+    path = save_router(RoutedEmbedder(router.feature_embedder, router.classifier, embedders))
+    assert len(table) == 60
+    data = DataSpec(tuple(str(tmp_path / name) for name in COLORS))
+    results = evaluate(path, data, tmp_path / "out", EvaluationOptions(("retrieval",)), leaks="exclude")
+    assert results.data.split == "all"
+    assert results.leaks.compared.seen_in_training == 3
+    assert (len(results.leaks.across_splits), results.leaks.excluded) == (3, 3)
+
+
+@pytest.mark.parametrize(("option", "given"), [("--resize-px", {"resize_px": 40}), ("--centered", {"centered": True})])
+def test_rejects_options_of_single_bundles(
+    router: RoutedEmbedder,
+    save_router: Callable[[RoutedEmbedder], Path],
+    tmp_path: Path,
+    option: str,
+    given: dict[str, int],
+):
+    with pytest.raises(BadDataset, match=rf"{option}: .*router\.json is a router.* evaluate one of its bundles"):
+        evaluate(save_router(router), tmp_path, tmp_path / "out", **given)
+
+
+def test_rejects_file_that_is_no_router(tmp_path: Path):
+    (tmp_path / "router.json").write_text("{}")
+    with pytest.raises(BadBundle, match="not a familiar router"):
+        evaluate(tmp_path / "router.json", tmp_path, tmp_path / "out")
