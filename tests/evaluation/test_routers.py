@@ -102,10 +102,10 @@ def without_times(metrics: object) -> object:
     return metrics
 
 
-def assert_close(found: dict[str, object], expected: dict[str, object]) -> None:
+def assert_close(result: dict[str, object], expected: dict[str, object]) -> None:
     """Compare metrics by their paths; batches of other sizes give embeddings that differ in the last bits."""
-    assert found.keys() == expected.keys()
-    for path, value in found.items():
+    assert result.keys() == expected.keys()
+    for path, value in result.items():
         close = pytest.approx(expected[path], rel=1e-4, abs=1e-4) if isinstance(value, float) else expected[path]
         assert value == close, path
 
@@ -132,10 +132,10 @@ def test_router_with_one_bundle_equals_that_bundle(
     shared = RoutedEmbedder(features, router.classifier, dict.fromkeys(("cat", "dog", "person"), embedder))
     options = EvaluationOptions(names)
     expected = run_suites(build_context(embedder, table, options, flip=flip), names)
-    found = run_suites(build_context(shared, table, options, flip=flip), names)
-    assert found.metrics.pop("slices") is not None
-    assert found.reasons == expected.reasons
-    assert_close(flat(without_times(to_json(found.metrics))), flat(without_times(to_json(expected.metrics))))
+    result = run_suites(build_context(shared, table, options, flip=flip), names)
+    assert result.metrics.pop("slices") is not None
+    assert result.reasons == expected.reasons
+    assert_close(flat(without_times(to_json(result.metrics))), flat(without_times(to_json(expected.metrics))))
 
 
 def test_species_are_measured_as_by_their_bundles_alone(router: RoutedEmbedder, table: IdentityTable):
@@ -146,8 +146,8 @@ def test_species_are_measured_as_by_their_bundles_alone(router: RoutedEmbedder, 
     assert by_species.keys() == {"cat", "dog"}
     for species, each in by_species.items():
         rows = np.flatnonzero([table.names[label].startswith(f"{species}s/") for label in table.labels])
-        alone = build_context(router.embedders[species], table.select_rows(rows), options)
-        expected = run_suites(alone, suites).metrics
+        single = build_context(router.embedders[species], table.select_rows(rows), options)
+        expected = run_suites(single, suites).metrics
         assert (each.photos, each.identities) == (30, 10)
         for suite in suites:
             metrics, whole = flat(getattr(each, suite)), flat(expected[suite])
@@ -210,8 +210,8 @@ def test_augmentation_uses_bundle_of_each_species(router: RoutedEmbedder, table:
     context = build_context(router, table)
     for species in ("cat", "dog"):
         rows = context.rows_by_species(np.arange(len(table)))[species]
-        routed, alone = tta(context.select_rows(rows)), tta(context.select_species(species))
-        assert_close(flat(without_times(to_json(routed.metrics))), flat(without_times(to_json(alone.metrics))))
+        routed, single = tta(context.select_rows(rows)), tta(context.select_species(species))
+        assert_close(flat(without_times(to_json(routed.metrics))), flat(without_times(to_json(single.metrics))))
     together = tta(context).metrics
     assert together.five_crops.recall_at_1_gain is not None
     assert together.plain.recall_at_1 == pytest.approx(retrieval(context).metrics.recall_at_1, abs=1e-6)
@@ -299,15 +299,15 @@ def test_router_with_one_bundle_has_its_thresholds(
     shared = RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features})
     assert len(table) == 60
     data = DataSpec(tuple(str(tmp_path / name) for name in COLORS))
-    found = evaluate(save_router(shared), data, tmp_path / "router", ONE_SUITE)
-    alone = evaluate(features.bundle.path, data, tmp_path / "alone", ONE_SUITE)
-    assert found.model.thresholds_fitted
-    assert found.model.size_bytes == alone.model.size_bytes
-    assert found.model.network == "router (cat, dog: mean color; species classifier: mean color)"
-    assert (found.verification, found.retrieval) == (alone.verification, alone.retrieval)
-    assert alone.data.routing is None
-    assert "routing" not in alone.to_json()["data"]
-    assert replace(found.data, routing=None) == alone.data
+    result = evaluate(save_router(shared), data, tmp_path / "router", ONE_SUITE)
+    single = evaluate(features.bundle.path, data, tmp_path / "alone", ONE_SUITE)
+    assert result.model.thresholds_fitted
+    assert result.model.size_bytes == single.model.size_bytes
+    assert result.model.network == "router (cat, dog: mean color; species classifier: mean color)"
+    assert (result.verification, result.retrieval) == (single.verification, single.retrieval)
+    assert single.data.routing is None
+    assert "routing" not in single.to_json()["data"]
+    assert replace(result.data, routing=None) == single.data
 
 
 @pytest.mark.slow
@@ -345,16 +345,18 @@ def test_leak_check_reads_training_photos_of_every_bundle(
     assert (len(results.leaks.across_splits), results.leaks.excluded) == (3, 3)
 
 
-@pytest.mark.parametrize(("option", "given"), [("--resize-px", {"resize_px": 40}), ("--centered", {"centered": True})])
+@pytest.mark.parametrize(
+    ("option", "arguments"), [("--resize-px", {"resize_px": 40}), ("--centered", {"centered": True})]
+)
 def test_rejects_options_of_single_bundles(
     router: RoutedEmbedder,
     save_router: Callable[[RoutedEmbedder], Path],
     tmp_path: Path,
     option: str,
-    given: dict[str, int],
+    arguments: dict[str, int],
 ):
     with pytest.raises(BadDataset, match=rf"{option}: .*router\.json is a router.* evaluate one of its bundles"):
-        evaluate(save_router(router), tmp_path, tmp_path / "out", **given)
+        evaluate(save_router(router), tmp_path, tmp_path / "out", **arguments)
 
 
 def test_rejects_file_that_is_no_router(tmp_path: Path):

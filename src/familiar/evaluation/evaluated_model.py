@@ -28,8 +28,8 @@ def open_evaluated_model(model: Path | str, resize_px: int | None, *, centered: 
     """
     opened = open_model(model)
     if isinstance(opened, RoutedEmbedder):
-        for option, given in (("--resize-px", resize_px is not None), ("--centered", centered)):
-            if given:
+        for option, is_set in (("--resize-px", resize_px is not None), ("--centered", centered)):
+            if is_set:
                 raise BadDataset(
                     f"{option}: {model} is a router, and each of its bundles would need its own; evaluate one of its "
                     "bundles with this option instead"
