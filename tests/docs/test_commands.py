@@ -176,8 +176,9 @@ def test_commands_for_several_species_run(tmp_path: Path, monkeypatch: pytest.Mo
     shutil.copytree(tmp_path / "photos" / "cats" / "0", tmp_path / "album")
     for name in ("a.jpg", "b.jpg"):
         shutil.copy(tmp_path / "album" / "0.png", tmp_path / name)
-    *_, verified = [run(line) for line in commands("docs/how-to/several-species.md")]
+    *_, verified, evaluated = [run(line) for line in commands("docs/how-to/several-species.md")]
     assert "same" in verified
+    assert "photos sent 24 to cat, 24 to dog" in evaluated
 
 
 @pytest.fixture
