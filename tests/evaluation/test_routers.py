@@ -33,6 +33,7 @@ from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.robustness import robustness
 from familiar.evaluation.suites.slices import slices
 from familiar.evaluation.suites.tta import tta
+from familiar.evaluation.suites.verification import verification
 from familiar.evaluation.training_data import seen_photos, select_identities
 from familiar.photos.decoding import save_photo
 from support.tiny_router import color_classifier, mosaic_bundle
@@ -212,9 +213,12 @@ def test_augmentation_uses_bundle_of_each_species(router: RoutedEmbedder, table:
         rows = context.rows_by_species(np.arange(len(table)))[species]
         routed, single = tta(context.select_rows(rows)), tta(context.select_species(species))
         assert_close(flat(without_times(to_json(routed.metrics))), flat(without_times(to_json(single.metrics))))
-    together = tta(context).metrics
+    # Identities of a cat and a dog each, so that the similarity of two species matters.
+    mixed = replace(context, table=IdentityTable(table.photos, table.labels % 10, table.names[:10]))
+    together = tta(mixed).metrics
     assert together.five_crops.recall_at_1_gain is not None
-    assert together.plain.recall_at_1 == pytest.approx(retrieval(context).metrics.recall_at_1, abs=1e-6)
+    assert together.plain.recall_at_1 == pytest.approx(retrieval(mixed).metrics.recall_at_1, abs=1e-6)
+    assert together.plain.auc == pytest.approx(verification(mixed).metrics.auc, abs=1e-4)
 
 
 def run_folder(folder: Path, bundle: Path, data: Path, **sides: tuple[str, ...]) -> Path:
