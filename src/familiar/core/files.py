@@ -1,10 +1,12 @@
-"""Atomic file writes, content hashes and absolute paths."""
+"""Atomic writes of files and folders, content hashes and absolute paths."""
 
 import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite
@@ -33,6 +35,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise CannotWrite(f"{path}: cannot be written ({error.strerror or error})") from error
         raise
+
+
+@contextlib.contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """Make a temporary folder next to `folder`, removed at the end unless renamed.
+
+    Raises:
+        CannotWrite: the system refuses.
+    """
+    draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
+    try:
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder}: cannot be written ({error.strerror})") from error
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def content_sha256(path: Path) -> bytes:

@@ -3,14 +3,12 @@
 torchvision and scikit-learn fetch and verify the files. They are imported only when needed.
 """
 
-import secrets
-import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from familiar.core.errors import BadDataset, CannotWrite
+from familiar.core.files import draft_folder
 from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
@@ -64,7 +62,7 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
         except BadDataset as error:
             raise CannotWrite(f"{folder}: contains something else than {name} ({error}); name a new folder") from error
         return False
-    with _draft_folder(folder) as draft:
+    with draft_folder(folder) as draft:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about each retry; the last failure is reported below
@@ -80,20 +78,6 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
             folder.rmdir()  # empty, as checked above; not all systems replace it by a rename
         fetched.rename(folder)
     return True
-
-
-@contextmanager
-def _draft_folder(folder: Path) -> Iterator[Path]:
-    """Make a temporary folder next to `folder`, removed at the end unless renamed."""
-    draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
-    try:
-        draft.mkdir(parents=True)
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be written ({error.strerror})") from error
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _fetch_mnist(draft: Path) -> Path:
