@@ -1,5 +1,7 @@
 /** The bundle file, as src/familiar/embedding/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
 
+import { readSealed, sha256 } from "./seals.js";
+
 const FORMAT_VERSION = 2;
 const METADATA_KEY = "familiar";
 const METADATA_PROPS_FIELD = 14; // onnx.proto: ModelProto.metadata_props
@@ -10,16 +12,9 @@ const LENGTH_DELIMITED = 2; // protobuf wire type
  * @param {Uint8Array} content the whole file
  */
 export async function readMetadata(content, name) {
-  if (!globalThis.crypto?.subtle) {
-    throw new Error(
-      "This page checks bundles with SHA-256, which browsers offer on https:// and localhost only.",
-    );
-  }
-  const opened = openSeals(content);
-  if (!opened || (await sha256(opened.rest)) !== opened.metadata.metadata_sha256) {
-    throw new Error(`${name}: is no bundle of ours, or was cut or changed. Fetch or export it again.`);
-  }
-  const { network, metadata } = opened;
+  const { network, json } = splitFields(content) ?? {};
+  const metadata = json && (await readSealed(json, "metadata_sha256"));
+  if (!metadata) throw new Error(`${name}: is no bundle of ours, or was cut or changed. Fetch or export it again.`);
   if (metadata.format_version !== FORMAT_VERSION) {
     const newer =
       metadata.format_version > FORMAT_VERSION ? "was made by a newer version of familiar" : "is too old";
@@ -37,8 +32,8 @@ export async function readMetadata(content, name) {
   return { detector: "auto", ...metadata }; // "auto" if it was made before bundles named one
 }
 
-/** The network's bytes, our JSON, and its text without its own seal; null where the last field is not just that. */
-function openSeals(content) {
+/** The bytes of the network and of our JSON; null where the last field is not just that. */
+function splitFields(content) {
   const last = lastField(content);
   if (last?.number !== METADATA_PROPS_FIELD) return null;
   const value = lastField(last.body);
@@ -47,15 +42,7 @@ function openSeals(content) {
   const key = field(1, new TextEncoder().encode(METADATA_KEY));
   const written = field(METADATA_PROPS_FIELD, [...key, ...field(2, value.body)]);
   if (!sameBytes(content.subarray(last.start), written)) return null;
-  const text = new TextDecoder().decode(value.body);
-  try {
-    const metadata = JSON.parse(text);
-    // The seal is over the JSON as it would be without it.
-    const rest = text.replace(`"metadata_sha256":"${metadata.metadata_sha256}",`, "");
-    return { network: content.subarray(0, last.start), metadata, rest: new TextEncoder().encode(rest) };
-  } catch {
-    return null;
-  }
+  return { network: content.subarray(0, last.start), json: value.body };
 }
 
 /** Number, start and body of the last field of a protobuf message; null where it does not parse. */
@@ -100,9 +87,4 @@ function varintBytes(value) {
 
 function sameBytes(left, right) {
   return left.length === right.length && left.every((byte, place) => byte === right[place]);
-}
-
-async function sha256(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

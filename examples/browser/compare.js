@@ -11,6 +11,19 @@ export function probabilitySame(similarity, { slope, intercept }) {
 }
 
 /**
+ * Whether two faces show one individual, by the bundle that embedded them; `same` is null where that was never
+ * calibrated. Faces of different species show two, and are not compared: null.
+ * @param left as `embedFace` of faces.js makes it, with its `embedding`, `bundle` and `species`
+ */
+export function verify(left, right) {
+  if (left.species !== right.species) return null;
+  const { calibration } = left.bundle.metadata;
+  const alike = similarity(left.embedding, right.embedding);
+  const same = calibration.slope === null ? null : alike >= calibration.balanced.similarity;
+  return { similarity: alike, probability: probabilitySame(alike, calibration), same };
+}
+
+/**
  * Places of `embeddings` by group, the first ones first. The two groups whose mean vectors are most alike become one,
  * again and again, as long as those are at least `threshold` alike (centroid linkage).
  */

@@ -25,18 +25,23 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.core.errors import NoBundleForSpecies, UnsureSpecies
 from familiar.core.types import Detection, Label
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.alignment import TEMPLATE_112_PX, align
 from familiar.detection.heads import LABELS, NETWORK_FILE, PETS, HeadDetector
-from familiar.embedding.bundle import load_bundle, resolve_model
+from familiar.embedding.bundle import load_bundle, network_bytes, resolve_model, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.species.router import RoutedEmbedder, verify_routed
+from familiar.embedding.species.router_file import load_router, write_router
 from familiar.embedding.verification import verify_embeddings, verify_photos
+from familiar.export.router_export import export_router
 from familiar.neighbors.clustering import cluster
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
+from support.tiny_router import save_colored, tiny_router
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -51,6 +56,7 @@ CENTER_CROP = Preprocessing(
     mean=(0.4, 0.5, 0.6),
     std=(0.2, 0.3, 0.4),
 )
+ROUTER_V1 = Path(__file__).parents[1] / "embedding" / "species" / "data" / "router_v1.json"
 UNREADABLE = {"cut off.jpg", "notes.png"}
 
 MakeBundle = Callable[..., Path]
@@ -692,3 +698,178 @@ def test_works_by_keyboard_and_fits_a_phone_screen(opened: Page, make_bundle: Ma
     expect(opened.get_by_role("button", pressed=True)).to_be_focused()
     expect(opened.get_by_role("table")).to_be_visible()
     assert opened.evaluate("document.scrollingElement.scrollWidth") == 390
+
+
+SPECIES_COLORS = {"cat": (200, 40, 30), "dog": (30, 200, 40), "person": (40, 30, 200), "gray": (120, 120, 120)}
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The folder of an exported router, and photos of two cats, two dogs, a person and nothing in particular."""
+
+    folder: Path
+    photos: list[Path]
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.iterdir())
+
+    def photo(self, name: str) -> Path:
+        return next(photo for photo in self.photos if photo.stem == name)
+
+
+@pytest.fixture
+def shipped(mean_color_bundle: Path, tmp_path: Path) -> Shipped:
+    write_router(tmp_path / "r.json", tiny_router(mean_color_bundle, tmp_path))
+    export_router(tmp_path / "r.json", tmp_path / "shipped")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for seed, (name, rgb) in enumerate(product(("a", "b"), SPECIES_COLORS.items())):
+        path = folder / f"{rgb[0]} {name}.png"
+        save_colored(path, rgb[1], seed)
+        pixels = cv2.imread(str(path))
+        assert pixels is not None
+        pixels[10:40, 20 + seed : 70] //= 2  # so that two photos of one species are not alike
+        cv2.imwrite(str(path), pixels)
+    return Shipped(tmp_path / "shipped", sorted(folder.iterdir()))
+
+
+def choose_router(page: Page, shipped: Shipped) -> RoutedEmbedder:
+    page.get_by_label("Choose a bundle").set_input_files(shipped.files)
+    expect(page.get_by_role("status")).to_contain_text("Ready")
+    return load_router(shipped.folder / "router.json")
+
+
+def compare(page: Page, left: str, right: str) -> list[str]:
+    """Return similarity, probability and verdict, as the page shows them."""
+    page.get_by_role("button", name=left).click()
+    shown = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=right, exact=True))
+    return shown.get_by_role("cell").all_inner_texts()
+
+
+def test_router_compares_photos_as_python(opened: Page, shipped: Shipped):
+    router = choose_router(opened, shipped)
+    choose_photos(opened, shipped.photos)
+    for species in ("cat", "dog"):
+        first, second = (shipped.photo(f"{species} {name}") for name in "ab")
+        expected = verify_routed(router, first, second)
+        answer = expected.verification
+        assert answer is not None
+        assert answer.probability is not None
+        assert expected.species == (species, species)
+        similarity, probability, verdict = compare(opened, first.name, f"{second.name} ({species})")
+        assert float(similarity) == pytest.approx(answer.similarity, abs=1e-3)
+        assert float(probability.removesuffix(" %")) == pytest.approx(100 * answer.probability, abs=0.1)
+        assert verdict == ("same" if answer.same else "different")
+    cat, dog = shipped.photo("cat a"), shipped.photo("dog a")
+    assert verify_routed(router, cat, dog).verification is None
+    assert compare(opened, cat.name, f"{dog.name} (dog)") == ["none", "none", "different species"]
+
+
+def test_router_embeds_each_face_by_the_bundle_of_its_species(opened: Page, shipped: Shipped):
+    router = choose_router(opened, shipped)
+    choose_photos(opened, shipped.photos)
+    routed = router.embed_photos(shipped.photos)
+    saved = save(opened)
+    rows = [row for row, _, _ in routed.by_row()]
+    assert saved.names == [shipped.photos[row].name for row in rows]
+    by_row = {
+        row: embedding
+        for each in routed.by_species.values()
+        for row, embedding in zip(each.rows.tolist(), each.embeddings, strict=True)
+    }
+    for face, (row, species, probability) in zip(saved.faces, routed.by_row(), strict=True):
+        assert face["species"] == species
+        assert face["species_probability"] == pytest.approx(probability, abs=1e-6)
+        np.testing.assert_allclose(face["embedding"], by_row[row], atol=1e-5, rtol=0)
+        tile = opened.get_by_role("button", name=shipped.photos[row].name)
+        expect(tile).to_contain_text(f"{species} ({100 * probability:.1f} %)")
+    assert {frozenset(saved.faces[index]["species"] for index in group) for group in saved.groups} == {
+        frozenset({"cat"}),
+        frozenset({"dog"}),
+    }
+
+
+def test_router_leaves_out_species_without_bundle_and_unsure_ones(opened: Page, shipped: Shipped):
+    router = choose_router(opened, shipped)
+    choose_photos(opened, shipped.photos)
+    assert save(opened).skipped == {photo.name for photo in shipped.photos if photo.stem[:-2] in ("gray", "person")}
+    problems = opened.get_by_role("list", name="Files left out")
+    features = embed_photos(router.feature_embedder, [shipped.photo("person a"), shipped.photo("gray a")])
+    probabilities = router.classifier.probabilities(features.embeddings, "mean-color")
+    names = router.classifier.names
+    texts = ["shows a person ({}), and there is no bundle for person", "unsure of the species: {}."]
+    for name, row, text in zip(("person a", "gray a"), probabilities, texts, strict=True):
+        second, first = np.argsort(row)[-2:]
+        ranked = f"{names[first]} {100 * row[first]:.0f} %, {names[second]} {100 * row[second]:.0f} %"
+        expect(problems).to_contain_text(f"{name}.png left out: {text.format(ranked)}")
+        cat = shipped.photo("cat a")
+        with pytest.raises(NoBundleForSpecies if name == "person a" else UnsureSpecies):
+            verify_routed(router, cat, shipped.photo(name))
+
+
+def test_species_that_the_detector_tells_needs_no_classifier(
+    context: BrowserContext,
+    origin: str,
+    mean_color_bundle: Path,
+    several_heads: Path,
+    scenes: list[Path],
+    tmp_path: Path,
+):
+    """By its colors the classifier would say otherwise, or be unsure."""
+    serve_detector(context, several_heads.read_bytes())
+    bundle = load_bundle(mean_color_bundle)
+    features = tmp_path / "features.onnx"
+    features.write_bytes(serialize_bundle(network_bytes(bundle), replace(bundle.metadata, detector="auto")))
+    router = tiny_router(features, tmp_path)
+    classifier = replace(router.classifier, names=("Cats", "people", "dog"), min_probability=1.0)
+    embedders = {"Cats": router.embedders["cat"], "dog": router.embedders["dog"]}
+    write_router(tmp_path / "r.json", RoutedEmbedder(router.feature_embedder, classifier, embedders))
+    export_router(tmp_path / "r.json", tmp_path / "shipped")
+    with open_page(context, origin) as page:
+        loaded = choose_router(page, Shipped(tmp_path / "shipped", []))
+        choose_photos(page, scenes[:1])
+        saved = save(page)
+        expect(page.get_by_role("list", name="Files left out")).to_contain_text("shows a people (people 100 %")
+    photo = load_photo(scenes[0])
+    heads = HeadDetector(LABELS, network=several_heads).detect(photo)
+    routed = loaded.embed_crops([loaded.align(photo, head) for head in heads])
+    species = {row: name for row, name, _ in routed.by_row()}
+    assert [face["species"] for face in saved.faces] == [species[row] for row in sorted(species)]
+    assert set(species.values()) == {"Cats", "dog"}
+    for name, each in routed.by_species.items():
+        faces = [face["embedding"] for face in saved.faces if face["species"] == name]
+        np.testing.assert_allclose(faces, each.embeddings, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("cause", ["missing", "replaced", "changed", "not sealed", "version 1"])
+def test_rejects_router_that_is_not_complete(opened: Page, shipped: Shipped, cause: str):
+    files = {path.name: path for path in shipped.files}
+    router = files["router.json"]
+    expected = "router.json: is no router of familiar, or was cut or changed"
+    if cause == "missing":
+        del files["dog.onnx"]
+        expected = "router.json: its bundle for dog, dog.onnx, is missing"
+    elif cause == "replaced":
+        shutil.copy(files["dog.onnx"], files["cat.onnx"])
+        expected = "router.json: was made with another bundle for cat than cat.onnx"
+    elif cause == "changed":
+        router.write_bytes(router.read_bytes().replace(b'"temperature":1.0', b'"temperature":2.0'))
+    elif cause == "not sealed":
+        router.write_bytes(b"\xef\xbb\xbf" + router.read_bytes())
+    else:
+        shutil.copy(ROUTER_V1, router)
+    opened.get_by_label("Choose a bundle").set_input_files(list(files.values()))
+    expect(opened.get_by_role("status")).to_contain_text(expected)
+
+
+@pytest.mark.exhaustive
+def test_loads_router_from_its_own_folder(context: BrowserContext, origin: str, served: Path, shipped: Shipped):
+    for path in shipped.files:
+        shutil.copy(path, served)
+    page = context.new_page()
+    page.goto(origin)
+    expect(page.get_by_role("status")).to_contain_text("Ready")
+    expect(page.get_by_role("definition").filter(has_text="dog.onnx")).to_be_visible()
+    for path in shipped.files:
+        (served / path.name).unlink()
