@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadBundle, BadRecipe, BadRun, CannotWrite, GateRefused
@@ -60,15 +60,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_moved_folder_embeds_and_verifies_as_the_original(original: Path, tmp_path: Path):
     expected = embed(load_router(original))
-    photos = [save_colored(tmp_path / f"{seed}.png", COLORS["cat"], seed) for seed in range(2)]
-    verified = verify_routed(load_router(original), *photos)
+    first, second = (save_colored(tmp_path / f"{seed}.png", COLORS["cat"], seed) for seed in range(2))
+    verified = verify_routed(load_router(original), first, second)
     exported = export_router(original, tmp_path / "out" / "shipped")
     assert_same_embeddings(embed(exported), expected)
     moved = (tmp_path / "out").rename(tmp_path / "moved") / "shipped"
     shutil.rmtree(tmp_path / "made")
     shutil.rmtree(tmp_path / "elsewhere")
     assert_same_embeddings(embed(load_router(moved / ROUTER)), expected)
-    assert verify_routed(load_router(moved / ROUTER), *photos) == verified
+    assert verify_routed(load_router(moved / ROUTER), first, second) == verified
     assert set(contents(moved)) == {ROUTER, "cat.onnx", "dog.onnx", "classifier.onnx"}
     references = json.loads((moved / ROUTER).read_bytes())["species_bundles"]
     assert {name: reference["path"] for name, reference in references.items()} == {
@@ -112,6 +112,8 @@ def test_bundles_of_one_network_with_other_calibrations_are_kept_apart(mean_colo
     bundles=st.lists(st.integers(0, 2), max_size=3),
     features=st.integers(0, 2),
 )
+@example(names=["Ä" * 90, "Ж" * 90, "a" * 90], bundles=[0, 0, 0], features=1)
+@example(names=["cat", "Cat", "classifier"], bundles=[0, 1, 1], features=2)
 def test_any_species_and_any_shared_bundles_survive(names: list[str], bundles: list[int], features: int):
     """Species with the same number have one bundle; the names of files stay different on every file system."""
     with TemporaryDirectory() as temporary:

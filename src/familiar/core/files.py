@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite
@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def draft_folder(folder: Path) -> Iterator[Path]:
+def draft_folder(folder: Path) -> Generator[Path, None, None]:
     """Make a temporary folder next to `folder`, removed at the end unless renamed.
 
     Raises:
