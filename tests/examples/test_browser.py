@@ -810,8 +810,19 @@ def test_router_embeds_each_face_by_the_bundle_of_its_species(opened: Page, ship
         np.testing.assert_allclose(face["embedding"], by_row[row], atol=1e-5, rtol=0)
         tile = opened.get_by_role("button", name=shipped.photos[row].name)
         expect(tile).to_contain_text(f"{species} ({100 * probability:.1f} %)")
-    opened.get_by_label("Grouped at").select_option("high recall")  # at which all of a species are alike
-    groups = [[saved.faces[index]["species"] for index in group] for group in save(opened).groups]
+
+
+def test_router_groups_each_species_by_itself(opened: Page, shipped: Shipped, tmp_path: Path):
+    """Even if both have one bundle, and at a threshold at which all embeddings are alike."""
+    router = load_router(shipped.folder / "router.json")
+    features = router.feature_embedder
+    write_router(tmp_path / "one.json", RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features}))
+    export_router(tmp_path / "one.json", tmp_path / "one")
+    choose_router(opened, Shipped(tmp_path / "one", []))
+    choose_photos(opened, shipped.photos)
+    opened.get_by_label("Grouped at").select_option("high recall")
+    saved = save(opened)
+    groups = [[saved.faces[index]["species"] for index in group] for group in saved.groups]
     assert sorted(groups) == [["cat", "cat"], ["dog", "dog"]]
 
 

@@ -165,17 +165,17 @@ def _reexport_options() -> dict[str, Any]:
     from familiar.export.gate import Gate
 
     context = click.get_current_context()
-    given = {
+    explicit = {
         name: value
         for name, value in context.params.items()
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT
         and name not in ("run", "output", "as_json")
     }
-    if not given:
+    if not explicit:
         return {}
-    if not given.keys() & set(REEXPORT):
+    if not explicit.keys() & set(REEXPORT):
         raise click.UsageError(
-            f"--{next(iter(given)).replace('_', '-')} is for exporting the bundles of a router again; give "
+            f"--{next(iter(explicit)).replace('_', '-')} is for exporting the bundles of a router again; give "
             "--precision, --max-size or --components too"
         )
     values = context.params
@@ -184,8 +184,8 @@ def _reexport_options() -> dict[str, Any]:
         "max_bytes": values["max_size"],
         "gate": Gate(values["max_auc_drop"], values["max_recall_drop"]),
         "components": values["components"],
-        **{name: DataSpec(values[name]) for name in ("data", "rounding_photos") if name in given},
-        **({"license": values["license"]} if "license" in given else {}),
+        **{name: DataSpec(values[name]) for name in ("data", "rounding_photos") if name in explicit},
+        **({"license": values["license"]} if "license" in explicit else {}),
     }
 
 
