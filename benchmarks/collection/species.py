@@ -79,5 +79,5 @@ def report(name: str, model: Model, photos: Sequence[Path], labels: np.ndarray, 
         thresholds = ", ".join(
             f"{each.species or 'all'} {each.threshold:.2f}" for each in load_album(gallery).thresholds
         )
-        routed = "" if named[0] is None else f"{wrong} of {len(told)}"
+        routed = "" if named[0] is None else f"{wrong} of {len(named)}"
         print(f"| {name} | {' | '.join(f'{value:.3f}' for value in figures)} | {routed} | {thresholds} |", flush=True)

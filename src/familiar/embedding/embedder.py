@@ -194,7 +194,12 @@ class Embedder:
         return min_decoded_side_px(detector, self.metadata.preprocessing)
 
     def align(self, photo: Photo, detection: Detection) -> Crop:
-        """Crop a face as the network takes it; see `alignment.align`."""
+        """Crop a face as the network takes it; see `alignment.align`.
+
+        Args:
+            photo: decoded at `min_decoded_side_px` or more.
+            detection: the face, in pixels of the photo.
+        """
         return align(photo, detection, self.metadata.preprocessing)
 
     def crop(
@@ -205,14 +210,29 @@ class Embedder:
         open_photo: PhotoOpener[Source] = load_photo,
         face: int | None = None,
     ) -> Crop:
-        """Load a source and crop one of its faces; see `crop_photo`."""
+        """Load a source and crop one of its faces; see `crop_photo`.
+
+        Args:
+            source: what `open_photo` loads.
+            detector: finds the face; None: the photo is a crop already.
+            open_photo: loads the source.
+            face: number of the face, counted from the left and from 1; None: the best one.
+        """
         return crop_photo(source, self.metadata.preprocessing, detector, open_photo=open_photo, face=face)
 
     def check_species(self, species: str | None) -> None:
-        """Do nothing: faces of any species can be embedded."""
+        """Do nothing: faces of any species can be embedded.
+
+        Args:
+            species: the name of any.
+        """
 
     def embedder_for(self, species: str | None) -> tuple["Embedder", slice]:  # noqa: ARG002 - all are alike
-        """Return this embedder and all components: it embeds faces of any species."""
+        """Return this embedder and all components: it embeds faces of any species.
+
+        Args:
+            species: the name of any.
+        """
         return self, slice(None)
 
     def embed_faces(self, crops: Sequence[Crop], *, flip: bool = False, species: str | None = None) -> EmbedResult:

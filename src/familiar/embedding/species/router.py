@@ -156,16 +156,28 @@ class RoutedEmbedder:
         return self.feature_embedder.detector(chosen, model_path)
 
     def min_decoded_side_px(self, detector: Detector) -> int | None:
-        """Return the `min_side_px` to load a photo with, as `Embedder.min_decoded_side_px`, for all networks."""
+        """Return the `min_side_px` to load a photo with, as `Embedder.min_decoded_side_px`, for all networks.
+
+        Args:
+            detector: that will search the photo.
+        """
         sides = [min_decoded_side_px(detector, each) for each in self._preprocessings]
         return max((side for side in sides if side is not None), default=None)
 
     def align(self, photo: Photo, detection: Detection) -> RoutedCrop:
-        """Crop a face for each network; see `alignment.align`."""
+        """Crop a face for each network; see `alignment.align`.
+
+        Args:
+            photo: decoded at `min_decoded_side_px` or more.
+            detection: the face, in pixels of the photo.
+        """
         return self._routed_crop({each: align(photo, detection, each) for each in self._preprocessings})
 
     def check_species(self, species: str | None) -> None:
-        """Check that there is a bundle for a species, in the singular or the plural.
+        """Check that there is a bundle for a species.
+
+        Args:
+            species: its name here, or a detector's label for it; None: any.
 
         Raises:
             NoBundleForSpecies: there is none.
