@@ -69,7 +69,7 @@ def run(line: str) -> str:
         small += [] if "--recipe" in arguments else ["model.name=mobilenetv3_small_050"]
         arguments[1:1] = [word for setting in small for word in ("--set", setting)]
         arguments += ["--set", "budget.epochs=1"]
-    if arguments[0] == "export":  # a network of one epoch loses more than is allowed
+    if arguments[0] == "export" and "router.json" not in arguments:  # a network of one epoch loses more than is allowed
         arguments += ["--max-auc-drop", "1", "--max-recall-drop", "1"]
     if "haar-cat" in arguments:  # the drawn cats are faces already
         index = arguments.index("--detector")
@@ -176,9 +176,13 @@ def test_commands_for_several_species_run(tmp_path: Path, monkeypatch: pytest.Mo
     shutil.copytree(tmp_path / "photos" / "cats" / "0", tmp_path / "album")
     for name in ("a.jpg", "b.jpg"):
         shutil.copy(tmp_path / "album" / "0.png", tmp_path / name)
-    *_, verified, evaluated = [run(line) for line in commands("docs/how-to/several-species.md")]
-    assert "same" in verified
-    assert "photos sent 24 to cat, 24 to dog" in evaluated
+    lines = commands("docs/how-to/several-species.md")
+    # Exporting again takes a bundle in a run folder.
+    outputs = {line.split()[1]: run(line) for line in lines if "--precision" not in line}
+    assert "same" in outputs["verify"]
+    assert "photos sent 24 to cat, 24 to dog" in outputs["evaluate"]
+    assert "2 new photos with 2 faces" in outputs["gallery"]
+    assert (tmp_path / "shipped" / "router.json").is_file()
 
 
 @pytest.fixture
