@@ -36,6 +36,7 @@ from familiar.evaluation.suites.tta import tta
 from familiar.evaluation.suites.verification import verification
 from familiar.evaluation.training_data import seen_photos, select_identities
 from familiar.photos.decoding import save_photo
+from support.tiers import small_and_exhaustive
 from support.tiny_router import color_classifier, mosaic_bundle
 
 RED, GREEN, BLUE = (200, 30, 30), (30, 200, 30), (30, 30, 200)
@@ -123,7 +124,9 @@ def flat(metrics: object, path: str = "") -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flip", "names"),
-    [(False, tuple(name for name in SUITES if name != "slices")), (True, ("retrieval", "robustness"))],
+    small_and_exhaustive(
+        (True, ("retrieval", "robustness")), (False, tuple(name for name in SUITES if name != "slices"))
+    ),
 )
 def test_router_with_one_bundle_equals_that_bundle(
     router: RoutedEmbedder, table: IdentityTable, flip: bool, names: tuple[str, ...]

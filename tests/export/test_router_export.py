@@ -204,6 +204,7 @@ def router_of_runs(shared_bundle: Path, tmp_path: Path) -> MakeRouter:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_species_are_exported_in_precision_and_classifier_keeps_its_bundle(
     router_of_runs: MakeRouter, shared_bundle: Path, tmp_path: Path
 ):
