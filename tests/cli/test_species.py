@@ -214,7 +214,8 @@ def test_gallery_of_several_species(familiar: Familiar, photos: Path, router: Pa
     assert "30 new photos with 20 faces" in answer.out
     assert "10 faces were left out: there is no bundle for them" in answer.out
     assert "shows a person" in answer.err
-    assert familiar("gallery", "cluster", album, "--threshold", "0.5").code == 0
+    assert "(threshold cat 0." in familiar("gallery", "cluster", album).out
+    assert familiar("gallery", "cluster", album, "--threshold", "0.5", "--rebuild").code == 0
     cat, dog = photos / "cats/id 0/0.png", photos / "dogs/id 0/0.png"
     assert familiar("gallery", "split", album, cat, "--name", "Mia").code == 0
     searched = json.loads(familiar("gallery", "search", album, cat, "--model", router, "--by", "photo", "--json").out)

@@ -154,7 +154,9 @@ def _export_router(router: Path, output: Path, as_json: bool) -> None:
     for path, (bundle, species) in bundles.items():
         roles = ", ".join([*species, *["the classifier"] * (path == classifier)])
         parity = f"; {_parity(bundle)}" if options and species else ""
-        click.echo(f"{path}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}, for {roles}{parity}")
+        click.echo(
+            f"{output / path.name}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}, for {roles}{parity}"
+        )
     if options:
         note("the classifier's bundle was copied as it is: the classifier was fitted on its embeddings")
 

@@ -48,6 +48,8 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
         if threshold is None:
             album = load_album(gallery)
             described = describe_threshold(album.main, clustering_calibration(gallery, album.main_part))
+            if len(album.thresholds) > 1:
+                described = ", ".join(f"{each.species or 'others'} {each.threshold:.3f}" for each in album.thresholds)
     if as_json:
         print_json(asdict(result))
         return
