@@ -61,7 +61,7 @@ BACKBONES = {
 PRETRAINED_BACKBONE = pets("backbone-pretrained", *FROM_RANDOM, *PRETRAINED, *FINE_TUNED, *GENTLE, *AT_64)
 HEADS = {
     head: pets(f"head-{head}", *FROM_RANDOM, *GENTLE, *AT_112, f"model.head={head}")
-    for head in ("gdconv", "average", "flatten")
+    for head in ("gdconv", "average", "average_mlp", "flatten")
 }
 OPERATIONS = (
     "rotate",
