@@ -229,8 +229,8 @@ def _draw_prefixes(bench: Bench, cuts: Cuts) -> None:
     figure, panel_axes = panels(len(shown), 3.8)
     for axes, (title, (label, path)) in zip(panel_axes, shown.items(), strict=True):
         for index, (kind, results) in enumerate(cuts.items()):
-            estimates = np.array([mean_of(results[length][label], path) for length in results])
-            lengths = np.array(list(results)) * 1.05 ** (index - 1)
+            estimates = np.array([mean_of(results[length][label], path) for length in sorted(results)])
+            lengths = np.array(sorted(results)) * 1.05 ** (index - 1)
             axes.errorbar(
                 lengths,
                 estimates[:, 0],
@@ -246,5 +246,5 @@ def _draw_prefixes(bench: Bench, cuts: Cuts) -> None:
         axes.set_xticks(PREFIXES, [str(length) for length in PREFIXES])
         axes.set_title(title, color=LIGHT.ink, fontsize=TEXT_PT)
         axes.set_xlabel("components", color=LIGHT.ink, fontsize=TEXT_PT)
-    legend_above(figure, panel_axes[0], 3)
+    legend_above(figure, panel_axes[0], 2)
     save(figure, bench.pictures / "harmonic-prefixes.png")
