@@ -155,11 +155,12 @@ def _measure(
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)[:, faces.columns(part)]
-        # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which would
-        # be one cluster.
-        whitening, estimate = measure_album(embeddings, model_clustering(gallery, part).threshold) or (None, None)
-        if _is_by_user(calibrated[part]):
-            whitening, estimate = None, None
+        whitening, estimate = None, None
+        if not _is_by_user(calibrated[part]):
+            # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
+            # would be one cluster.
+            model_threshold = model_clustering(gallery, part).threshold
+            whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
         learned_within = np.flatnonzero(np.isin(rows, learned))
         result = None if whitening is None else learn(whitening, embeddings, identities[rows], learned_within)
         if result is not None:

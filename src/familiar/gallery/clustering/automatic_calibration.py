@@ -6,6 +6,7 @@ Nothing is fitted or written where a gallery is only read.
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cache, partial
 
 import numpy as np
 from jaxtyping import Int64
@@ -41,19 +42,19 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
     counts = repository.assignments.confirmed_counts()
     if all(space.gallery_calibration.fitted for space in spaces) or not _has_enough_pairs(counts):
         return
-    fitted = own_calibrations(gallery)
+    fitted, assignments = own_calibrations(gallery), cache(partial(load_assignments, gallery))
     for part, space in enumerate(spaces):
         previous = fitted.get(part)
         if space.gallery_calibration.fitted or (previous is not None and not previous.clustering.is_automatic):
             continue
         if len(spaces) > 1:
-            counts = _confirmed_counts(load_assignments(gallery), part)
+            counts = _confirmed_counts(assignments(), part)
         last_faces = 0 if previous is None else previous.clustering.faces or 0
         if not _has_enough_pairs(counts) or min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
             continue
-        assignments = load_assignments(gallery)
-        rows = confirmed_rows(assignments, part)
-        refitted = fit_own_calibration(assignments, rows[select_faces(assignments.identity[rows], MAX_FACES)])
+        rows = confirmed_rows(assignments(), part)
+        selected = rows[select_faces(assignments().identity[rows], MAX_FACES)]
+        refitted = fit_own_calibration(assignments(), selected)
         if refitted.calibration.fitted:  # else the selected faces have too few pairs
             clustering = dataclasses.replace(refitted.clustering, is_automatic=True)
             fitted[part] = dataclasses.replace(refitted, clustering=clustering, decision=decision, previous=previous)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float16, Float32, Float64, Int64
+from jaxtyping import Bool, Float16, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
@@ -142,13 +142,17 @@ def _templates_to_compare(
     gallery: GalleryDatabase, assignments: FaceAssignments, adapted: AdaptedQuery, part: int, only: Filter
 ) -> Templates:
     """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
-    mask = (assignments.domain == adapted.domain) & (assignments.faces.parts == part)
+
+    def comparable() -> Bool[np.ndarray, " n"]:
+        return (assignments.domain == adapted.domain) & (assignments.faces.parts == part)
+
     if only.empty and adapted.domain == IN_DOMAIN:
         return gallery.cached(
             f"templates of part {part} at {len(adapted.query)}",
             gallery.revision,
-            lambda: compute_templates(assignments, np.flatnonzero(mask)),
+            lambda: compute_templates(assignments, np.flatnonzero(comparable())),
         )
+    mask = comparable()
     if not only.empty:
         mask &= filter_mask(gallery, assignments.faces, only)
     rows = np.flatnonzero(mask & (assignments.identity != UNASSIGNED))
