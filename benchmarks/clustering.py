@@ -33,7 +33,8 @@ from familiar.core.vectors import normalize
 from familiar.datasets import DataSpec
 from familiar.datasets.folders import open_photo, read_identity_list, scan_folders
 from familiar.embedding.bundle import BundleMetadata
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.gallery.database.space import Space
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.clustering import contingency

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from familiar import Embedder, metrics
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo
-from familiar.embedding.embedder import embed_photos
+from familiar.embedding.model import embed_photos
 from familiar.export import train
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.calibration import calibrate_collections

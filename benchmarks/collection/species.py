@@ -17,7 +17,8 @@ import numpy as np
 from collection.answers import score
 from familiar.datasets.folders import DataSpec, IdentityTable, read_identity_list
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Embedder, Model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import Model
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster

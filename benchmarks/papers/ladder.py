@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.suites.verification import verification
 from familiar.export.gate import DEFAULT_GATE, GateMetrics

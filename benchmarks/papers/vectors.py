@@ -11,7 +11,8 @@ import numpy as np
 
 from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
 from familiar.evaluation.results.json_conversion import to_json

@@ -31,6 +31,8 @@ from .embedding.bundle import (
 )
 from .embedding.embedder import (
     Embedder,
+)
+from .embedding.model import (
     embed_photos,
 )
 from .embedding.verification import (

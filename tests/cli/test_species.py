@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from familiar.embedding.bundle import load_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from support.cli import Answer, Familiar
 from support.tiny_router import mosaic_bundle, save_colored
 

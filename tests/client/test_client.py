@@ -19,7 +19,8 @@ import pytest
 from familiar.client import Client, ServerError, connection
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.gallery_types import IdentitySummary, Progress
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.cropping import crop_photo
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
 from support import color_album

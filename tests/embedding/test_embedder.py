@@ -9,11 +9,13 @@ import pytest
 
 from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
+from familiar.detection.cropping import crop_photo
 from familiar.detection.detectors import CenterSquare
 from familiar.detection.opencv import HaarFaces
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
-from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import stack_crops
 

@@ -32,9 +32,11 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.alignment import TEMPLATE_112_PX, align
 from familiar.detection.heads import LABELS, NETWORK_FILE, PETS, HeadDetector
 from familiar.embedding.bundle import load_bundle, network_bytes, resolve_model, serialize_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.embedding.species.router import RoutedEmbedder, verify_routed
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
+from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import load_router, write_router
+from familiar.embedding.species.verification import verify_routed
 from familiar.embedding.verification import verify_embeddings, verify_photos
 from familiar.export.router_export import export_router
 from familiar.neighbors.clustering import cluster

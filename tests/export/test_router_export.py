@@ -16,8 +16,10 @@ from familiar.core.types import Crop
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.classifier import SpeciesClassifier
-from familiar.embedding.species.router import RoutedEmbedder, RoutedEmbeddings, verify_routed
+from familiar.embedding.species.routed_embeddings import RoutedEmbeddings
+from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import load_router, write_router
+from familiar.embedding.species.verification import verify_routed
 from familiar.export import export_router
 from familiar.export import run_export as run_export_module
 from familiar.export.router_export import ROUTER

@@ -9,7 +9,8 @@ import pytest
 from familiar import Gallery, load_photo
 from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInGallery, SpaceMismatch
 from familiar.core.types import Crop
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.cropping import crop_photo
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.search.filters import Filter
 from familiar.photos.preprocessing import Preprocessing
 from support.color_album import draw_album

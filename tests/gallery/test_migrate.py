@@ -11,7 +11,8 @@ from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, Space
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase, Space

@@ -14,7 +14,8 @@ from familiar.core.errors import FamiliarError, NoBundleForSpecies, NothingToMea
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments

@@ -12,7 +12,8 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.embedder import Embedder, Model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces

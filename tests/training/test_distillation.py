@@ -13,7 +13,8 @@ from familiar.datasets.folders import DataSpec, open_photo
 from familiar.detection.alignment import detect_and_align
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.bundle import load_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.export.run_export import export_bundle
 from familiar.loading.blends import BlendedDataset, blend
 from familiar.loading.crops import read_table

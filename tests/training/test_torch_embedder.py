@@ -13,7 +13,8 @@ from familiar.core.errors import BadBundle, BadRun, SpaceMismatch
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.embedding.verification import verify_photos
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network

@@ -12,7 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.cropping import crop_photo
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.web.server import make_app
 from familiar.web.service import Service

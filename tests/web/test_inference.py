@@ -13,7 +13,8 @@ import pytest
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detectors import Detector, WholePhoto
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.photos.decoding import save_photo
 from familiar.web.errors import HttpProblem
 from familiar.web.inference import BatchingInference, PhotoResult

@@ -11,9 +11,10 @@ from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.types import Crop
 from familiar.datasets.folders import DataSpec, open_photo
+from familiar.detection.cropping import crop_photo
 from familiar.detection.detector import Detector
 from familiar.embedding.bundle import Bundle, load_bundle, network_bytes, serialize_bundle
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.embedding.embedder import Embedder
 from familiar.metrics.bootstrap import verification_replicates
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.pairs import pair_similarities, sample_pairs

@@ -1,4 +1,5 @@
 from .alignment import align, detect_and_align
+from .cropping import crop_photo
 from .detector import Detector
 from .detectors import CenterSquare, WholePhoto, build_detector
 from .heads import HeadDetector
@@ -17,6 +18,7 @@ __all__ = [
     "YuNetFaces",
     "align",
     "build_detector",
+    "crop_photo",
     "detect_and_align",
     "detect_faces",
 ]

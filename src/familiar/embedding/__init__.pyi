@@ -1,5 +1,6 @@
 from .bundle import Bundle, BundleMetadata, load_bundle
-from .embedder import Embedder, EmbedResult, crop_photo, embed_photos
+from .embedder import Embedder
+from .model import EmbedResult, embed_photos
 from .species.router import RoutedEmbedder
 from .species.router_file import load_router
 from .verification import VerificationResult, probability_same, verify, verify_embeddings
@@ -12,7 +13,6 @@ __all__ = [
     "Embedder",
     "RoutedEmbedder",
     "VerificationResult",
-    "crop_photo",
     "embed_photos",
     "load_bundle",
     "load_router",

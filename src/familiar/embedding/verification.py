@@ -10,8 +10,9 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import Crop
+from familiar.detection.cropping import crop_photo
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Embedder, as_embedder, crop_photo
+from familiar.embedding.embedder import Embedder, as_embedder
 
 BEST_FACES = (None, None)
 

@@ -15,7 +15,7 @@ from familiar.core.types import Crop
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Model, embed_photos
+from familiar.embedding.model import Model, embed_photos
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
 from familiar.metrics.calibration import uncalibrated

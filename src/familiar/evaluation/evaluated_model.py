@@ -7,7 +7,8 @@ from pathlib import Path
 
 from familiar.core.errors import BadDataset
 from familiar.embedding.bundle import Bundle, BundleMetadata
-from familiar.embedding.embedder import Embedder, Model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import Model
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import open_model
 from familiar.evaluation.context import EvaluationContext

@@ -12,7 +12,7 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Model, embed_face
+from familiar.embedding.model import Model, embed_face
 from familiar.embedding.species.router_file import as_model
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations

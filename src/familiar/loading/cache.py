@@ -27,8 +27,8 @@ from jaxtyping import UInt8
 from familiar.datasets import synthetic
 from familiar.datasets.folders import open_photo
 from familiar.detection.alignment import detect_and_align
+from familiar.detection.cropping import crop_photo
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import crop_photo
 from familiar.photos.decoding import load_photo
 from familiar.photos.fast_jpeg import decode_clean_jpeg
 from familiar.photos.heif import open_heic

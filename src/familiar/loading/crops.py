@@ -22,7 +22,7 @@ from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.embedder import crop_photo
+from familiar.detection.cropping import crop_photo
 from familiar.loading.cache import (
     CropCache,
     PackWriter,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
 
 import cv2
 import numpy as np
@@ -20,6 +21,8 @@ from familiar.core.files import write_atomically
 from familiar.core.types import Photo
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
 from familiar.photos.heif import check_complete, container_format, open_heic
+
+Source = TypeVar("Source", contravariant=True)
 
 PHOTO_SUFFIXES = frozenset(
     {
@@ -66,6 +69,15 @@ class Header:
 
     format: str
     size_px: tuple[int, int]
+
+
+@runtime_checkable
+class PhotoOpener(Protocol[Source]):
+    """Loads a source, such as a path, as a photo. `load_photo` is one."""
+
+    def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo:
+        """Load a source; its shorter side may be decoded at a smaller size, but not below `min_side_px`."""
+        ...
 
 
 def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:

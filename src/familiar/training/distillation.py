@@ -16,7 +16,8 @@ from familiar.core.types import Photo
 from familiar.core.vectors import normalize, pca_project
 from familiar.datasets.folders import open_photo
 from familiar.embedding.bundle import resolve_model
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.loading.dataset import FaceDataset
 from familiar.training.recipe import Recipe
 

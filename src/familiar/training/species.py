@@ -10,7 +10,8 @@ from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.vectors import check_unit_rows
 from familiar.datasets.folders import IdentityTable, open_photo, sort_by_hash
 from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
 from familiar.embedding.species.classifier import (
     MIN_PROBABILITY,
     HeldOutAccuracy,

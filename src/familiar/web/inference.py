@@ -23,7 +23,7 @@ from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import MIN_SCORE
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
@@ -314,8 +314,7 @@ def _embed(model: Model, crops: Sequence[Crop]) -> list[_Embedded]:
     """Return the embedding and species of each crop, or the error of one that no bundle of a router can embed."""
     result = model.embed_faces(crops)
     outcomes: list[_Embedded] = [(row, species) for row, species in zip(result.embeddings, result.species, strict=True)]
-    missing = np.setdiff1d(np.arange(len(crops)), result.rows).tolist()
-    for index, error in zip(missing, result.skipped, strict=True):
+    for index, error in result.skipped_by_row().items():
         outcomes.insert(index, error)
     return outcomes
 

@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 
 from familiar.core.errors import BadGallery
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.web.allowed_paths import AllowedPaths

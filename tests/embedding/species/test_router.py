@@ -17,8 +17,10 @@ from familiar.core.errors import (
 from familiar.core.types import Crop, Detection, Label, Photo
 from familiar.detection.detectors import CenterSquare
 from familiar.embedding.bundle import BundleMetadata, load_bundle
-from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.embedding.species.router import RoutedEmbedder, verify_routed
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
+from familiar.embedding.species.router import RoutedEmbedder
+from familiar.embedding.species.verification import verify_routed
 from familiar.embedding.verification import verify_photos
 from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing

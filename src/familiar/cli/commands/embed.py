@@ -10,7 +10,8 @@ from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_parent_folder
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.species.router import RoutedEmbedder, RoutedEmbeddings
+    from familiar.embedding.species.routed_embeddings import RoutedEmbeddings
+    from familiar.embedding.species.router import RoutedEmbedder
 
 
 @click.command()
@@ -43,7 +44,7 @@ def embed(
 
     from familiar.core.errors import UnreadablePhoto
     from familiar.core.files import write_atomically
-    from familiar.embedding.embedder import embed_photos
+    from familiar.embedding.model import embed_photos
     from familiar.embedding.species.router import RoutedEmbedder
     from familiar.embedding.species.router_file import open_model
     from familiar.photos.decoding import find_photos

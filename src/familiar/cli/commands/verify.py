@@ -47,8 +47,9 @@ def verify(
     Example:
       familiar verify a.jpg b.jpg --model runs/cats/model.onnx
     """
-    from familiar.embedding.species.router import RoutedEmbedder, verify_routed
+    from familiar.embedding.species.router import RoutedEmbedder
     from familiar.embedding.species.router_file import open_model
+    from familiar.embedding.species.verification import verify_routed
     from familiar.embedding.verification import verify_photos
 
     if len(faces) > 2:

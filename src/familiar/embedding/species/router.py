@@ -7,25 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Float64, UInt8
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
-from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import LABELS, Crop, Detection, Photo
 from familiar.detection.alignment import align, choose_face, from_left
+from familiar.detection.cropping import crop_photo, min_decoded_side_px
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import (
-    Embedder,
-    EmbedResult,
-    PhotoOpener,
-    Source,
-    crop_photo,
-    min_decoded_side_px,
-)
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import EmbedResult
 from familiar.embedding.species.classifier import SpeciesClassifier
-from familiar.embedding.verification import BEST_FACES, verify_embeddings
-from familiar.photos.decoding import load_photo
+from familiar.embedding.species.routed_embeddings import RoutedEmbeddings, SpeciesEmbeddings, concatenate
+from familiar.photos.decoding import PhotoOpener, Source, load_photo
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, cropped for each of the networks
@@ -43,43 +37,6 @@ class RoutedCrop(Crop):
         """Return the crop with changed pixels, those for each network."""
         for_each = {preprocessing: crop.map_pixels(change) for preprocessing, crop in self.for_each.items()}
         return replace(self, rgb_u8=change(self.rgb_u8), for_each=for_each)
-
-
-@dataclass(frozen=True, eq=False)
-class SpeciesEmbeddings:
-    """Embeddings by the bundle of one species.
-
-    Attributes:
-        rows: indices among the photos given, ascending.
-        probabilities: of this species.
-        embeddings: unit rows in the space of the species' bundle.
-    """
-
-    rows: Int64[np.ndarray, " n"]
-    probabilities: Float64[np.ndarray, " n"]
-    embeddings: Float32[np.ndarray, "n d"]
-
-
-@dataclass(frozen=True, eq=False)
-class RoutedEmbeddings:
-    """Embeddings by species, kept apart because those of different species do not compare.
-
-    Attributes:
-        by_species: the embeddings of every species that has a bundle.
-        skipped: an error for each photo without an embedding: `UnsureSpecies`, `NoBundleForSpecies`, unreadable, or
-            without a face.
-    """
-
-    by_species: Mapping[str, SpeciesEmbeddings]
-    skipped: tuple[FamiliarError, ...]
-
-    def by_row(self) -> list[tuple[int, str, float]]:
-        """List (row, species, probability of the species) of each row with an embedding, by row."""
-        return sorted(
-            (row, name, probability)
-            for name, species in self.by_species.items()
-            for row, probability in zip(species.rows.tolist(), species.probabilities.tolist(), strict=True)
-        )
 
 
 class RoutedEmbedder:
@@ -322,7 +279,7 @@ class RoutedEmbedder:
             for batch, part in zip(batches, done, strict=True):
                 parts.append(part)
                 on_batch(batch.stop)
-        return _concatenate(parts)
+        return concatenate(parts)
 
     def _embed_batch(
         self,
@@ -392,56 +349,6 @@ class RoutedEmbedder:
         return name
 
 
-@dataclass(frozen=True)
-class RoutedVerification:
-    """The decision for two photos.
-
-    Attributes:
-        species: of each photo.
-        probabilities: of these species.
-        verification: by the bundle of the species, without a verdict if that was never calibrated; None if the
-            species differ. Then the photos show two individuals, and their embeddings are not compared.
-    """
-
-    species: tuple[str, str]
-    probabilities: tuple[float, float]
-    verification: VerificationResult | None
-
-
-def verify_routed(
-    router: RoutedEmbedder,
-    first: Path,
-    second: Path,
-    detector: Detector | None = None,
-    *,
-    flip: bool = False,
-    faces: tuple[int | None, int | None] = BEST_FACES,
-    on_crop: Callable[[Crop], None] = lambda _: None,
-) -> RoutedVerification:
-    """Decide whether two photos show the same individual of one species.
-
-    Arguments as for `verification.verify_photos`.
-
-    Raises:
-        UnsureSpecies, NoBundleForSpecies, UnreadablePhoto, NoFaceFound: one of the photos has no embedding.
-    """
-    photos = zip((first, second), faces, strict=True)
-    crops = [router.crop(photo, detector, face=face) for photo, face in photos]
-    for each in crops:
-        on_crop(each)
-    routed = router.embed_crops(crops, flip=flip)
-    if routed.skipped:
-        raise routed.skipped[0]
-    (_, first_species, first_probability), (_, second_species, second_probability) = routed.by_row()
-    verification = None
-    if first_species == second_species:
-        # The species' bundle has embedded these two photos and no others.
-        embeddings = routed.by_species[first_species].embeddings
-        calibration = router.embedders[first_species].metadata.calibration
-        verification = verify_embeddings(embeddings[0], embeddings[1], calibration)
-    return RoutedVerification((first_species, second_species), (first_probability, second_probability), verification)
-
-
 def _crop_for_each(
     source: Source,
     preprocessings: set[Preprocessing],
@@ -463,17 +370,3 @@ def _embed_crops(embedder: Embedder, faces: Sequence[RoutedCrop], flip: bool) ->
     return embedder.embed_faces(
         [face.for_each[embedder.metadata.preprocessing] for face in faces], flip=flip
     ).embeddings
-
-
-def _concatenate(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
-    def species(name: str) -> SpeciesEmbeddings:
-        pieces = [part.by_species[name] for part in parts]
-        return SpeciesEmbeddings(
-            np.concatenate([piece.rows for piece in pieces]),
-            np.concatenate([piece.probabilities for piece in pieces]),
-            np.concatenate([piece.embeddings for piece in pieces]),
-        )
-
-    return RoutedEmbeddings(
-        {name: species(name) for name in parts[0].by_species}, tuple(e for part in parts for e in part.skipped)
-    )

@@ -12,7 +12,8 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.core.files import write_atomically
-from familiar.embedding.embedder import Embedder, Model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import Model
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 

@@ -11,7 +11,8 @@ from jaxtyping import Float32, Int64, UInt8
 from familiar.core.types import Crop
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
-from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.detection.cropping import crop_photo
+from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import mirror
 from familiar.evaluation.perturbation import (

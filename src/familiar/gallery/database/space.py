@@ -13,7 +13,7 @@ from familiar.core.blockwise import blocks
 from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.metrics.calibration import uncalibrated
 
 _BLOCK_ROWS = 20_000

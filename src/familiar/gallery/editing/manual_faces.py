@@ -14,7 +14,7 @@ from familiar.core.errors import Contradiction, NotInGallery, UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.core.types import Detection, Photo
 from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, face_quality
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.database.connection import GalleryDatabase

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
 from familiar.gallery.enrollment.photo_writing import write_photo

@@ -13,7 +13,7 @@ from familiar.core.files import absolute_path, content_sha256
 from familiar.core.types import Crop, Detection
 from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time

@@ -22,7 +22,7 @@ from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, S
 from familiar.core.files import content_sha256
 from familiar.core.types import LABELS, Crop, Detection
 from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
-from familiar.embedding.embedder import Model
+from familiar.embedding.model import Model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space

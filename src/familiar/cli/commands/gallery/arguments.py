@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.core.gallery_types import SpeciesThreshold
-    from familiar.embedding.embedder import Model
+    from familiar.embedding.model import Model
     from familiar.gallery.clustering.calibration import ClusteringCalibration
     from familiar.gallery.database.connection import GalleryDatabase
 
@@ -97,7 +97,7 @@ def embed_best_face(
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.embedding.embedder import embed_face
+    from familiar.embedding.model import embed_face
 
     gallery.check_comparable(*model.space)
     crop = model.crop(photo, model.detector(detector, detector_model), face=face)

@@ -13,7 +13,7 @@ from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.embedder import Model
+    from familiar.embedding.model import Model
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.enrollment.enroll import EnrollResult
 
