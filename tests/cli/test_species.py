@@ -224,6 +224,10 @@ def test_gallery_of_several_species(familiar: Familiar, photos: Path, router: Pa
     assert searched["photos"][0]["path"] == str(cat)
     assert "shows Mia" in familiar("gallery", "verify", album, cat, "Mia", "--model", router).out
     assert "does not show Mia" in familiar("gallery", "verify", album, dog, "Mia", "--model", router).out
+    unclustered = familiar("gallery", "enroll", photos / "new", photos / "cats", "--model", router)
+    assert unclustered.code == 0, unclustered.err
+    answer = familiar("gallery", "search", photos / "new", cat, "--model", router)
+    assert answer.out.startswith("no match: there are no clusters of this species yet; make them with: ")
     statistics = familiar("gallery", "stats", album).out
     assert "cat: " in statistics
     assert "dog: " in statistics

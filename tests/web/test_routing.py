@@ -97,5 +97,6 @@ def test_model_is_described_by_species(routing: TestClient):
     page = Page(routing.get("/model").text)
     headings = [heading for heading in text_of(routing.get("/model")).split() if heading in ("cat", "dog")]
     assert {"cat", "dog"} <= set(headings)
-    ids = [each["id"] for each in page.all("h2") if "id" in each]
-    assert len(ids) == len(set(ids))
+    parts = ["about", "trained", "results"]  # of each bundle, below the heading of its species
+    assert [each["id"] for each in page.all("h3") if "id" in each] == [*parts, *(f"{part}2" for part in parts)]
+    assert [each["id"] for each in page.all("h2") if "id" in each] == ["thresholds", "limits", "evaluation"]

@@ -91,12 +91,13 @@ def search(
         matches = search_identities(gallery, query, k, only=only)
         hits = search_photos(gallery, query, k, only=only, prefix=prefix) if by == "photo" else []
         empty = not len(gallery.faces().ids)
+        which = "clusters of this species" if gallery.space.parts else "clusters"
     if as_json:
         known = next((match for match in matches if match.known), None)
         results = {"photos": list(map(asdict, hits))} if by == "photo" else {"identities": list(map(asdict, matches))}
         print_json({"known": None if known is None else asdict(known)} | results)
         return
-    click.echo(_answer(folder, matches, only, empty=empty))
+    click.echo(_answer(folder, matches, only, which, empty=empty))
     for line in map(_photo_line, hits) if by == "photo" else map(_identity_line, matches):
         click.echo(line)
 
@@ -120,13 +121,13 @@ def _make_filter(
         raise click.BadParameter(str(error), param_hint="--since, --until") from error
 
 
-def _answer(folder: Path, matches: "list[Match]", only: "Filter", *, empty: bool) -> str:
+def _answer(folder: Path, matches: "list[Match]", only: "Filter", which: str, *, empty: bool) -> str:
     if empty:
         return f"no match: {folder} has no faces yet"
     if not matches:
         if not only.empty:
             return "no match: no identity passes the filter"
-        return f"no match: there are no clusters yet; make them with: familiar gallery cluster {folder}"
+        return f"no match: there are no {which} yet; make them with: familiar gallery cluster {folder}"
     nearest = matches[0]
     name = label(nearest.identity, nearest.name)
     similarity = format_similarity(max(nearest.best, nearest.mean), nearest.probability)
