@@ -135,7 +135,7 @@ def worst_of_hard_negatives(histories: Mapping[str, History]) -> str:
         return "Hard negative mining ended before its first validation."
     shown, worst = max(known, key=lambda point: point[1])
     return (
-        f"Hard negative mining was closest to a collapse after {shown:,} photos, with a mean cosine of negatives of "
+        f"Hard negative mining came closest to a collapse after {shown:,} photos, with a mean cosine of negatives of "
         f"{number(worst)} (a run counts as collapsed from {COLLAPSED_SIMILARITY} on)."
     )
 
