@@ -29,6 +29,7 @@ from familiar.evaluation.results.document import RoutingInfo
 from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.catalog import SUITES, run_suites
+from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.robustness import robustness
 from familiar.evaluation.suites.slices import slices
@@ -160,6 +161,23 @@ def test_species_are_measured_as_by_their_bundles_alone(router: RoutedEmbedder, 
     limits = {name: each.verification.at_bundle_thresholds["balanced"].similarity for name, each in by_species.items()}
     assert limits == {"cat": 0.97, "dog": 0.93}
     assert all(each.verification.probability is not None for each in by_species.values())
+
+
+def test_clustering_takes_the_threshold_of_each_species(router: RoutedEmbedder, table: IdentityTable):
+    """All photos together have the clusters that each bundle makes alone, and no identity is clustered twice."""
+    context = build_context(router, table)
+    together = clustering(context).metrics.groups
+    apart = {name: clustering(context.select_species(name)).metrics.groups for name in ("cat", "dog")}
+    assert (together.threshold, together.domain_shift) == (None, None)
+    assert together.groups == sum(groups.groups for groups in apart.values())
+    for name, groups in apart.items():
+        assert f"{name} {groups.threshold:.3f}, the bundle's high-precision threshold" in together.threshold_source
+    assert together.bcubed is not None
+    cats, dogs = apart["cat"].bcubed, apart["dog"].bcubed  # of 30 photos each, so the mean is that of all
+    assert cats is not None
+    assert dogs is not None
+    assert together.bcubed.precision == pytest.approx((cats.precision + dogs.precision) / 2)
+    assert together.bcubed.recall == pytest.approx((cats.recall + dogs.recall) / 2)
 
 
 def test_whole_collection_has_no_calibration(router: RoutedEmbedder, table: IdentityTable):

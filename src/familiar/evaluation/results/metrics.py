@@ -132,11 +132,15 @@ class KMeansMetrics:
 
 @dataclass(frozen=True)
 class GroupMetrics:
-    """Agreement of the clusters at a threshold with the true identities."""
+    """Agreement of the clusters at a threshold with the true identities.
 
-    threshold: float
+    A router of several bundles has no single threshold and domain shift: they are None, and `threshold_source` has the
+    threshold of each species.
+    """
+
+    threshold: float | None
     threshold_source: str
-    domain_shift: float
+    domain_shift: float | None
     groups: int
     identities: int
     nmi: float

@@ -20,17 +20,12 @@ def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
     """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
     The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
-    whitened and the threshold is lowered.
+    whitened and the threshold is lowered. With a router of several bundles, the photos of each species are clustered
+    apart, by the threshold of its bundle.
     """
     if len(context.table.names) < 2:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
-    threshold, source = _threshold(context)
-    shift = domain_shift(context.embeddings)
-    embeddings = context.embeddings
-    if len(context.table.names) >= MIN_WHITENING_IDENTITIES:
-        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - MAX_THRESHOLD_REDUCTION * shift)
-        source += ", lowered by the domain shift of these photos" if shift else ""
-    assignments = cluster(embeddings, threshold)
+    assignments, threshold, source, shift = _group_photos(context)
     table = contingency(context.labels, assignments)
     replicates = resampled(context.labels, lambda: _replicates(table))
     groups = GroupMetrics(
@@ -44,6 +39,29 @@ def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
         bcubed=table.bcubed() if (table.identity_sizes > 1).any() else None,
     )
     return SuiteResult(ClusteringMetrics(_kmeans(context), groups, intervals(replicates)), replicates)
+
+
+def _group_photos(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float | None, str, float | None]:
+    """Return the cluster of each photo, the threshold, its source and the domain shift (None: of several bundles)."""
+    if len(context.model.bundles) == 1:
+        return _group_by_bundle(context)
+    groups, sources, count = np.empty(len(context.table), np.int64), list[str](), 0
+    for species, rows in context.rows_by_species(np.arange(len(context.table))).items():
+        assignments, threshold, source, _ = _group_by_bundle(context.select_species(species))
+        groups[rows] = assignments + count
+        count += int(assignments.max()) + 1
+        sources.append(f"{species} {threshold:.3f}, {source}")
+    return groups, None, "; ".join(sources), None
+
+
+def _group_by_bundle(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float, str, float]:
+    threshold, source = _threshold(context)
+    shift = domain_shift(context.embeddings)
+    embeddings = context.embeddings
+    if len(context.table.names) >= MIN_WHITENING_IDENTITIES:
+        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - MAX_THRESHOLD_REDUCTION * shift)
+        source += ", lowered by the domain shift of these photos" if shift else ""
+    return cluster(embeddings, threshold), threshold, source, shift
 
 
 def _threshold(context: EvaluationContext) -> tuple[float, str]:
