@@ -9,8 +9,9 @@ import pytest
 
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Detection, Photo
+from familiar.detection import crop_photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
-from familiar.embedding import crop_photo, verify
+from familiar.embedding import verify
 from familiar.gallery import Gallery
 from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing

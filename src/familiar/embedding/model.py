@@ -142,7 +142,7 @@ def embed_photos(
         batch_size: photos per batch; None: the embedder's.
         on_batch: called after each batch with the number of sources done.
 
-    >>> from familiar import find_photos
+    >>> from familiar import Embedder, find_photos
     >>> result = embed_photos(Embedder("pet-nano"), find_photos("photos"))
     >>> result.embeddings.shape  # one unit row per photo
     (4, 288)
