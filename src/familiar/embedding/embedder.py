@@ -90,7 +90,7 @@ class Embedder:
 
     @property
     def space(self) -> tuple[str, int, tuple[int, ...]]:
-        """What tells whether its embeddings can be compared with others: space, dimension and prefixes."""
+        """Its space, dimension and prefixes, which decide whether its embeddings can be compared with others."""
         return self.metadata.space
 
     @property

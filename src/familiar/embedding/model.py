@@ -1,4 +1,4 @@
-"""What embeds the faces of photos, a bundle or a router, and the functions that take either."""
+"""The interface that bundles and routers share, and the functions that embed photos with either."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +43,7 @@ class EmbedResult:
 
 @runtime_checkable
 class Model(Protocol):
-    """What embeds the faces of photos: a bundle (`Embedder`), or a router with a bundle for each species."""
+    """A bundle (`Embedder`), or a router with a bundle for each species: it embeds the faces of photos."""
 
     @property
     def threads(self) -> int:
@@ -57,7 +57,7 @@ class Model(Protocol):
 
     @property
     def space(self) -> tuple[str, int, tuple[int, ...]]:
-        """What tells whether its embeddings can be compared with others: space, dimension and prefixes."""
+        """Its space, dimension and prefixes, which decide whether its embeddings can be compared with others."""
         ...
 
     @property
