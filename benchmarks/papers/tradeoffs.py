@@ -1,10 +1,15 @@
 """FaceNet's trade-offs: networks, input size, embedding size, amount of data, image quality and batch norm."""
 
+import re
+from pathlib import Path
+
+import numpy as np
+
 from papers.bench import Bench, Evaluation, Training
 from papers.facenet import BATCH_128
 from papers.figures import number, over_seeds, paired, table
 from papers.history import read_history
-from papers.shared import DEV_TEST, DEV_TRAIN, NO_LEAKS, PEOPLE, at_px, for_epochs
+from papers.shared import NO_LEAKS, PEOPLE, at_px, for_epochs
 
 TITLE = "FaceNet's trade-offs"
 PATHS = {
@@ -19,22 +24,33 @@ QUALITY = Evaluation(
 ALL_PAIRS = Evaluation(
     "all-pairs", PEOPLE, ("--identities", "PHOTOS/lfw_112/peopleDevTest.txt", "--suite", "verification", *NO_LEAKS)
 )
-# Of NN1 and NN2 a step of 1,800 photos takes minutes, so this is a small photo set: it compares networks and settings
-# with each other under one budget, nothing with the paper.
-FEW = ("--max-identities", "150", "--max-photos", "8")
+# Twelve photos of each at most. The people are listed in files, since of the first of DevTrain most have one photo.
+MAX_PHOTOS = ("--max-photos", "12")
+ALL = 1_184  # people of DevTrain with two photos or more
 EPOCHS = 10  # enough to compare settings, and a few minutes each
 
 
-def small(name: str, *settings: str, people: tuple[str, ...] = ("--max-photos", "12")) -> Training:
+def people(count: int, min_photos: int = 2) -> tuple[str, ...]:
+    """Choose people of DevTrain at random: the options for the list that `list_people` writes."""
+    return "--identities", f"RUNS/tradeoffs/people-{count}-with-{min_photos}.txt"
+
+
+def small(name: str, *settings: str, chosen: tuple[str, ...] = people(ALL)) -> Training:
     """Define a training of NNS2 at 96 px with semi-hard triplets; later settings replace earlier ones."""
-    common = ("loss.name=semi_hard", *BATCH_128, "split.min_photos=2", "split.test=0", *at_px(96), *for_epochs(EPOCHS))
-    return Training(f"tradeoffs/{name}", "facenet-small", PEOPLE, (*common, *settings), (*DEV_TRAIN, *people))
+    common = ("loss.name=semi_hard", *BATCH_128, "split.test=0", *at_px(96), *for_epochs(EPOCHS, EPOCHS))
+    return Training(f"tradeoffs/{name}", "facenet-small", PEOPLE, (*common, *settings), (*chosen, *MAX_PHOTOS))
+
+
+# NN1 takes a second for three photos, so this is a small photo set: it compares networks under one budget with each
+# other, nothing with the paper.
+WITH_FOUR = 430
+NETWORK_SETTINGS = ("sampler.identities=16", *for_epochs(2))
 
 
 def network(name: str, size_px: int) -> Training:
     """Define a training of one of the paper's networks, at its input size, under one budget."""
-    settings = (f"model.name={name}", *at_px(size_px), *for_epochs(6), "sampler.identities=30", "sampler.chunk_size=30")
-    return small(f"network-{name}", *settings, people=FEW)
+    settings = (f"model.name={name}", *at_px(size_px), *NETWORK_SETTINGS)
+    return small(f"network-{name}", *settings, chosen=people(WITH_FOUR, min_photos=4))
 
 
 NETWORKS = {
@@ -52,35 +68,40 @@ BY_DIM = {
     f"{dim} components": REFERENCE if dim == 128 else small(f"dim-{dim}", f"model.embedding_dim={dim}")
     for dim in (32, 64, 128, 256, 512)
 }
-# The same number of steps, so fewer people are shown more often.
+# The same number of steps, so fewer people are shown more often. One person in ten is for validation.
 BY_PEOPLE = {
-    f"{count} people": small(f"people-{count}", *for_epochs(epochs), people=("--max-photos", "12", *limit))
-    for count, epochs, limit in (
-        (132, 4 * EPOCHS, ("--max-identities", "147")),
-        (265, 2 * EPOCHS, ("--max-identities", "295")),
-        (530, EPOCHS, ("--max-identities", "590")),
-    )
-} | {"all": REFERENCE}
-NORMS = {
-    name: small(f"norm-{name}", *settings, "validation.every_epochs=1")
-    for name, settings in (("with", ("model.batch_norm=true",)), ("without", ("model.batch_norm=false",)))
-}
+    f"{count} people": small(f"people-{count}", *for_epochs(times * EPOCHS, EPOCHS), chosen=people(count))
+    for count, times in ((148, 8), (296, 4), (592, 2))
+} | {f"{ALL:,} people": REFERENCE}
+NORMS = {"with": REFERENCE, "without": small("norm-without", "model.batch_norm=false")}
+
+
+def list_people(bench: Bench, chosen: tuple[str, ...]) -> None:
+    """Write the file of `people`: some of DevTrain's with enough photos, drawn at random."""
+    path = Path(chosen[1].replace("RUNS", str(bench.runs)))
+    count, min_photos = (int(word) for word in re.findall(r"\d+", path.stem))
+    counts = [line.split() for line in (bench.photos / "lfw_112" / "peopleDevTrain.txt").read_text().splitlines()[1:]]
+    eligible = sorted(name for name, photos in counts if int(photos) >= min_photos)
+    drawn = np.random.default_rng(0).permutation(eligible)[:count]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(sorted(drawn)) + "\n")
 
 
 def measure(bench: Bench) -> str:
-    bench.train(NETWORKS.values(), (ALL_PAIRS, DEV_TEST), may_fail=True)
     groups = {"input size": BY_SIZE, "embedding": BY_DIM, "training data": BY_PEOPLE}
-    different = {training.name: training for group in groups.values() for training in group.values()}
-    bench.train(different.values(), (ALL_PAIRS, DEV_TEST), may_fail=True)
+    different = {training.name: training for group in (*groups.values(), NORMS) for training in group.values()}
+    for chosen in {training.options[:2] for training in (*NETWORKS.values(), *different.values())}:
+        list_people(bench, chosen)
+    bench.train(different.values(), (ALL_PAIRS,), may_fail=True)
     bench.train([REFERENCE], (QUALITY,))
-    bench.train(NORMS.values(), (ALL_PAIRS, DEV_TEST), may_fail=True)
+    bench.train(NETWORKS.values(), (ALL_PAIRS,), may_fail=True)
     return "\n\n".join(
         [
-            "One seed; 95 % intervals over people. Trained on LFW's peopleDevTrain, evaluated on all pairs of "
-            "the 963 of peopleDevTest: its positive and negative pairs are enough for a true accept rate (TAR) at a "
-            "false accept rate (FAR) of .001, the paper's headline, for which `pairsDevTest` has too few.",
-            "**Networks**, 150 people with at most 8 photos, six epochs, each network at its input size. A set this "
-            "small says how they learn, not how good they can become.",
+            "One seed; 95 % intervals over people. Trained on people of LFW's peopleDevTrain, evaluated on all pairs "
+            "of the 963 of peopleDevTest: its positive and negative pairs are enough for a true accept rate (TAR) at "
+            "a false accept rate (FAR) of .001, the paper's headline, for which `pairsDevTest` has too few.",
+            f"**Networks**, {WITH_FOUR} people with four photos or more, two epochs, each network at its input size. "
+            "A budget this small says how they learn, not how good they can become.",
             group_table(bench, NETWORKS),
             *(f"**By {name}**, NNS2:\n\n{group_table(bench, group)}" for name, group in groups.items()),
             "**Image quality**, NNS2 at 96 px; what is lost by changed photos of DevTest's people:",
