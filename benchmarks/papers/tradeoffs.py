@@ -2,14 +2,15 @@
 
 import re
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 
 from papers.bench import Bench, Evaluation, Training
 from papers.facenet import BATCH_128
-from papers.figures import number, over_seeds, paired, table
+from papers.figures import Results, number, over_seeds, paired, table
 from papers.history import read_history
-from papers.shared import NO_LEAKS, PEOPLE, at_px, for_epochs
+from papers.shared import NO_LEAKS, PEOPLE, SEEDS, at_px, for_epochs
 
 TITLE = "FaceNet's trade-offs"
 PATHS = {
@@ -18,6 +19,7 @@ PATHS = {
     "TAR at a FAR of .001": "verification.tar_at_far.1e-3",
 }
 AUC = PATHS["ROC AUC"]
+FIGURES = ("recall_at_1", "auc")
 QUALITY = Evaluation(
     "quality", PEOPLE, ("--pairs", "PHOTOS/lfw_112/pairsDevTest.txt", "--suite", "robustness", *NO_LEAKS)
 )
@@ -35,10 +37,18 @@ def people(count: int, min_photos: int = 2) -> tuple[str, ...]:
     return "--identities", f"RUNS/tradeoffs/people-{count}-with-{min_photos}.txt"
 
 
-def small(name: str, *settings: str, chosen: tuple[str, ...] = people(ALL)) -> Training:
+def training(name: str, seed: int, *settings: str, chosen: tuple[str, ...] = people(ALL)) -> Training:
     """Define a training of NNS2 at 96 px with semi-hard triplets; later settings replace earlier ones."""
     common = ("loss.name=semi_hard", *BATCH_128, "split.test=0", *at_px(96), *for_epochs(EPOCHS, EPOCHS))
-    return Training(f"tradeoffs/{name}", "facenet-small", PEOPLE, (*common, *settings), (*chosen, *MAX_PHOTOS))
+    seeds = (f"seed={seed}",) if seed else ()
+    return Training(
+        f"tradeoffs/{name}/{seed}", "facenet-small", PEOPLE, (*common, *settings, *seeds), (*chosen, *MAX_PHOTOS)
+    )
+
+
+def small(name: str, *settings: str, chosen: tuple[str, ...] = people(ALL)) -> list[Training]:
+    """Define the trainings of every seed."""
+    return [training(name, seed, *settings, chosen=chosen) for seed in SEEDS]
 
 
 # NN1 takes a second for three photos, so this is a small photo set: it compares networks under one budget with each
@@ -47,10 +57,10 @@ WITH_FOUR = 430
 NETWORK_SETTINGS = ("sampler.identities=16", *for_epochs(2))
 
 
-def network(name: str, size_px: int) -> Training:
-    """Define a training of one of the paper's networks, at its input size, under one budget."""
+def network(name: str, size_px: int) -> list[Training]:
+    """Define the training of one of the paper's networks, at its input size, under one budget: of a single seed."""
     settings = (f"model.name={name}", *at_px(size_px), *NETWORK_SETTINGS)
-    return small(f"network-{name}", *settings, chosen=people(WITH_FOUR, min_photos=4))
+    return [training(f"network-{name}", 0, *settings, chosen=people(WITH_FOUR, min_photos=4))]
 
 
 NETWORKS = {
@@ -89,60 +99,68 @@ def list_people(bench: Bench, chosen: tuple[str, ...]) -> None:
 
 def measure(bench: Bench) -> str:
     groups = {"input size": BY_SIZE, "embedding": BY_DIM, "training data": BY_PEOPLE}
-    different = {training.name: training for group in (*groups.values(), NORMS) for training in group.values()}
-    for chosen in {training.options[:2] for training in (*NETWORKS.values(), *different.values())}:
+    trainings = {
+        training.name: training
+        for group in (*groups.values(), NORMS, NETWORKS)
+        for seeds in group.values()
+        for training in seeds
+    }
+    for chosen in {training.options[:2] for training in trainings.values()}:
         list_people(bench, chosen)
-    bench.train(different.values(), (ALL_PAIRS,), may_fail=True)
-    bench.train([REFERENCE], (QUALITY,))
-    bench.train(NETWORKS.values(), (ALL_PAIRS,), may_fail=True)
+    bench.train(trainings.values(), (ALL_PAIRS,), may_fail=True)
+    bench.train(REFERENCE, (QUALITY,))
     return "\n\n".join(
         [
-            "One seed; 95 % intervals over people. Trained on people of LFW's peopleDevTrain, evaluated on all pairs "
-            "of the 963 of peopleDevTest: its positive and negative pairs are enough for a true accept rate (TAR) at "
-            "a false accept rate (FAR) of .001, the paper's headline, for which `pairsDevTest` has too few.",
-            f"**Networks**, {WITH_FOUR} people with four photos or more, two epochs, each network at its input size. "
-            "A budget this small says how they learn, not how good they can become.",
+            "95 % intervals over people. Trained on people of LFW's peopleDevTrain, evaluated on all pairs of the 963 "
+            "of peopleDevTest: its positive and negative pairs are enough for a true accept rate (TAR) at a false "
+            "accept rate (FAR) of .001, the paper's headline, for which `pairsDevTest` has too few.",
+            f"**Networks**, {WITH_FOUR} people with four photos or more, two epochs, each network at its input size, "
+            "one seed. A budget this small says how they learn, not how good they can become.",
             group_table(bench, NETWORKS),
-            *(f"**By {name}**, NNS2:\n\n{group_table(bench, group)}" for name, group in groups.items()),
+            *(
+                f"**By {name}**, NNS2, means of {len(SEEDS)} seeds:\n\n{group_table(bench, group)}"
+                for name, group in groups.items()
+            ),
             "**Image quality**, NNS2 at 96 px; what is lost by changed photos of DevTest's people:",
             quality_table(bench),
-            "**Batch norm**, NNS2: AUC on validation people after each epoch.",
+            "**Batch norm**, NNS2: AUC on validation people after each epoch; means of the seeds.",
             norm_table(bench),
         ]
     )
 
 
-def group_table(bench: Bench, group: dict[str, Training]) -> str:
-    first = next(iter(group.values()))
+def group_table(bench: Bench, group: dict[str, list[Training]]) -> str:
+    def results_of(name: str) -> list[Results]:
+        return [bench.results(training, ALL_PAIRS.label) for training in group[name]]
+
+    first, *_ = group
     rows: list[list[str]] = []
-    for name, training in group.items():
-        if bench.failure(training) is not None:
+    for name, seeds in group.items():
+        if any(bench.failure(training) for training in seeds):
             rows.append([name, "ended early", *["-"] * (len(PATHS) + 1)])
             continue
-        results = bench.results(training, ALL_PAIRS.label)
-        history = read_history(bench.run(training))
-        minutes = f"{history.seconds / 60:.1f} ({history.photos:,} photos)"
-        difference = "" if training is first else paired([bench.results(first, ALL_PAIRS.label)], [results], AUC)
-        rows.append([name, *(over_seeds([results], path) for path in PATHS.values()), minutes, difference])
+        histories = [read_history(bench.run(training)) for training in seeds]
+        minutes = f"{mean(each.seconds for each in histories) / 60:.1f} ({histories[0].photos:,} photos)"
+        difference = "" if name == first else paired(results_of(first), results_of(name), AUC)
+        rows.append([name, *(over_seeds(results_of(name), path) for path in PATHS.values()), minutes, difference])
     return table(["", *PATHS, "minutes", "AUC, difference from the first row"], rows)
 
 
 def quality_table(bench: Bench) -> str:
-    robustness = bench.results(REFERENCE, QUALITY.label).robustness
+    sweeps = [bench.results(training, QUALITY.label).robustness.sweeps for training in REFERENCE]
     rows = [
-        [name, number(point.severity), number(point.recall_at_1), number(point.auc)]
+        [name, number(points[0].severity), *(number(mean(getattr(p, figure) for p in points)) for figure in FIGURES)]
         for name in ("jpeg", "downscale")
-        for point in robustness.sweeps[name]
+        for points in zip(*(sweep[name] for sweep in sweeps), strict=True)
     ]
     return table(["change", "quality, or share of the pixels", "recall@1", "ROC AUC"], rows)
 
 
 def norm_table(bench: Bench) -> str:
-    histories = {name: read_history(bench.run(training)) for name, training in NORMS.items()}
     epochs = [0, 1, 2, 4, 6, 9]
-    rows = [
-        [f"{name} batch norm", *(number(history.epochs[epoch]["validation_auc"]) for epoch in epochs)]
-        for name, history in histories.items()
-        if len(history.epochs) > epochs[-1]
-    ]
+    rows: list[list[str]] = []
+    for name, seeds in NORMS.items():
+        histories = [read_history(bench.run(training)) for training in seeds]
+        scores = (mean(each.epochs[epoch]["validation_auc"] for each in histories) for epoch in epochs)
+        rows.append([f"{name} batch norm", *map(number, scores)])
     return table(["", *(f"epoch {epoch + 1}" for epoch in epochs)], rows)
