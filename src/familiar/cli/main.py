@@ -15,6 +15,7 @@ from familiar.cli.commands.gallery import gallery
 from familiar.cli.commands.import_network import import_network
 from familiar.cli.commands.inspect import inspect
 from familiar.cli.commands.models import models
+from familiar.cli.commands.pack import pack
 from familiar.cli.commands.quickstart import quickstart
 from familiar.cli.commands.recipes import recipes
 from familiar.cli.commands.serve import serve
@@ -23,7 +24,7 @@ from familiar.cli.commands.train import train
 from familiar.cli.commands.verify import verify
 from familiar.cli.console import prepare
 from familiar.cli.options import InOrder
-from familiar.core.errors import FamiliarError, TrainingFailed
+from familiar.core.errors import FailedOnMain, FamiliarError, TrainingFailed
 from familiar.core.terminal_text import one_line
 
 COMMANDS = (
@@ -32,6 +33,7 @@ COMMANDS = (
     inspect,
     recipes,
     models,
+    pack,
     augment,
     train,
     evaluate,
@@ -55,6 +57,8 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "matplotlib": "evaluate",
     "sklearn": "evaluate",
     "threadpoolctl": "evaluate",
+    "fsspec": "shards",
+    "pyarrow": "shards",
     "fastapi": "serve",
     "httptools": "serve",
     "httpx2": "serve",
@@ -82,6 +86,8 @@ def main() -> None:
     prepare()
     try:
         familiar()
+    except FailedOnMain:
+        sys.exit(1)  # rank 0 reports it
     except TrainingFailed as error:
         _fail(str(error), TRAINING_FAILED)
     except FamiliarError as error:

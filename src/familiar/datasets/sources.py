@@ -1,7 +1,8 @@
 """Data sources named on the command line (DATA...): a folder of identities, a data set's own layout, or drawn pets.
 
 Data sets with one folder per identity are read as folders: CASIA-WebFace (`0000045/001.jpg`), LFW
-(`NAME/NAME_0001.jpg`; `pairs` and `read_identity_list` read its protocol files), and PetFace's `images/SPECIES`.
+(`NAME/NAME_0001.jpg`; `pairs` and `read_identity_list` read its protocol files), and PetFace's `images/SPECIES`. A
+folder of shards, on disk or behind a URL, is a source too (`datasets.shards`).
 """
 
 import logging
@@ -14,12 +15,13 @@ from pathlib import Path
 from familiar.core.errors import BadDataset
 from familiar.core.terminal_text import printable
 from familiar.datasets.idx import IdxPhoto, mnist_photos
+from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 from familiar.photos.decoding import PHOTO_SUFFIXES
 
 log = logging.getLogger(__name__)
 
-PhotoRef = Path | SyntheticPhoto | IdxPhoto
+PhotoRef = Path | SyntheticPhoto | IdxPhoto | ShardPhoto
 MAX_NAMES_SHOWN = 10  # of missing names, in a message
 PETFACE_PARTS = ("train", "val", "test", "reidentification")
 
@@ -47,7 +49,10 @@ def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
     sources: dict[str, Scan] = {}
     for text in texts:
         layout, colon, _ = text.partition(":")
-        name, scan = _LAYOUTS[layout](text) if colon and layout in _LAYOUTS else _folder(text)
+        if colon and layout in _LAYOUTS:
+            name, scan = _LAYOUTS[layout](text)
+        else:
+            name, scan = _shards(text) if names_shards(text) else _folder(text)
         if name in sources:
             raise BadDataset(f"two of the sources are named {name!r}; rename one, so that their identities differ")
         sources[name] = scan
@@ -102,6 +107,14 @@ def _folder(text: str) -> tuple[str, Scan]:
         problem = "is not a folder" if text and folder.exists() else "no such folder"
         raise BadDataset(f"{text or 'an empty name'}: {problem}; name a folder that contains one folder per identity")
     return folder.resolve().name, lambda ignored: scan_folder(folder, ignored)
+
+
+def _shards(text: str) -> tuple[str, Scan]:
+    def scan(ignored: Counter[str]) -> Source:
+        photos = scan_shards(text, ignored)
+        return Source(tuple(photos), photos.__getitem__)
+
+    return name_of(text), scan
 
 
 def _synthetic(text: str) -> tuple[str, Scan]:

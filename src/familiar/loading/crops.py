@@ -17,10 +17,13 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from familiar.core.cpu import available_cores
-from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
 from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
+from familiar.datasets.shards.parquet import ParquetPhoto
+from familiar.datasets.shards.scanning import ShardPhoto
+from familiar.datasets.shards.tar import TarPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.cropping import crop_photo
 from familiar.loading.cache import (
@@ -197,8 +200,18 @@ def _photo_contents(photos: tuple[PhotoRef, ...], hash_database: Path | None) ->
                 return photo.name
             case IdxPhoto():
                 return photo.content_sha256
+            case TarPhoto() | ParquetPhoto():
+                return _shard_content(photo)
 
     return [content(photo) for photo in photos]
+
+
+def _shard_content(photo: ShardPhoto) -> str | None:
+    """Return the hash of a photo in a shard; None if it cannot be read, as of a file."""
+    try:
+        return photo.content_sha256
+    except UnreadablePhoto:
+        return None
 
 
 def _digest(table: IdentityTable, contents: list[str | None]) -> str:
@@ -293,7 +306,7 @@ def _decode_errors(
     photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, on_photo: Callable[[int, int], None]
 ) -> dict[int, str]:
     """Decode all files and return the errors, by row. Drawn photos have none."""
-    files = [(row, photo) for row, photo in enumerate(photos) if isinstance(photo, Path)]
+    files = [(row, photo) for row, photo in enumerate(photos) if not isinstance(photo, SyntheticPhoto | IdxPhoto)]
     reasons: dict[int, str] = {}
     decoded = _decode_all(tuple(photo for _, photo in files), preprocessing)
     for done, ((row, _), crop) in enumerate(zip(files, decoded, strict=True), start=1):

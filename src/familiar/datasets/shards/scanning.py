@@ -1,0 +1,61 @@
+"""Listing of the identities and photos of shards."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from familiar.core.errors import BadDataset
+from familiar.datasets.shards.parquet import ParquetPhoto, scan_parquet
+from familiar.datasets.shards.storage import is_url, list_files
+from familiar.datasets.shards.tar import TarPhoto, scan_tar
+
+SUFFIXES = (".tar", ".parquet")
+ShardPhoto = TarPhoto | ParquetPhoto
+
+
+def names_shards(location: str) -> bool:
+    """Whether a source of data is shards: a URL, a shard, a pattern of shards, or a folder with shards in it."""
+    if is_url(location) or location.lower().endswith(SUFFIXES):
+        return True
+    folder = Path(location)
+    return folder.is_dir() and any(path.suffix.lower() in SUFFIXES and path.is_file() for path in folder.iterdir())
+
+
+def name_of(location: str) -> str:
+    """Return the name of the folder that a location's shards are in."""
+    path = location.partition("://")[2] if is_url(location) else str(Path(location).absolute())
+    parts = [part for part in path.split("/") if part]
+    if parts and parts[-1].lower().endswith(SUFFIXES):
+        del parts[-1]
+    return parts[-1] if parts else "shards"
+
+
+def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPhoto]]:
+    """List the photos of all shards by identity, sorted.
+
+    Args:
+        location: a folder, a URL, a shard, or a pattern such as `people-*.tar`.
+        ignored: counts what is skipped, by reason.
+
+    Raises:
+        BadDataset: there is no shard or no photo, or a shard is damaged.
+        FamiliarError: what is needed to read them is not installed.
+    """
+    shards = list_files(location, SUFFIXES)
+    if not shards:
+        raise BadDataset(f"{location}: no shard here; expected files that end in .tar or .parquet")
+    photos: dict[str, list[ShardPhoto]] = {}
+    for shard in shards:
+        for identity, photo in _scan(shard, ignored):
+            photos.setdefault(identity, []).append(photo)
+    if not photos:
+        raise BadDataset(
+            f"{location}: no photo with an identity in its {len(shards)} shards; each sample needs a photo and its "
+            "identity, in a .json, .cls or .txt file of the same name"
+        )
+    # In the order of a folder of files, so that a training on shards draws the same photos as one on the files.
+    return {identity: sorted(photos[identity], key=lambda photo: photo.name) for identity in sorted(photos)}
+
+
+def _scan(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, ShardPhoto]]:
+    return scan_parquet(shard, ignored) if shard.lower().endswith(".parquet") else scan_tar(shard, ignored)
