@@ -45,6 +45,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/serve.md": 3,
     "docs/how-to/sort-an-album.md": 8,
     "docs/how-to/train-on-my-photos.md": 9,
+    "docs/how-to/train-on-several-machines.md": 2,
     "docs/reference/recipes.md": 3,
 }
 # The settings on a page come later, and win.

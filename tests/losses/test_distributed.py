@@ -140,6 +140,7 @@ def results_of(rank: int) -> dict[str, object]:
         twice,
         strided,
         random_draws,
+        sharded_losses,
         old_vectors,
         without_gradient,
         empty,
@@ -214,6 +215,40 @@ def strided(rank: int) -> Tensor:
 def partial_fc() -> PartialFC:
     torch.manual_seed(9)
     return PartialFC(DIM, 200, rate=0.2).double()
+
+
+# Two ranks have 2 and 3 of 5 classes, 0 and 1 of a single one.
+SHARDED = {
+    "all classes": (CLASSES, {"rate": 1.0}),
+    "some classes": (200, {"rate": 0.2}),
+    "smoothed": (200, {"rate": 0.5, "label_smoothing": 0.1}),
+    "uneven": (5, {"rate": 0.9, "margin_rad": 0.0}),
+    "more in the batch than drawn": (7, {"rate": 0.01}),
+    "a rank without classes": (1, {"rate": 1.0}),
+}
+
+
+def sharded_loss(name: str) -> PartialFC:
+    torch.manual_seed(9)
+    classes, settings = SHARDED[name]
+    return PartialFC(DIM, classes, scale=8.0, **settings).double()
+
+
+def sharded_batch(name: str, components: int) -> tuple[Tensor, Tensor]:
+    embeddings, labels = joined_batch(torch.float64)
+    return embeddings[:, :components], labels % SHARDED[name][0]
+
+
+def sharded_losses(rank: int) -> dict[str, object]:
+    results: dict[str, object] = {}
+    for name in SHARDED:
+        for split in SPLITS:
+            for components in (DIM, 3):
+                batch = [share(rows, split, rank) for rows in sharded_batch(name, components)]
+                objective = across_ranks(sharded_loss(name))
+                torch.manual_seed(rank)
+                results[f"{name} {split} {components}"] = value_and_gradients(objective, *batch)
+    return results
 
 
 def random_draws(rank: int) -> dict[str, Tensor]:
@@ -388,8 +423,39 @@ def test_random_draws_come_from_first_rank(ranks):
             torch.manual_seed(seed)
             expected = value_and_gradients(objective, *joined_batch(torch.float64))
     for rank, results in enumerate(ranks):
-        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
-        torch.testing.assert_close(results["random_draws"], scaled_expected | {"drawn next": drawn_next[rank]})
+        expected_here = {
+            "embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank),
+            "centers": expected["centers"].chunk(2)[rank],
+            "drawn next": drawn_next[rank],
+        }
+        torch.testing.assert_close(results["random_draws"], expected | expected_here)
+
+
+@pytest.mark.parametrize("components", [DIM, 3])
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", SHARDED)
+def test_sharded_classes_give_loss_and_gradients_of_one_process(ranks, name, split, components):
+    """Each rank has the centers of some classes; the draws of classes are those that rank 0 seeds."""
+    objective = sharded_loss(name)
+    torch.manual_seed(0)
+    torch.manual_seed(int(torch.randint(2**62, (1,))))
+    expected = value_and_gradients(objective, *sharded_batch(name, components))
+    assert expected["value"] > 0.01 or SHARDED[name][0] == 1, "a batch that shows something"
+    classes = SHARDED[name][0]
+    for rank, results in enumerate(ranks):
+        expected_here = {
+            "embeddings": 2 * share(expected["embeddings"], split, rank),
+            "centers": expected["centers"][classes * rank // 2 : classes * (rank + 1) // 2],
+        }
+        torch.testing.assert_close(
+            results["sharded_losses"][f"{name} {split} {components}"], expected | expected_here, rtol=1e-12, atol=1e-12
+        )
+
+
+def test_initial_centers_are_drawn_for_all_classes():
+    torch.manual_seed(9)
+    drawn = torch.randn(200, DIM) * 0.01
+    assert torch.equal(sharded_loss("some classes").centers.float(), drawn)
 
 
 def test_loss_with_old_embeddings_matches_joined_batch(ranks):

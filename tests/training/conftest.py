@@ -28,8 +28,8 @@ def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip all computation in epochs, for tests of what follows from their validations."""
     monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: (1.0, 1.0, None))
-    monkeypatch.setattr(trainer, "embed_dataset", lambda *_, **__: np.zeros((1, 1), np.float32))
+    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: (1.0, 1.0, None, 1))
+    monkeypatch.setattr(trainer, "embed_by_ranks", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 
 @pytest.fixture(scope="session")

@@ -400,7 +400,7 @@ def test_default_workers_depend_on_device_and_cores(tmp_path, monkeypatch, cats,
     class WorkersError(Exception):
         """Carries the number of workers."""
 
-    def report_workers(_recipe, _network, _data, _run, _device, workers, _compiled):
+    def report_workers(_recipe, _network, _data, _run, _device, workers, _compiled, _ranks):
         raise WorkersError(workers)
 
     monkeypatch.setattr(fit_module, "available_cores", lambda: cores)

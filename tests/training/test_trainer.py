@@ -185,9 +185,9 @@ def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
 def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
     batches = []
 
-    def record_batch(_trainer, batch):
+    def record_batch(_trainer, batch, _epoch_and_step):
         batches.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
-        return 1.0, 1.0, None
+        return 1.0, 1.0, None, len(batch.labels)
 
     monkeypatch.setattr(trainer.Trainer, "_train_step", record_batch)
     monkeypatch.setattr(trainer, "validate", lambda *_: scores())

@@ -89,6 +89,10 @@ class TrainingFailed(FamiliarError):
     """Training stopped: the loss is not finite, all embeddings collapsed to one point, or a loading process died."""
 
 
+class FailedOnMain(FamiliarError):
+    """An error of rank 0 in a training of several processes, raised on the others; rank 0 reports it."""
+
+
 class ParityFailed(FamiliarError):
     """An exported network whose output differs from its source's; nothing was written."""
 

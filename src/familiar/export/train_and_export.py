@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from familiar.datasets.folders import DataSpec
-from familiar.embedding.bundle import Bundle
+from familiar.embedding.bundle import Bundle, load_bundle
 from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
 from familiar.training.fitting import fit
+from familiar.training.ranks import join_ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
@@ -39,5 +40,10 @@ def train(
         ParityFailed: the exported network does not compute what the trained one does.
     """
     run = Path(output)
-    fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
-    return export_bundle(run, RunFolder(run).bundle, license=license)
+    bundle = RunFolder(run).bundle
+    with join_ranks() as ranks:
+        fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
+        if ranks.is_main:
+            export_bundle(run, bundle, license=license)
+        ranks.wait()
+    return load_bundle(bundle)

@@ -85,7 +85,7 @@ class _CosineCrossEntropy(Function):
     ) -> Tensor:
         columns = labels[:, None]
         flat = centers.flatten(0, -2)
-        norms = _norms(flat)
+        norms = row_norms(flat)
         logits = (rows @ flat.T).mul_(scale / norms)
         nearest = None
         if centers.ndim == 3:
@@ -121,14 +121,18 @@ class _CosineCrossEntropy(Function):
         flat = centers.flatten(0, -2)
         with torch.autocast(rows.device.type, enabled=False):
             row_grad = logit_grad @ flat
-            center_grad = logit_grad.T @ rows
-            # The component along a center does not change its direction: remove it.
-            along = _rowwise_inner_products(center_grad, flat) / norms.square()
-            center_grad.addcmul_(flat, along[:, None], value=-1.0)
+            center_grad = remove_along(logit_grad.T @ rows, flat, norms)
         return row_grad, center_grad.view_as(centers), None, None, None, None
 
 
-def _norms(rows: Tensor) -> Tensor:
+def remove_along(gradient: Tensor, centers: Tensor, norms: Tensor) -> Tensor:
+    """Remove from the gradient of each center what points along it, since that does not change its direction."""
+    along = _rowwise_inner_products(gradient, centers) / norms.square()
+    return gradient.addcmul_(centers, along[:, None], value=-1.0)
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Return the norm of each row, above 0."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)  # pyright: ignore
     return torch.clamp_min(norms, MIN_NORM)  # pyright: ignore
 

@@ -40,7 +40,7 @@ def gather_batch(
     Raises:
         ValueError: dimensions or dtypes differ between ranks; raised on every rank.
     """
-    embeddings, labels = _gather((embeddings, labels))
+    embeddings, labels = gather_tensors((embeddings, labels))
     return embeddings, labels
 
 
@@ -76,13 +76,14 @@ class AcrossRanks(nn.Module):
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], *others: Tensor
     ) -> Float[Tensor, ""]:
         """Compute the loss; `others`, further arguments of it, are rows (an old network's vectors) and gathered too."""
-        joined = _gather((embeddings, labels, *others))
+        joined = gather_tensors((embeddings, labels, *others))
         with _shared_random_stream(embeddings.device):
             return self.loss(*joined)
 
 
-def _gather(tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    if _world_size() == 1:
+def gather_tensors(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Gather the rows of several tensors as `gather_batch` does; each rank passes the same number of tensors."""
+    if world_size() == 1:
         return list(tensors)
     differentiable = [torch.is_grad_enabled() and rows.requires_grad for rows in tensors]
     local_headers = [
@@ -135,7 +136,7 @@ def _shared_random_stream(device: torch.device) -> Generator[None, None, None]:
 
     Each rank's own stream goes on afterwards, since dropout should differ between ranks.
     """
-    if _world_size() == 1:
+    if world_size() == 1:
         yield
         return
     seed = torch.randint(2**62, (1,), device=device)
@@ -145,11 +146,12 @@ def _shared_random_stream(device: torch.device) -> Generator[None, None, None]:
         yield
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """Return the number of ranks; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _all_gather(tensor: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(_world_size())]
+    parts = [torch.empty_like(tensor) for _ in range(world_size())]
     dist.all_gather(parts, tensor)
     return parts

@@ -11,6 +11,7 @@ from timm.models._efficientnet_blocks import SqueezeExcite
 from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
 from torch.nn.functional import hardsigmoid
+from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.models import shufflenetv2
 
 from familiar.core.errors import BadRecipe, BadWeights
@@ -31,12 +32,12 @@ class BackboneTrunk(nn.Module, ABC):
     @property
     def batch_norm_eps(self) -> float:
         """Epsilon of every batch norm, which belongs to the initial weights."""
-        return next(module.eps for module in self.modules() if isinstance(module, nn.BatchNorm2d))
+        return next(module.eps for module in self.modules() if isinstance(module, _BatchNorm))
 
     @batch_norm_eps.setter
     def batch_norm_eps(self, eps: float) -> None:
         for module in self.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, _BatchNorm):
                 module.eps = eps
 
     def get_extra_state(self) -> Tensor:

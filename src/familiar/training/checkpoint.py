@@ -1,7 +1,7 @@
 """Checkpoints: a run's weights and the state it resumes from, written atomically (a crash keeps the previous file)."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,19 @@ from familiar.core.errors import BadRun
 from familiar.core.files import write_atomically
 
 
-def save_weights(path: Path, **modules: nn.Module) -> None:
-    """Save the tensors of each module under its keyword: `network.trunk...`, `objective.centers`."""
+def save_weights(path: Path, left_out: Sequence[str] = (), /, **modules: nn.Module) -> None:
+    """Save the tensors of each module under its keyword: `network.trunk...`, `objective.centers`.
+
+    Args:
+        path: the file.
+        left_out: names of tensors that are not saved.
+        modules: the modules, by keyword.
+    """
     tensors = {
         f"{name}.{key}": tensor.detach().cpu().contiguous()
         for name, module in modules.items()
         for key, tensor in module.state_dict().items()
+        if f"{name}.{key}" not in left_out
     }
     write_atomically(path, safetensors.torch.save(tensors))
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +40,11 @@ from familiar.training.network import (
     with_normalization_from,
 )
 from familiar.training.objective import check_loss
+from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.step_log import read_steps
+from familiar.training.synced_batch_norm import synchronize_batch_norms
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from familiar.training.trainer import StepProgress, Trainer
 
@@ -91,6 +93,9 @@ def fit(
 ) -> FitResult:
     """Train on `data` by `recipe` and write a run to `run_dir`.
 
+    In processes that torchrun started, all train together: each loads its part of every batch, and the network learns
+    what one process would have learned from the whole batches. Rank 0 writes the run and calls the functions given.
+
     Args:
         recipe: how to train.
         data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
@@ -116,6 +121,7 @@ def fit(
         BadDataset: there are too few photos.
         BadRecipe: the function that `augmentation.custom` names cannot be imported or does not work.
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
+        FailedOnMain: on other ranks than 0, if one of these errors was raised there.
     """
     data, run = DataSpec.from_source(data), RunFolder(Path(run_dir))
     if tensorboard:
@@ -125,46 +131,48 @@ def fit(
     check_loss(recipe.loss)
     check_teachers(recipe)
     check_function(recipe.augmentation.custom, recipe.input.size_px)
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if workers is None:
-        workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))
-    if device.type == "cpu":
-        reuse_freed_memory()
-    _check_run_state(run, resume)
-    table = data.read()
-    split_identities(recipe, table)  # too few identities are detected before anything is downloaded
-    with run.lock():
-        _check_run_state(run, resume)  # again, since another process may have started it in the meantime
-        torch.manual_seed(recipe.seed)
-        has_state = resume and run.state.exists()
-        network, recipe = _network_for_run(run, recipe, has_state)
-        if resume:
-            check_same_recipe(run, recipe)
-        photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
-        training_data = prepare_data(recipe, photos, run.teachers, on_teacher, cache, on_photo)
-        if resume:
-            check_same_data(run, training_data)
-            remove_unfinished_files(run.path)
-        else:
-            _write_run_records(run, recipe, data, training_data)
-        if not has_state:
-            estimate_batch_norm_statistics(network, training_data.train)
-            if recipe.model.projection == "pca":
-                initialize_projection(network, training_data.train)
-            if recipe.model.initial_share:
-                save_weights(run.initial, network=network)
-        if recipe.quantize.aware:
-            round_to_8_bits(network)
-        network = network.to(device=device).to(memory_format=torch.channels_last)
-        trainer = Trainer(recipe, network, training_data, run, device, workers, compiled)
-        if has_state:
-            trainer.restore()
-        elif getattr(recipe.loss, "start", "random") == "means":
-            trainer.start_centers_at_means()
-        started = time.perf_counter()
-        with torch_threads_for(workers):
-            stopped = _train(trainer, tensorboard, on_step, on_epoch)
-        _save_best_weights(run, trainer)
+    with join_ranks() as ranks:
+        device = device or ranks.device()
+        if workers is None:
+            workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() // ranks.on_machine - 1))
+        if device.type == "cpu":
+            reuse_freed_memory()
+        if not ranks.is_main:
+            on_photo = on_teacher = on_step = on_epoch = _ignore
+        ranks.on_main(lambda: _check_run_state(run, resume))
+        table = data.read()
+        split_identities(recipe, table)  # too few identities are detected before anything is downloaded
+        with run.lock() if ranks.is_main else nullcontext():
+            ranks.on_main(lambda: _check_run_state(run, resume))  # another process may have started it in the meantime
+            torch.manual_seed(recipe.seed)
+            has_state = ranks.on_main(lambda: resume and run.state.exists())
+            with ranks.first_on_machine():  # which downloads, fills the cache and asks the teachers
+                network, recipe = _network_for_run(run, recipe, has_state)
+                if resume:
+                    check_same_recipe(run, recipe)
+                photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
+                training_data = prepare_data(recipe, photos, run.teachers, on_teacher, cache, on_photo)
+            ranks.check_same(photos.contents, "photos")
+            if resume:
+                check_same_data(run, training_data)
+            ranks.on_main(lambda: _prepare_folder(run, recipe, data, training_data, resume))
+            if not has_state:
+                _prepare_network(network, recipe, run, training_data, ranks)
+            if recipe.quantize.aware:
+                round_to_8_bits(network)
+            if ranks.size > 1:
+                synchronize_batch_norms(network, device)
+            network = network.to(device=device).to(memory_format=torch.channels_last)
+            trainer = Trainer(recipe, network, training_data, run, device, workers, compiled, ranks)
+            if has_state:
+                trainer.restore()
+            elif getattr(recipe.loss, "start", "random") == "means":
+                trainer.start_centers_at_means()
+            started = time.perf_counter()
+            with torch_threads_for(workers):
+                stopped = _train(trainer, tensorboard and ranks.is_main, on_step, on_epoch)
+            if ranks.is_main:
+                _save_best_weights(run, trainer)
     return FitResult(
         run=run.path,
         epochs=len(trainer.records),
@@ -191,6 +199,29 @@ def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[E
     if has_state:
         return build_network(recipe), with_normalization_from(recipe, run.recipe())
     return initial_network(recipe)
+
+
+def _ignore(*_: object) -> None:
+    """Take the place of a callback on the ranks that do not report."""
+
+
+def _prepare_folder(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData, resume: bool) -> None:
+    if resume:
+        remove_unfinished_files(run.path)
+    else:
+        _write_run_records(run, recipe, spec, data)
+
+
+def _prepare_network(
+    network: EmbeddingNetwork, recipe: Recipe, run: RunFolder, data: TrainingData, ranks: Ranks
+) -> None:
+    """Give a new network what it needs of the photos, and save it if the final one keeps a share of it."""
+    estimate_batch_norm_statistics(network, data.train)
+    if recipe.model.projection == "pca":
+        initialize_projection(network, data.train)
+    ranks.copy_from_main(network)  # whose processor may round differently
+    if recipe.model.initial_share and ranks.is_main:
+        save_weights(run.initial, network=network)
 
 
 def _write_run_records(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData) -> None:

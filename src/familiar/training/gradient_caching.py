@@ -14,12 +14,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from familiar.training.ranks import ONE_RANK, Ranks
+
 Embed = Callable[[Float[Tensor, "_ 3 s s"]], Float[Tensor, "_ d"]]
 Loss = Callable[[Float[Tensor, "n d"]], Float[Tensor, ""]]
 
 
 def backward(
-    network: nn.Module, embed: Embed, loss: Loss, images: Float[Tensor, "n 3 s s"], chunk_size: int = 0
+    network: nn.Module,
+    embed: Embed,
+    loss: Loss,
+    images: Float[Tensor, "n 3 s s"],
+    chunk_size: int = 0,
+    ranks: Ranks = ONE_RANK,
 ) -> float:
     """Compute the loss of a batch and accumulate its gradients in the parameters' `.grad`.
 
@@ -36,21 +43,23 @@ def backward(
         network: the network to train.
         embed: `network`, or a function that calls it.
         loss: from the embeddings of the whole batch.
-        images: the batch.
+        images: the batch, or this rank's part of it.
         chunk_size: how many photos go through the network at a time; 0 for all of them.
+        ranks: that compute the batch together; all have the same number of chunks.
 
     Returns:
         The loss.
     """
-    if not 0 < chunk_size < len(images):
+    count = -(-ranks.largest(len(images)) // chunk_size) if chunk_size else 1
+    if count < 2:
         value = loss(embed(images))
         value.backward()
         return value.item()
-    count = -(-len(images) // chunk_size)
     chunks = [images[first::count] for first in range(count)]
+    sizes = ranks.sums(len(chunk) for chunk in chunks)
     states: list[list[Tensor]] = []
     parts: list[Tensor] = []
-    with torch.no_grad(), _update_statistics_once(network, [len(chunk) for chunk in chunks]) as next_chunk:
+    with torch.no_grad(), _update_statistics_once(network, sizes) as next_chunk:
         for chunk in chunks:
             next_chunk()
             states.append(_random_state(images.device))
@@ -86,7 +95,7 @@ def _update_statistics_once(network: nn.Module, sizes: Iterable[int]) -> Iterato
 
     Args:
         network: the network in training mode.
-        sizes: number of photos in each chunk.
+        sizes: number of photos in each chunk, of all ranks.
 
     Yields:
         A function to call before each chunk.

@@ -87,7 +87,8 @@ class Objective(nn.Module):
             batch_loss = CompatibleLoss(batch_loss)
         # Checkpoints hold the class centers under this name; in Python it is `batch_loss`.
         setattr(self, "of_batch", batch_loss)  # noqa: B010
-        self.center = CenterLoss(embedding_dim, classes) if isinstance(settings, ClassifierSettings) else None
+        pulls_to_centers = isinstance(settings, ClassifierSettings) and any(settings.center_weight.extremes)
+        self.center = CenterLoss(embedding_dim, classes) if pulls_to_centers else None
         self.triplets = SemiHard()
         for name, vectors in (
             ("reference_embeddings", reference_embeddings),
@@ -166,7 +167,11 @@ class Objective(nn.Module):
             BadRecipe: the loss has no class centers, or several for a class.
         """
         centers = getattr(self.loss, "centers", None)
-        if centers is None or centers.ndim != 2 or len(centers) <= int(labels.max()):
+        shard = getattr(self.loss, "shard", None)
+        if shard is not None:  # the centers of the other classes are on other ranks
+            here = (labels >= shard.start) & (labels < shard.stop)
+            embeddings, labels = embeddings[here], labels[here] - shard.start
+        if centers is None or centers.ndim != 2 or (len(labels) and len(centers) <= int(labels.max())):
             raise BadRecipe(f"loss.start=means: {self.settings.name} does not have one center for each class")
         sums = torch.zeros_like(centers).index_add_(0, labels, embeddings.to(centers))
         centers.copy_(unit_length(sums))

@@ -12,7 +12,8 @@ from familiar.core.errors import BadDataset
 from familiar.loading.dataset import FaceDataset, PhotoKey
 from familiar.losses.blockwise import FINITE_INF, distance_blocks
 from familiar.losses.mining import Triplets
-from familiar.training.validation import embed_dataset
+from familiar.training.ranks import ONE_RANK, Ranks
+from familiar.training.validation import embed_by_ranks
 
 ROUNDING_TOLERANCE = 1e-6  # of a distance, which must count the same from either of its two photos
 OFFLINE_STREAM = 3  # separates these random draws from others that use the same seed
@@ -97,8 +98,13 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
         """Return the first step of each round of an epoch."""
         return range(0, self.steps, self.every_steps)
 
-    def mine_triplets(self, network: nn.Module, first_step: int) -> None:
+    def mine_triplets(self, network: nn.Module, first_step: int, ranks: Ranks = ONE_RANK) -> None:
         """Find the triplets of the round that begins with `first_step`, with the network's current weights.
+
+        Args:
+            network: computes the embeddings.
+            first_step: counted from 0.
+            ranks: that compute them together; all find the same triplets.
 
         Raises:
             BadDataset: the photos contain no triplet.
@@ -106,7 +112,7 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
         generator = np.random.default_rng((OFFLINE_STREAM, self.seed, self.epoch, first_step))
         rows = self._sample_identities(generator)
         labels = self.unaugmented.table.labels
-        embeddings = torch.from_numpy(embed_dataset(network, self.unaugmented, rows))
+        embeddings = torch.from_numpy(embed_by_ranks(network, self.unaugmented, ranks, rows))
         triplets = mine_hardest_triplets(embeddings, torch.from_numpy(labels[rows]), self.skip)
         if len(triplets) == 0:
             raise BadDataset("no triplet can be mined: no identity has two photos that are not suspiciously far apart")

@@ -52,8 +52,7 @@ class Optimizer:
         """
         if self.settings.embedding_l2 and self.projection is not None and self.projection.grad is not None:
             self.projection.grad.add_(self.projection.detach(), alpha=2 * self.settings.embedding_l2)
-        dense = [parameter for group in self.dense.param_groups for parameter in group["params"]]
-        norm = nn.utils.clip_grad_norm_(dense, self.settings.gradient_norm)
+        norm = nn.utils.clip_grad_norm_(self.dense_parameters, self.settings.gradient_norm)
         self.dense.step()
         if self.sparse is not None:
             self.sparse.step()
@@ -84,6 +83,11 @@ class Optimizer:
                 decay = settings.decay_from * self.epochs, settings.decay_to * self.epochs
                 rate = decaying_rate(peak, final, settings.warmup_epochs, decay, at_epoch)
             group["lr"] = rate
+
+    @property
+    def dense_parameters(self) -> list[Tensor]:
+        """All parameters without sparse gradients."""
+        return [parameter for group in self.dense.param_groups for parameter in group["params"]]
 
     @property
     def current_rates(self) -> tuple[float, float]:

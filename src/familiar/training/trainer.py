@@ -2,19 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from familiar.core.errors import BadRun, TrainingFailed
+from familiar.core.errors import BadRecipe, BadRun, FamiliarError, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
-from familiar.loading.dataset import FaceDataset
+from familiar.loading.dataset import FaceDataset, PhotoKey
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.losses.distributed import gather_tensors
 from familiar.models.network import EmbeddingNetwork
+from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
 from familiar.training.checkpoint import load_state, save_state, save_weights, with_current_names
 from familiar.training.data import TrainingData
 from familiar.training.gradient_caching import backward
@@ -22,18 +27,21 @@ from familiar.training.history import EpochRecord, draw_curves, write_history
 from familiar.training.objective import Objective, validation_loss
 from familiar.training.offline_mining import OfflineTriplets
 from familiar.training.optimizer import Optimizer, build_optimizer
+from familiar.training.ranks import ONE_RANK, Ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.schedule import BATCH_NORM_MOMENTUM, statistics_momentum
 from familiar.training.step_log import StepLog, StepRecord, batch_recall_at_1
 from familiar.training.validation import (
     COLLAPSED_SIMILARITY,
-    embed_dataset,
+    embed_by_ranks,
     validate,
     validation_loss_rows,
     validation_pairs,
 )
 
+LOST_CONNECTION = ("Connection closed", "Connection reset", "Broken pipe")  # gloo's words
+LOSS_STREAM = 6  # separates a loss's draws from others that use the same seed
 CURVES_SECONDS = 10.0  # between two drawings, each of which takes as long as a small run's epoch
 
 
@@ -96,6 +104,10 @@ class Trainer:
         device: where to compute.
         workers: number of processes that load photos.
         compiled: whether to compile the network's steps.
+        ranks: the processes that train together, each on its part of every batch. Rank 0 writes the run's files.
+
+    Raises:
+        BadRecipe: batches are too small to be divided among the ranks.
     """
 
     def __init__(
@@ -107,7 +119,9 @@ class Trainer:
         device: torch.device,
         workers: int,
         compiled: bool = False,
+        ranks: Ranks = ONE_RANK,
     ) -> None:
+        self.ranks = ranks
         self.recipe = recipe
         self.network = network
         self.embed = network.raw if recipe.loss.uses_raw_embeddings else network
@@ -115,6 +129,7 @@ class Trainer:
         self.data = data
         self.run = run
         self.device = device
+        self.dtype = next(network.parameters()).dtype
         reference, teachers = data.reference_embeddings, data.teacher_embeddings
         self.objective = Objective(
             recipe.loss,
@@ -123,10 +138,12 @@ class Trainer:
             reference_embeddings=None if reference is None else reference.embeddings,
             teacher_embeddings=None if teachers is None else teachers.embeddings,
             distill=recipe.distill,
-        ).to(device)
+        ).to(device, self.dtype)
+        self.sharded = sharded_centers(self.objective)
         self.optimizer: Optimizer = build_optimizer(network, self.objective, recipe.optimizer, recipe.budget.epochs)
         self.sampler = _build_sampler(recipe, data)
-        self.batches = PhotoBatches(data.train, self.sampler, device, workers)
+        keys = self.sampler if ranks.size == 1 else RankBatches(self.sampler, data.train.labels, ranks)
+        self.batches = PhotoBatches(data.train, keys, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
         self.pairs = validation_pairs(data.validation.table.labels, recipe.validation.pairs, recipe.seed)
         self.validation_loss_rows = validation_loss_rows(data.validation.table.labels, recipe.seed)
@@ -141,10 +158,17 @@ class Trainer:
             Why it ended: "finished", "patience" or "time".
         """
         try:
-            with StepLog(self.run.steps_csv, len(self.records)) as log:
+            with StepLog(self.run.steps_csv, len(self.records)) if self.ranks.is_main else nullcontext() as log:
                 return self._train_epochs(log, on_step, on_epoch)
+        except RuntimeError as error:
+            if self.ranks.size > 1 and any(cause in str(error) for cause in LOST_CONNECTION):
+                raise TrainingFailed(
+                    f"rank {self.ranks.rank}: another process of this training has ended; its message says why. "
+                    "Continue with --resume"
+                ) from error
+            raise
         finally:
-            if self.records:
+            if self.records and self.ranks.is_main:
                 draw_curves(self.run.curves_png, self.records)
 
     def start_centers_at_means(self) -> None:
@@ -154,15 +178,21 @@ class Trainer:
         """
         photos = self.data.train
         unaugmented = FaceDataset(photos.table, photos.crops)
-        embeddings = torch.from_numpy(embed_dataset(self.network, unaugmented)).to(self.device)
+        embeddings = torch.from_numpy(embed_by_ranks(self.network, unaugmented, self.ranks)).to(self.device)
         self.objective.set_class_centers(embeddings, torch.from_numpy(photos.table.labels).to(self.device))
 
     def restore(self) -> None:
         """Go back to the last complete epoch. BadRun if the state is missing, damaged or of another version."""
         state = load_state(self.run.state)
         try:
+            state["objective"] = with_current_names(state["objective"])
+            if self.objective.center is None:
+                state["objective"].pop("center.centers", None)  # of older runs, which had them even if unused
+            if self.sharded:
+                shards = {name: loss.shard for name, loss in self.sharded.items()}
+                state = load_rows(self.run.path, state, shards)
             self.network.load_state_dict(state["network"])
-            self.objective.load_state_dict(with_current_names(state["objective"]))
+            self.objective.load_state_dict(state["objective"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.records = [EpochRecord(**record) for record in state["records"]]
             self.best_score = state["best_score"]
@@ -171,20 +201,22 @@ class Trainer:
             raise BadRun(f"{self.run.state}: was saved by another version of familiar ({error})") from error
 
     def _train_epochs(
-        self, log: StepLog, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]
+        self, log: StepLog | None, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]
     ) -> str:
         budget = self.recipe.budget
         started = curves_drawn = time.perf_counter()
         while not (stop_reason := self._stop_reason()):
             record = self._train_epoch(log, on_step)
-            out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
+            seconds = self.ranks.on_main(lambda: time.perf_counter() - started)
+            out_of_time = bool(budget.seconds) and seconds > budget.seconds
             is_last = out_of_time or record.epoch == budget.epochs
             if is_last or record.epoch % self.recipe.validation.every_epochs == 0:
                 record = self._validate(record, is_last)
             self.records.append(record)
-            log.save()
+            if log is not None:
+                log.save()
             self._save()
-            if time.perf_counter() - curves_drawn > CURVES_SECONDS:
+            if self.ranks.is_main and time.perf_counter() - curves_drawn > CURVES_SECONDS:
                 draw_curves(self.run.curves_png, self.records)
                 curves_drawn = time.perf_counter()
             on_epoch(record)
@@ -205,20 +237,22 @@ class Trainer:
         later = (record for record in self.records if record.epoch > self.best_epoch)
         return sum(record.validation_accuracy is not None for record in later)
 
-    def _train_epoch(self, log: StepLog, on_step: Callable[[StepProgress], None]) -> EpochRecord:
+    def _train_epoch(self, log: StepLog | None, on_step: Callable[[StepProgress], None]) -> EpochRecord:
         epoch = len(self.records)
         # The seed depends on the epoch, so that a resumed run draws what an uninterrupted one would have drawn.
-        torch.manual_seed(int(np.random.SeedSequence((self.recipe.seed, epoch)).generate_state(1)[0]))
+        entropy = (self.recipe.seed, epoch, *([] if self.ranks.is_main else [self.ranks.rank]))
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         self.sampler.epoch = epoch
         self.network.train()
         self.objective.start_epoch(epoch, self.recipe.budget.epochs)
         totals = _EpochTotals()
         for step, batch in enumerate(self._batches_of_epoch()):
             self._set_rates(epoch, step)
-            loss, gradient_norm, recall = self._train_step(batch)
-            totals.add(loss, gradient_norm, recall, len(batch.labels))
+            loss, gradient_norm, recall, photos = self._train_step(batch, (epoch, step))
+            totals.add(loss, gradient_norm, recall, photos)
             progress = self._progress(epoch, step, totals)
-            log.add(progress.record)
+            if log is not None:
+                log.add(progress.record)
             if not np.isfinite((loss, gradient_norm)).all():
                 raise self._failure(
                     f"the loss is {loss} and the norm of its gradient {gradient_norm} "
@@ -232,7 +266,7 @@ class Trainer:
             yield from self.batches
             return
         for first_step in self.sampler.round_starts():
-            self.sampler.mine_triplets(self.network, first_step)
+            self.sampler.mine_triplets(self.network, first_step, self.ranks)
             yield from self.batches
 
     def _set_rates(self, epoch: int, step: int) -> None:
@@ -242,8 +276,19 @@ class Trainer:
         for batch_norm in self.batch_norms:
             batch_norm.momentum = statistics_momentum(epoch * steps + step)
 
-    def _train_step(self, batch: NetworkBatch) -> tuple[float, float, float | None]:
-        """Take one optimizer step; return the loss, the norm of its gradient, and the recall@1 within the batch."""
+    def _train_step(
+        self, batch: NetworkBatch, epoch_and_step: tuple[int, int]
+    ) -> tuple[float, float, float | None, int]:
+        """Take one optimizer step.
+
+        Args:
+            batch: of this rank.
+            epoch_and_step: counted from 0; what the loss draws depends on them alone, not on the number of ranks.
+
+        Returns:
+            The loss, the norm of its gradient, the recall@1 within the batch, and the photos of the batch: those of all
+            ranks.
+        """
         # A batch norm's momentum is a constant to the compiler: as long as it changes, every step would be recompiled.
         momentum_is_constant = all(batch_norm.momentum == BATCH_NORM_MOMENTUM for batch_norm in self.batch_norms)
         embedder = self.compiled if momentum_is_constant else self.embed
@@ -252,18 +297,29 @@ class Trainer:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
                 return embedder(images)
 
-        recall: float | None = None
+        recall, photos = None, 0
 
-        def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
-            nonlocal recall
-            recall = batch_recall_at_1(embeddings, batch.labels, batch.rows)
+        def loss(rank_embeddings: Float[Tensor, "_ d"]) -> Float[Tensor, ""]:
+            nonlocal recall, photos
+            embeddings, labels, rows = gather_tensors((rank_embeddings, batch.labels, batch.rows))
+            recall, photos = batch_recall_at_1(embeddings, labels, rows), len(labels)
             if isinstance(self.sampler, OfflineTriplets):
                 return self.objective.loss.triplet_loss_from(*embeddings.chunk(3))
-            return self.objective(embeddings, batch.labels, batch.rows)
+            with self._random_stream(LOSS_STREAM, *epoch_and_step):
+                return self.objective(embeddings, labels, rows)
 
         self.optimizer.zero_grad()
-        value = backward(self.network, embed, loss, batch.images, self.recipe.sampler.chunk_size)
-        return value, self.optimizer.step(), recall
+        images = batch.images.to(self.dtype)
+        value = backward(self.network, embed, loss, images, self.recipe.sampler.chunk_size, self.ranks)
+        self.ranks.average_gradients(self.optimizer.dense_parameters)
+        return value, self.optimizer.step(), recall, photos
+
+    @contextmanager
+    def _random_stream(self, *numbers: int) -> Iterator[None]:
+        """Draw random numbers from a stream that depends on the seed and these numbers, and then go on as before."""
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(np.random.SeedSequence((self.recipe.seed, *numbers)).generate_state(1)[0]))
+            yield
 
     def _progress(self, epoch: int, step: int, totals: _EpochTotals) -> StepProgress:
         steps, epochs = len(self.sampler), self.recipe.budget.epochs
@@ -308,7 +364,7 @@ class Trainer:
         Raises:
             TrainingFailed: the embeddings are collapsed, in the last epoch or for the second time in a row.
         """
-        embeddings = embed_dataset(self.network, self.data.validation)
+        embeddings = embed_by_ranks(self.network, self.data.validation, self.ranks)
         scores = validate(embeddings, self.data.validation.table.labels, self.pairs)
         if scores.collapsed and (is_last or self._was_collapsed()):
             raise self._failure(
@@ -318,7 +374,7 @@ class Trainer:
         score = getattr(scores, self.recipe.validation.best_by)
         if score > self.best_score and not scores.collapsed:
             self.best_score, self.best_epoch = score, record.epoch
-            save_weights(self.run.best, network=self.network, objective=self.objective)
+            self._save_weights(self.run.best)
         return replace(
             record,
             validation_accuracy=scores.accuracy,
@@ -341,24 +397,76 @@ class Trainer:
         similarities = [record.stranger_similarity for record in self.records if record.stranger_similarity is not None]
         return bool(similarities) and similarities[-1] > COLLAPSED_SIMILARITY
 
-    def _failure(self, cause: str) -> TrainingFailed:
+    def _failure(self, cause: str) -> FamiliarError:
         best = f". The best network so far is kept in {self.run.best}" if self.best_epoch else ""
-        return TrainingFailed(f"{cause}; lower optimizer.lr or the loss's margin{best}")
+        return self.ranks.joint(TrainingFailed(f"{cause}; lower optimizer.lr or the loss's margin{best}"))
 
     def _save(self) -> None:
-        write_history(self.run.history_csv, self.records)
-        save_weights(self.run.last, network=self.network, objective=self.objective)
-        save_state(
-            self.run.state,
-            {
-                "network": self.network.state_dict(),
-                "objective": self.objective.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "records": [asdict(record) for record in self.records],
-                "best_score": self.best_score,
-                "best_epoch": self.best_epoch,
-            },
-        )
+        state = {
+            "network": self.network.state_dict(),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "records": [asdict(record) for record in self.records],
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+        }
+        if self.ranks.size > 1 and self.sharded:
+            state = save_rows(self.run.path, len(self.records), state, list(self.sharded), self.ranks)
+        if self.ranks.is_main:
+            write_history(self.run.history_csv, self.records)
+            self._save_weights(self.run.last)
+            save_state(self.run.state, state)
+            remove_other_shards(self.run.path, state.get("shards", []))
+
+    def _save_weights(self, path: Path) -> None:
+        """Save network and objective, without class centers that are divided among the ranks."""
+        if self.ranks.is_main:
+            left_out = [f"objective.{name}" for name in self.sharded] if self.ranks.size > 1 else []
+            save_weights(path, left_out, network=self.network, objective=self.objective)
+
+
+class RankBatches:
+    """This rank's part of every batch: whole identities, if the sampler draws identities.
+
+    Args:
+        sampler: of whole batches.
+        labels: of the dataset's photos.
+        ranks: that the batches are divided among.
+
+    Raises:
+        BadRecipe: a batch has fewer identities, or photos, than there are ranks.
+    """
+
+    def __init__(
+        self,
+        sampler: OfflineTriplets | IdentityBatches | ShuffledBatches,
+        labels: Int64[np.ndarray, " n"],
+        ranks: Ranks,
+    ) -> None:
+        self.sampler = sampler
+        self.labels = labels
+        self.ranks = ranks
+        match sampler:
+            case IdentityBatches():
+                setting, count = "sampler.identities", sampler.identities
+            case ShuffledBatches():
+                setting, count = "sampler.batch_size", sampler.batch_size
+            case OfflineTriplets():
+                setting, count = "sampler.batch_size", 3 * sampler.triplets_per_batch
+        if count < ranks.size:
+            raise BadRecipe(
+                f"{setting}: batches of {count} cannot be divided among {ranks.size} processes; raise it or start fewer"
+            )
+
+    def __iter__(self) -> Iterator[list[PhotoKey]]:
+        for batch in self.sampler:
+            yield [key for unit in self.ranks.share(self._units(batch)) for key in unit]
+
+    def _units(self, batch: list[PhotoKey]) -> list[list[PhotoKey]]:
+        """Divide a batch into what stays together."""
+        if not isinstance(self.sampler, IdentityBatches):
+            return [[key] for key in batch]
+        return [list(keys) for _, keys in groupby(batch, lambda key: self.labels[key.row])]
 
 
 def _build_sampler(recipe: Recipe, data: TrainingData) -> OfflineTriplets | IdentityBatches | ShuffledBatches:

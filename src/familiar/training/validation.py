@@ -16,6 +16,7 @@ from familiar.metrics.retrieval import retrieval_metrics
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 from familiar.models.network import eval_mode
+from familiar.training.ranks import Ranks
 
 COLLAPSED_SIMILARITY = 0.999  # a working network's negative pairs have similarities near 0
 # Photos for the validation loss; 64 identities of 8 photos have nearly two million triplets.
@@ -61,11 +62,22 @@ def embed_dataset(
         rows: which photos, by default all.
         batch_size: photos in a batch.
     """
-    device = next(network.parameters()).device
+    parameter = next(network.parameters())
     keys = sequential_batches(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
     with eval_mode(network):
-        embeddings = [network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)]
+        batches = PhotoBatches(dataset, keys, parameter.device)
+        embeddings = [network(batch.images.to(parameter.dtype)).float().cpu().numpy() for batch in batches]
     return np.concatenate(embeddings)
+
+
+def embed_by_ranks(
+    network: nn.Module, dataset: FaceDataset, ranks: Ranks, rows: Int64[np.ndarray, " n"] | None = None
+) -> Float32[np.ndarray, "n d"]:
+    """Embed rows of a dataset as `embed_dataset` does, each rank some of them; all ranks get all embeddings."""
+    rows = np.arange(len(dataset)) if rows is None else rows
+    if ranks.size == 1 or len(rows) < ranks.size:
+        return embed_dataset(network, dataset, rows)
+    return np.concatenate(ranks.gather(embed_dataset(network, dataset, np.array(ranks.share(rows.tolist())))))
 
 
 def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:

@@ -1,6 +1,8 @@
 """`familiar train`: train an embedding model and export it."""
 
+import logging
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,15 +101,19 @@ def train(
 
     DATA are folders with one subfolder per identity. Trains with the settings of a recipe, and writes model.onnx to
     the run folder. With --teacher it learns from another network, such as an imported one, as well as from the labels.
+    torchrun starts several processes that train together, such as one for each GPU.
 
     \b
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
       familiar train photos/people --recipe person-nano --teacher sface.onnx --output runs/people
       familiar train photos/cats photos/dogs photos/cows --leave-out cows --output runs/without-cows
+      torchrun --nproc-per-node 8 -m familiar train photos/people --output runs/people
     """
     from familiar.datasets.sources import parse_sources
     from familiar.export.run_export import UNKNOWN_LICENSE
+    from familiar.training.ranks import restarted_by_torchrun
+    from familiar.training.run import RunFolder
 
     spec = data_spec(data, identities, max_identities, max_photos)
     spec = replace(spec, leave_out=tuple(Path(name).name for name in leave_out))
@@ -120,7 +126,7 @@ def train(
         spec,
         output,
         license or UNKNOWN_LICENSE,
-        resume=resume,
+        resume=resume or (restarted_by_torchrun() and RunFolder(output).recipe_json.exists()),
         workers=workers,
         cache=crop_cache(cache, cache_gb),
         tensorboard=tensorboard,
@@ -168,9 +174,10 @@ def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None"
 def train_and_export(
     recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
-    """Train and export, with progress on stderr."""
+    """Train and export, with progress on stderr. Of several processes, the others than rank 0 end after training."""
     from familiar.export.run_export import export_bundle
     from familiar.training.fitting import fit
+    from familiar.training.ranks import join_ranks
     from familiar.training.run import RunFolder
 
     status = StatusLine()
@@ -204,16 +211,13 @@ def train_and_export(
             line += f"  recall@1 {record.validation_recall_at_1:.3f}"
         note(line)
 
-    result = fit(
-        recipe,
-        data,
-        output,
-        on_photo=on_photo,
-        on_teacher=on_teacher,
-        on_step=on_step,
-        on_epoch=on_epoch,
-        **fit_options,
-    )
+    with join_ranks() as ranks:
+        if not ranks.is_main:
+            logging.getLogger("familiar").setLevel(logging.ERROR)  # rank 0 reads the same photos
+        callbacks = {"on_photo": on_photo, "on_teacher": on_teacher, "on_step": on_step, "on_epoch": on_epoch}
+        result = fit(recipe, data, output, **callbacks, **fit_options)
+    if not ranks.is_main:
+        sys.exit()
     if result.stopped != "finished":
         note(STOPPED[result.stopped].format(epochs=result.epochs))
     best_by = recipe.validation.best_by.replace("_at_", "@")

@@ -1,0 +1,246 @@
+"""Several processes train what one process trains. As a script, this file is the program of each of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.errors import BadRecipe, FailedOnMain, TrainingFailed
+from familiar.datasets.folders import DataSpec
+from familiar.loading.crops import read_table
+from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.training.center_shards import PATTERN
+from familiar.training.checkpoint import load_state
+from familiar.training.data import prepare_data
+from familiar.training.fitting import fit
+from familiar.training.network import initial_network
+from familiar.training.ranks import Ranks, join_ranks
+from familiar.training.run import RunFolder
+from familiar.training.synced_batch_norm import synchronize_batch_norms
+from familiar.training.trainer import RankBatches, Trainer
+from support.tiers import small_and_exhaustive
+from support.tiny_run import TINY, history
+
+pytestmark = pytest.mark.slow
+
+# Dropout would draw other numbers on each rank.
+BASE = TINY.with_settings(
+    [
+        "model.dropout=0",
+        "optimizer.lr=1e-3",
+        "optimizer.backbone_lr=1e-3",
+        "split.test=0",
+        "budget.epochs=10",
+        "validation.every_epochs=10",
+    ]
+)
+BY_IDENTITY = ("sampler.identities=5", "sampler.photos=3")
+RECIPES = {
+    "classifier": BASE,
+    "center loss": BASE.with_settings(["loss.center_weight=0.1", "loss.start=means"]),
+    "sharded": BASE.with_settings(
+        ["loss.name=partial_fc", "loss.rate=0.6", "loss.label_smoothing=0.1", "sampler.name=identities", *BY_IDENTITY]
+    ),
+    "sharded prefixes": BASE.with_settings(
+        ["loss.name=partial_fc", "loss.prefixes=8,16", "loss.prefix_weights=0.5,1", "loss.start=means"]
+    ),
+    "triplets": BASE.with_settings(["loss.name=semi_hard", *BY_IDENTITY]),
+    "circle": BASE.with_settings(["loss.name=circle", "loss.gamma=8", *BY_IDENTITY]),
+    "offline": BASE.with_settings(["loss.name=batch_all", "mining.mode=offline", "mining.every_steps=1"]),
+    "in chunks": BASE.with_settings(
+        [
+            "loss.name=semi_hard",
+            *BY_IDENTITY,
+            "sampler.chunk_size=4",
+            "model.frozen_statistics=true",
+            "model.head=average",
+        ]
+    ),
+}
+STEPS = 20
+SHARDED = BASE.with_settings(["loss.name=partial_fc", "loss.rate=0.6", "budget.epochs=3", "validation.every_epochs=1"])
+
+
+def train_in_float64(photos: Path, runs: Path, *names: str) -> None:
+    """Train by recipes; rank 0 saves losses and weights."""
+    with join_ranks() as ranks:
+        for name in names:
+            recipe = RECIPES[name]
+            torch.manual_seed(recipe.seed)
+            network, recipe = initial_network(recipe)
+            table = read_table(DataSpec((str(photos),)).read(), recipe.input.preprocessing())
+            data = prepare_data(recipe, table)
+            if ranks.size > 1:
+                synchronize_batch_norms(network, torch.device("cpu"))
+            run = RunFolder(runs / name)
+            run.path.mkdir(parents=True, exist_ok=True)
+            trainer = Trainer(recipe, network.double(), data, run, torch.device("cpu"), 0, ranks=ranks)
+            if getattr(recipe.loss, "start", "random") == "means":
+                trainer.start_centers_at_means()
+            losses: list[float] = []
+            trainer.train(lambda step, losses=losses: losses.append(step.loss), lambda _: None)
+            tensors = {key: value.numpy() for key, value in network.state_dict().items()}
+            parts = ranks.gather({key: value.numpy() for key, value in trainer.objective.state_dict().items()})
+            for key in parts[0]:
+                is_sharded = key in trainer.sharded and ranks.size > 1
+                tensors[f"loss {key}"] = np.concatenate([part[key] for part in parts]) if is_sharded else parts[0][key]
+            if ranks.is_main:
+                np.savez(runs / f"{name}.npz", losses=losses, **tensors)
+
+
+def fit_sharded(photos: Path, run: Path, killed_rank: str = "-1", after_epoch: str = "0") -> None:
+    """Start or resume a run; one of the ranks is killed once an epoch is saved."""
+    save = Trainer._save
+
+    def save_and_die(trainer: Trainer) -> None:
+        save(trainer)
+        if trainer.ranks.rank == int(killed_rank) and len(trainer.records) == int(after_epoch):
+            trainer.ranks.wait()  # for rank 0, which writes the state last
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif len(trainer.records) == int(after_epoch):
+            trainer.ranks.wait()
+
+    Trainer._save = save_and_die
+    fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
+
+
+def start(processes: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    return subprocess.run(
+        [sys.executable, *(launcher if processes > 1 else []), __file__, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def succeed(processes: int, *arguments: object) -> None:
+    done = start(processes, *arguments)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def photos(cats: DataSpec) -> Path:
+    return Path(cats.sources[0])
+
+
+@pytest.mark.parametrize(
+    ("processes", "names"),
+    small_and_exhaustive((2, ("sharded", "triplets")), (2, RECIPES), (3, RECIPES), (4, RECIPES)),
+)
+def test_processes_compute_what_one_computes(processes: int, names: Iterable[str], photos: Path, tmp_path: Path):
+    succeed(1, "float64", photos, tmp_path / "one", *names)
+    succeed(processes, "float64", photos, tmp_path / "several", *names)
+    for name in names:
+        with (
+            np.load(tmp_path / "one" / f"{name}.npz") as expected,
+            np.load(tmp_path / "several" / f"{name}.npz") as actual,
+        ):
+            assert expected["losses"].size >= STEPS, name
+            assert actual.keys() == expected.keys()
+            for key, values in expected.items():
+                np.testing.assert_allclose(actual[key], values, rtol=1e-10, atol=1e-10, err_msg=f"{name}: {key}")
+
+
+@pytest.mark.exhaustive
+def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos: Path, tmp_path: Path):
+    expected, run = RunFolder(tmp_path / "uninterrupted"), RunFolder(tmp_path / "killed")
+    succeed(1, "fit", photos, expected.path)
+    for processes, killed_rank, epoch in ((2, 1, 1), (3, 0, 2)):
+        assert start(processes, "fit", photos, run.path, killed_rank, epoch).returncode != 0
+        assert len(load_state(run.state)["records"]) == epoch
+        assert len(list(run.path.glob(PATTERN))) == processes
+    succeed(1, "fit", photos, run.path)
+    assert not list(run.path.glob(PATTERN))
+    for actual, desired in zip(history(run), history(expected), strict=True):
+        for name in ("loss", "validation_auc"):
+            assert float(actual[name]) == pytest.approx(float(desired[name]), rel=1e-3), name
+    actual, desired = (safetensors.torch.load_file(each.last) for each in (run, expected))
+    torch.testing.assert_close(
+        actual["objective.of_batch.centers"], desired["objective.of_batch.centers"], rtol=0, atol=1e-3
+    )
+
+
+def test_lost_connection_says_how_to_continue(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """torchrun ends the other ranks of a machine; those of other machines lose the connection."""
+    recipe, cpu = BASE.with_settings(["budget.epochs=1"]), torch.device("cpu")
+    network, recipe = initial_network(recipe)
+    data = prepare_data(recipe, read_table(DataSpec((str(photos),)).read(), recipe.input.preprocessing()))
+    trainer = Trainer(recipe, network, data, RunFolder(tmp_path), cpu, 0, ranks=Ranks(1, 2))
+
+    def lose(*_: object) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
+
+    monkeypatch.setattr(trainer, "_train_step", lose)
+    with pytest.raises(TrainingFailed, match=r"rank 1: another process .* has ended.*Continue with --resume"):
+        trainer.train(lambda _: None, lambda _: None)
+
+
+def share_of(rank: int, items: list[int], size: int) -> list[int]:
+    return list(Ranks(rank, size).share(items))
+
+
+@given(st.lists(st.integers(), max_size=30), st.integers(1, 8))
+def test_shares_are_the_whole_in_order(items: list[int], size: int):
+    shares = [share_of(rank, items, size) for rank in range(size)]
+    assert [item for share in shares for item in share] == items
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_whole_identities_go_to_a_rank():
+    labels = np.repeat(np.arange(6), 4)
+    sampler = IdentityBatches(labels, identities=5, photos=3)
+    parts = [list(RankBatches(sampler, labels, Ranks(rank, 2))) for rank in range(2)]
+    assert [first + second for first, second in zip(*parts, strict=True)] == list(sampler)
+    for batch in parts[0] + parts[1]:
+        assert set(np.unique(labels[[key.row for key in batch]], return_counts=True)[1]) == {3}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "setting"),
+    [
+        (IdentityBatches(np.repeat(np.arange(6), 4), identities=2, photos=3), r"sampler\.identities: batches of 2"),
+        (ShuffledBatches(8, 2), r"sampler\.batch_size: batches of 2"),
+    ],
+)
+def test_batches_too_small_to_be_divided_are_refused(sampler: IdentityBatches | ShuffledBatches, setting: str):
+    with pytest.raises(BadRecipe, match=setting + " cannot be divided among 3 processes"):
+        RankBatches(sampler, np.zeros(8, np.int64), Ranks(0, 3))
+
+
+def test_one_process_sends_nothing():
+    """No process group exists, so anything sent would raise."""
+    ranks = Ranks()
+    layer = torch.nn.Linear(2, 2)
+    assert ranks.on_main(lambda: 3) == 3
+    assert (ranks.largest(4), ranks.sums(iter([1, 2])), ranks.gather("a")) == (4, [1, 2], ["a"])
+    ranks.check_same("a", "photos")
+    ranks.copy_from_main(layer)
+    ranks.average_gradients(layer.parameters())
+    ranks.wait()
+    with ranks.first_on_machine():
+        pass
+    assert layer.weight.grad is None
+
+
+def test_only_rank_0_reports_a_joint_error():
+    error = TrainingFailed("the loss is nan")
+    assert Ranks(0, 2).joint(error) is error
+    assert isinstance(Ranks(1, 2).joint(error), FailedOnMain)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    task, *arguments = sys.argv[1:]
+    {"float64": train_in_float64, "fit": fit_sharded}[task](*map(Path, arguments[:2]), *arguments[2:])
