@@ -1,5 +1,6 @@
 """Several processes train what one process trains. As a script, this file is the program of each of them."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from familiar.core.errors import BadRecipe, FailedOnMain, TrainingFailed
 from familiar.datasets.folders import DataSpec
 from familiar.loading.crops import read_table
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.training import center_shards
 from familiar.training.center_shards import PATTERN
 from familiar.training.checkpoint import load_state
 from familiar.training.data import prepare_data
@@ -113,6 +115,19 @@ def fit_sharded(photos: Path, run: Path, killed_rank: str = "-1", after_epoch: s
     fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
 
 
+def fit_until_disk_is_full(photos: Path, run: Path, full_rank: str, epoch: str) -> None:
+    """Start or resume a run; one rank cannot write its class centers after an epoch."""
+    write = center_shards.write_atomically
+
+    def write_until_full(path: Path, data: bytes) -> None:
+        if f"centers-{int(epoch):05d}-{full_rank}-of" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, data)
+
+    center_shards.write_atomically = write_until_full
+    fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
+
+
 def start(processes: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     return subprocess.run(
@@ -170,6 +185,20 @@ def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos:
     torch.testing.assert_close(
         actual["objective.of_batch.centers"], desired["objective.of_batch.centers"], rtol=0, atol=1e-3
     )
+
+
+@pytest.mark.exhaustive
+def test_run_whose_disk_is_full_on_one_rank_keeps_its_last_epoch(photos: Path, tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    done = start(2, "fit until disk is full", photos, run.path, 1, 2)
+    assert done.returncode != 0
+    assert f"No space left on device: '{run.path / 'centers-00002-1-of-2.safetensors'}'" in done.stderr
+    assert len(load_state(run.state)["records"]) == 1
+    succeed(2, "fit", photos, run.path)
+    assert len(history(run)) == 3
+    assert sorted(path.name for path in run.path.glob(PATTERN)) == [
+        f"centers-00003-{rank}-of-2.safetensors" for rank in range(2)
+    ]
 
 
 def test_lost_connection_says_how_to_continue(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -243,4 +272,5 @@ def test_only_rank_0_reports_a_joint_error():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     task, *arguments = sys.argv[1:]
-    {"float64": train_in_float64, "fit": fit_sharded}[task](*map(Path, arguments[:2]), *arguments[2:])
+    tasks = {"float64": train_in_float64, "fit": fit_sharded, "fit until disk is full": fit_until_disk_is_full}
+    tasks[task](*map(Path, arguments[:2]), *arguments[2:])
