@@ -20,7 +20,7 @@ from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, Unreada
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.datasets.shards import packing
 from familiar.datasets.shards.packing import ShardFormat, pack
-from familiar.datasets.shards.scanning import name_of, scan_shards
+from familiar.datasets.shards.scanning import name_of, rows_by_shard, scan_shards
 from familiar.datasets.shards.tar import INDEX_SUFFIX, TarPhoto
 from familiar.loading.crops import read_table
 from familiar.photos.preprocessing import Preprocessing
@@ -284,3 +284,18 @@ def test_full_disk_leaves_complete_shards_only(table: IdentityTable, tmp_path: P
     with pytest.raises(CannotWrite, match="No space left on device"):
         pack(table, tmp_path / "cats", shard_bytes=10_000)
     assert sorted(path.name for path in (tmp_path / "cats").iterdir()) == ["00000.tar", "00000.tar.index.json"]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_rows_by_shard_are_in_the_order_of_the_file(format_: ShardFormat, table: IdentityTable, tmp_path: Path):
+    packed = pack(table, tmp_path / "cats", format=format_, shard_bytes=10_000)
+    read = DataSpec((str(tmp_path / "cats"),)).read()
+    shards = rows_by_shard(read.photos)
+    assert len(shards) == len(packed.shards)
+    assert sorted(np.concatenate(shards).tolist()) == list(range(len(read)))
+    for path, rows in zip(packed.shards, shards, strict=True):
+        positions = [photo.position for photo in (read.photos[row] for row in rows) if photo.shard == str(path)]
+        assert positions == sorted(positions)
+        assert len(positions) == len(rows)
+    with pytest.raises(ValueError, match="is not in a shard"):
+        rows_by_shard(table.photos)

@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.loading.dataset import PhotoKey
-from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.loading.sampler import IdentityBatches, ShardBatches, ShuffledBatches
 
 seeds = st.integers(0, 2**40)
+HALVES = (slice(4), slice(4, None))  # of a batch of eight
 
 
 def rows(batches: list[list[PhotoKey]]) -> list[int]:
     return [key.row for batch in batches for key in batch]
 
 
-def in_epoch(sampler: ShuffledBatches | IdentityBatches, epoch: int) -> list[list[PhotoKey]]:
+def in_epoch(sampler: ShuffledBatches | IdentityBatches | ShardBatches, epoch: int) -> list[list[PhotoKey]]:
     sampler.epoch = epoch
     return list(sampler)
 
@@ -153,3 +155,77 @@ def test_rejects_nonpositive_photo_count_or_batch_size(photos: int, batch: int) 
 def test_rejects_impossible_identity_batches(counts: list[int], identities: int, photos: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         IdentityBatches(labels_of(counts).astype(np.int64), identities, photos)
+
+
+# ShardBatches
+
+
+def shards_of(sizes: list[int]) -> list[np.ndarray]:
+    bounds = np.cumsum([0, *sizes])
+    return [np.arange(start, end) for start, end in pairwise(bounds)]
+
+
+def in_shard_order(sampler: ShardBatches) -> list[list[int]]:
+    """Each part's rows in the order in which its shards are read."""
+    return [rows_.tolist() for rows_ in sampler._rows_by_part()]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.data(), seeds, st.integers(0, 100))
+def test_photos_pass_through_a_buffer(sizes: list[int], data: st.DataObject, seed: int, epoch: int) -> None:
+    parts = data.draw(st.integers(1, len(sizes)))
+    batch_size, buffer = data.draw(st.integers(parts, 20)), data.draw(st.integers(1, 15))
+    sampler = ShardBatches(shards_of(sizes), batch_size, buffer, seed, parts)
+    batches = in_epoch(sampler, epoch)
+    assert len(batches) == len(sampler)
+    assert {len(batch) for batch in batches} <= {batch_size}
+    drawn = rows(batches)
+    assert len(set(drawn)) == len(drawn)
+    bounds = [batch_size * part // parts for part in range(parts + 1)]
+    for (start, end), order in zip(pairwise(bounds), in_shard_order(sampler), strict=True):
+        place = {row: index for index, row in enumerate(order)}
+        for index, row in enumerate(key.row for batch in batches for key in batch[start:end]):
+            assert place[row] < index + buffer, "a photo is drawn from those read so far"
+
+
+def test_every_photo_of_the_shards_is_drawn_once_where_batches_are_full() -> None:
+    sampler = ShardBatches(shards_of([3, 5, 4]), batch_size=4, buffer=3)
+    assert sorted(rows(in_epoch(sampler, 2))) == list(range(12))
+
+
+def test_shards_keep_their_order_within_a_buffer_of_one() -> None:
+    sampler = ShardBatches(shards_of([3, 3]), batch_size=6, buffer=1)
+    assert sorted([tuple(rows(in_epoch(sampler, 0)))[:3], tuple(rows(in_epoch(sampler, 0)))[3:]]) == [
+        (0, 1, 2),
+        (3, 4, 5),
+    ]
+
+
+def test_order_of_shards_depends_on_seed_and_epoch_alone() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return rows(in_epoch(ShardBatches(shards_of([10] * 8), 8, 5, seed), epoch))
+
+    assert order(1, 2) == order(1, 2)
+    assert order(1, 2) != order(1, 3)
+    assert order(1, 2) != order(2, 2)
+
+
+def test_parts_have_shards_of_their_own() -> None:
+    sampler = ShardBatches(shards_of([10] * 8), batch_size=8, buffer=5, parts=2)
+    first, second = ({row // 10 for batch in in_epoch(sampler, 0) for row in rows([batch])[part]} for part in HALVES)
+    assert len(first) == len(second) == 4
+    assert not first & second
+
+
+@pytest.mark.parametrize(
+    ("shards", "batch_size", "buffer", "parts", "message"),
+    [
+        ([5], 4, 2, 2, "1 shards cannot be divided among 2 processes"),
+        ([5, 5], 1, 2, 2, "batches of 1 in 2 parts"),
+        ([5], 4, 0, 1, "buffer of 0"),
+    ],
+)
+def test_rejects_impossible_shard_batches(
+    shards: list[int], batch_size: int, buffer: int, parts: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ShardBatches(shards_of(shards), batch_size, buffer, parts=parts)

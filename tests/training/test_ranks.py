@@ -27,8 +27,9 @@ from familiar.training.fitting import fit
 from familiar.training.network import initial_network
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.run import RunFolder
+from familiar.training.sampling import RankBatches
 from familiar.training.synced_batch_norm import synchronize_batch_norms
-from familiar.training.trainer import RankBatches, Trainer
+from familiar.training.trainer import Trainer
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, history
 

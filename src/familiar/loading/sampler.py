@@ -1,6 +1,7 @@
-"""Batch samplers: shuffled photos, or P identities with K photos each per batch."""
+"""Batch samplers: shuffled photos, photos shard by shard, or P identities with K photos each per batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Int64
@@ -48,6 +49,83 @@ class ShuffledBatches(Sampler[list[PhotoKey]]):
         for batch in range(len(self)):
             rows = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             yield [PhotoKey(self.epoch, int(row)) for row in rows]
+
+
+class ShardBatches(Sampler[list[PhotoKey]]):
+    """Batches of all photos, read shard by shard: for shards that are too large, or too far away, to be read at random.
+
+    In each epoch the shards come in a new random order, and their photos pass through a buffer, from which each one is
+    drawn at random. With `parts`, each of them has shards of its own, and as many photos of every batch. An incomplete
+    last batch is dropped, and so are the last photos of parts that have more than others.
+
+    Args:
+        rows_by_shard: for each shard its photos' rows in the dataset, in the order in which they are stored.
+        batch_size: photos in a batch, at least `parts`.
+        buffer: photos to draw from in each part; with 1 they keep their order.
+        seed: of the order, together with the attribute `epoch`, which the caller sets before each epoch.
+        parts: number of ranks; the photos of each are neighbors in a batch.
+
+    Raises:
+        ValueError: there are fewer shards than parts, fewer photos of a part than it has in a batch, or a batch with
+            fewer photos than parts.
+    """
+
+    def __init__(
+        self,
+        rows_by_shard: Sequence[Int64[np.ndarray, " _"]],
+        batch_size: int,
+        buffer: int,
+        seed: int = 0,
+        parts: int = 1,
+    ) -> None:
+        if len(rows_by_shard) < parts:
+            raise ValueError(f"{len(rows_by_shard)} shards cannot be divided among {parts} processes")
+        if batch_size < parts or buffer < 1:
+            raise ValueError(f"cannot make batches of {batch_size} in {parts} parts with a buffer of {buffer}")
+        self.rows_by_shard = rows_by_shard
+        self.batch_size = batch_size
+        self.buffer = buffer
+        self.seed = seed
+        self.parts = parts
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return min(len(rows) // count for rows, count in zip(self._rows_by_part(), self._counts, strict=True))
+
+    def __iter__(self) -> Iterator[list[PhotoKey]]:
+        parts = zip(self._rows_by_part(), self._counts, strict=True)
+        shuffled = [(self._shuffle(rows, part), count) for part, (rows, count) in enumerate(parts)]
+        for batch in range(len(self)):
+            yield [
+                PhotoKey(self.epoch, row)
+                for rows, count in shuffled
+                for row in rows[batch * count : (batch + 1) * count].tolist()
+            ]
+
+    @property
+    def _counts(self) -> list[int]:
+        """Number of each part's photos in a batch."""
+        bounds = [self.batch_size * part // self.parts for part in range(self.parts + 1)]
+        return [end - start for start, end in pairwise(bounds)]
+
+    def _rows_by_part(self) -> list[Int64[np.ndarray, " _"]]:
+        """Return the rows of each part in the order in which they are read."""
+        order = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch)).permutation(len(self.rows_by_shard))
+        return [
+            np.concatenate([self.rows_by_shard[shard] for shard in order[p :: self.parts]]) for p in range(self.parts)
+        ]
+
+    def _shuffle(self, rows: Int64[np.ndarray, " n"], part: int) -> Int64[np.ndarray, " n"]:
+        """Let rows pass through the buffer."""
+        generator = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch, part))
+        waiting = rows[: self.buffer].copy()
+        drawn = np.empty_like(rows)
+        later = len(rows) - len(waiting)
+        for index, place in enumerate(generator.integers(0, len(waiting), later).tolist()):
+            drawn[index] = waiting[place]
+            waiting[place] = rows[len(waiting) + index]
+        drawn[later:] = generator.permutation(waiting)
+        return drawn
 
 
 class IdentityBatches(Sampler[list[PhotoKey]]):

@@ -183,6 +183,8 @@ class SamplerSettings:
         photos: number of photos of each of them, for "identities".
         chunk_size: how many photos go through the network at once, for batches that do not fit into memory (gradient
             caching); 0 for all.
+        shard_buffer: of photos in shards, for "shuffled": read shard by shard, and draw from so many photos; 0 draws
+            from all of them, wherever they are.
     """
 
     name: Literal["auto", "shuffled", "identities"] = "auto"
@@ -190,6 +192,7 @@ class SamplerSettings:
     identities: int = 24
     photos: int = 4
     chunk_size: int = 0
+    shard_buffer: int = 0
 
     def __post_init__(self) -> None:
         check_range("chunk_size", self.chunk_size, 0, 65536)
@@ -199,6 +202,7 @@ class SamplerSettings:
         check_range("batch_size", self.batch_size, 2, 65536)
         check_range("identities", self.identities, 2, 65536)
         check_range("photos", self.photos, 1, 65536)
+        check_range("shard_buffer", self.shard_buffer, 0, 100_000_000)
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from familiar.core.errors import BadRecipe, BadRun, FamiliarError, TrainingFailed
+from familiar.core.errors import BadRun, FamiliarError, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
-from familiar.loading.dataset import FaceDataset, PhotoKey
-from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.loading.dataset import FaceDataset
 from familiar.losses.distributed import gather_tensors
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
@@ -30,6 +28,7 @@ from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.ranks import ONE_RANK, Ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.sampling import RankBatches, build_sampler
 from familiar.training.schedule import BATCH_NORM_MOMENTUM, statistics_momentum
 from familiar.training.step_log import StepLog, StepRecord, batch_recall_at_1
 from familiar.training.validation import (
@@ -141,7 +140,7 @@ class Trainer:
         ).to(device, self.dtype)
         self.sharded = sharded_centers(self.objective)
         self.optimizer: Optimizer = build_optimizer(network, self.objective, recipe.optimizer, recipe.budget.epochs)
-        self.sampler = _build_sampler(recipe, data)
+        self.sampler = build_sampler(recipe, data, ranks)
         keys = self.sampler if ranks.size == 1 else RankBatches(self.sampler, data.train.labels, ranks)
         self.batches = PhotoBatches(data.train, keys, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
@@ -423,65 +422,3 @@ class Trainer:
         if self.ranks.is_main:
             left_out = [f"objective.{name}" for name in self.sharded] if self.ranks.size > 1 else []
             save_weights(path, left_out, network=self.network, objective=self.objective)
-
-
-class RankBatches:
-    """This rank's part of every batch: whole identities, if the sampler draws identities.
-
-    Args:
-        sampler: of whole batches.
-        labels: of the dataset's photos.
-        ranks: that the batches are divided among.
-
-    Raises:
-        BadRecipe: a batch has fewer identities, or photos, than there are ranks.
-    """
-
-    def __init__(
-        self,
-        sampler: OfflineTriplets | IdentityBatches | ShuffledBatches,
-        labels: Int64[np.ndarray, " n"],
-        ranks: Ranks,
-    ) -> None:
-        self.sampler = sampler
-        self.labels = labels
-        self.ranks = ranks
-        match sampler:
-            case IdentityBatches():
-                setting, count = "sampler.identities", sampler.identities
-            case ShuffledBatches():
-                setting, count = "sampler.batch_size", sampler.batch_size
-            case OfflineTriplets():
-                setting, count = "sampler.batch_size", 3 * sampler.triplets_per_batch
-        if count < ranks.size:
-            raise BadRecipe(
-                f"{setting}: batches of {count} cannot be divided among {ranks.size} processes; raise it or start fewer"
-            )
-
-    def __iter__(self) -> Iterator[list[PhotoKey]]:
-        for batch in self.sampler:
-            yield [key for unit in self.ranks.share(self._units(batch)) for key in unit]
-
-    def _units(self, batch: list[PhotoKey]) -> list[list[PhotoKey]]:
-        """Divide a batch into what stays together."""
-        if not isinstance(self.sampler, IdentityBatches):
-            return [[key] for key in batch]
-        return [list(keys) for _, keys in groupby(batch, lambda key: self.labels[key.row])]
-
-
-def _build_sampler(recipe: Recipe, data: TrainingData) -> OfflineTriplets | IdentityBatches | ShuffledBatches:
-    """Return the sampler that chooses the photos of each batch."""
-    table, sampler, mining = data.train.table, recipe.sampler, recipe.mining
-    if mining.mode == "offline":
-        return OfflineTriplets(
-            data.train, sampler.batch_size, mining.every_steps, mining.subset, mining.skip, recipe.seed
-        )
-    if recipe.batches_by_identity:
-        return IdentityBatches(
-            table.labels,
-            sampler.identities,
-            sampler.photos,
-            recipe.seed,
-            repeats=recipe.augmentation.changes_photos,
-        )
-    return ShuffledBatches(len(table), sampler.batch_size, recipe.seed, blend_rounds=recipe.distill.blends)

@@ -53,6 +53,11 @@ class ParquetPhoto:
         """SHA-256 of its bytes, hexadecimal."""
         return hashlib.sha256(self.read_bytes()).hexdigest()
 
+    @property
+    def position(self) -> int:
+        """A number that grows in the order in which the shard is read."""
+        return self.group << 32 | self.row
+
     def __str__(self) -> str:
         return f"{self.shard}:{self.group}/{self.row}"
 

@@ -1,8 +1,11 @@
 """Listing of the identities and photos of shards."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.shards.parquet import ParquetPhoto, scan_parquet
@@ -55,6 +58,20 @@ def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPho
         )
     # In the order of a folder of files, so that a training on shards draws the same photos as one on the files.
     return {identity: sorted(photos[identity], key=lambda photo: photo.name) for identity in sorted(photos)}
+
+
+def rows_by_shard(photos: Sequence[object]) -> list[Int64[np.ndarray, " _"]]:
+    """Return for each shard the indices of its photos, in the order in which they are stored in it.
+
+    Raises:
+        ValueError: a photo is in no shard.
+    """
+    rows: dict[str, list[tuple[int, int]]] = {}
+    for row, photo in enumerate(photos):
+        if not isinstance(photo, TarPhoto | ParquetPhoto):
+            raise ValueError(f"{photo} is not in a shard; pack the photos with `familiar pack` first")
+        rows.setdefault(photo.shard, []).append((photo.position, row))
+    return [np.array([row for _, row in sorted(rows[shard])], np.int64) for shard in sorted(rows)]
 
 
 def _scan(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, ShardPhoto]]:

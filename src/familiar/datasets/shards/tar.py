@@ -61,6 +61,11 @@ class TarPhoto:
         """SHA-256 of its bytes, hexadecimal."""
         return self.sha256 or hashlib.sha256(self.read_bytes()).hexdigest()
 
+    @property
+    def position(self) -> int:
+        """A number that grows in the order in which the shard is read."""
+        return self.start
+
     def __str__(self) -> str:
         return f"{self.shard}:{self.name}"
 
