@@ -25,6 +25,11 @@ def build_sampler(recipe: Recipe, data: TrainingData, ranks: Ranks) -> BatchSamp
         BadRecipe: photos are to be read shard by shard, but cannot.
     """
     table, sampler, mining = data.train.table, recipe.sampler, recipe.mining
+    if sampler.shard_buffer and (mining.mode == "offline" or recipe.batches_by_identity):
+        raise BadRecipe(
+            "sampler.shard_buffer: this loss needs several photos of an identity in a batch, which are in different "
+            "shards; set it to 0"
+        )
     if mining.mode == "offline":
         return OfflineTriplets(
             data.train, sampler.batch_size, mining.every_steps, mining.subset, mining.skip, recipe.seed
