@@ -182,9 +182,9 @@ def test_photos_pass_through_a_buffer(sizes: list[int], data: st.DataObject, see
     assert len(set(drawn)) == len(drawn)
     bounds = [batch_size * part // parts for part in range(parts + 1)]
     for (start, end), order in zip(pairwise(bounds), in_shard_order(sampler), strict=True):
-        place = {row: index for index, row in enumerate(order)}
+        position = {row: index for index, row in enumerate(order)}
         for index, row in enumerate(key.row for batch in batches for key in batch[start:end]):
-            assert place[row] < index + buffer, "a photo is drawn from those read so far"
+            assert position[row] < index + buffer, "a photo is drawn from those read so far"
 
 
 def test_every_photo_of_the_shards_is_drawn_once_where_batches_are_full() -> None:

@@ -121,9 +121,9 @@ class ShardBatches(Sampler[list[PhotoKey]]):
         waiting = rows[: self.buffer].copy()
         drawn = np.empty_like(rows)
         later = len(rows) - len(waiting)
-        for index, place in enumerate(generator.integers(0, len(waiting), later).tolist()):
-            drawn[index] = waiting[place]
-            waiting[place] = rows[len(waiting) + index]
+        for index, slot in enumerate(generator.integers(0, len(waiting), later).tolist()):
+            drawn[index] = waiting[slot]
+            waiting[slot] = rows[len(waiting) + index]
         drawn[later:] = generator.permutation(waiting)
         return drawn
 
