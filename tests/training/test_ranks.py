@@ -65,7 +65,7 @@ RECIPES = {
             *BY_IDENTITY,
             "sampler.chunk_size=4",
             "model.frozen_statistics=true",
-            "model.head=average",
+            "model.head=average_bias",
         ]
     ),
 }

@@ -63,7 +63,8 @@ def backward(
         for chunk in chunks:
             next_chunk()
             states.append(_random_state(images.device))
-            parts.append(embed(chunk).float())
+            part = embed(chunk)
+            parts.append(part.to(torch.promote_types(part.dtype, torch.float32)))
         embeddings = torch.empty(len(images), parts[0].shape[1], device=images.device, dtype=parts[0].dtype)
         for first, part in enumerate(parts):
             embeddings[first::count] = part
