@@ -16,7 +16,6 @@ import time
 from statistics import median
 
 import torch
-import torch.distributed as dist
 from torch.nn.functional import normalize
 
 from familiar.losses import PartialFC, gather_batch
@@ -54,8 +53,7 @@ def step_on_rank(identities: int) -> None:
             rows = normalize(torch.randn(BATCH, DIM, generator=generator))
             labels = torch.randint(identities, (BATCH,), generator=generator)
             began = time.perf_counter()
-            share = slice(BATCH * ranks.rank // ranks.size, BATCH * (ranks.rank + 1) // ranks.size)
-            joined = gather_batch(rows[share].requires_grad_(), labels[share])
+            joined = gather_batch(ranks.share(rows).requires_grad_(), ranks.share(labels))
             torch.manual_seed(step)  # so that all draw the same classes
             value = loss(*joined)
             value.backward()
@@ -70,8 +68,7 @@ def step_on_rank(identities: int) -> None:
                 f"{ranks.size} ranks: centers and moments {largest[0]:5.0f} MB per rank, peak {largest[1]:5.0f} MB, "
                 f"{largest[2]:.2f} s a step, loss {value.item():.6f}"
             )
-        if dist.is_initialized():
-            dist.barrier()
+        ranks.wait()
 
 
 def peak_mb() -> float:

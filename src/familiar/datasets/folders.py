@@ -15,8 +15,7 @@ from jaxtyping import Int64
 from familiar.core import run_files
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.types import Photo
-from familiar.datasets.shards.parquet import ParquetPhoto
-from familiar.datasets.shards.tar import TarPhoto
+from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.sources import PhotoRef, Source, abbreviate_names, parse_sources
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.photos.decoding import decode_photo, load_photo
@@ -129,7 +128,7 @@ def open_photo(photo: PhotoRef, /, *, min_side_px: int | None = None) -> Photo:
     """
     if isinstance(photo, Path):
         return load_photo(photo, min_side_px=min_side_px)
-    if isinstance(photo, TarPhoto | ParquetPhoto):
+    if isinstance(photo, ShardPhoto):
         return decode_photo(photo.read_bytes(), str(photo), min_side_px=min_side_px)
     if min_side_px is not None and isinstance(photo, SyntheticPhoto):
         smallest, largest = SYNTHETIC_SIZES_PX

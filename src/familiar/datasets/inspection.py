@@ -16,8 +16,7 @@ from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef, sort_by_hash
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats
-from familiar.datasets.shards.parquet import ParquetPhoto
-from familiar.datasets.shards.tar import TarPhoto
+from familiar.datasets.shards.scanning import ShardPhoto
 
 SAMPLE_SIZE = 9
 _MAX_BINS = 12
@@ -284,7 +283,7 @@ def photo_name(table: IdentityTable, row: int) -> str:
 
 def photo_path(photo: PhotoRef) -> str:
     """Return a file's path, a shard's with the photo's name, or the name of a photo that is not a file."""
-    return str(photo) if isinstance(photo, Path | TarPhoto | ParquetPhoto) else photo.name
+    return str(photo) if isinstance(photo, Path | ShardPhoto) else photo.name
 
 
 def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:

@@ -43,7 +43,6 @@ def train(
     bundle = RunFolder(run).bundle
     with join_ranks() as ranks:
         fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
-        if ranks.is_main:
-            export_bundle(run, bundle, license=license)
+        exported = export_bundle(run, bundle, license=license) if ranks.is_main else None
         ranks.wait()
-    return load_bundle(bundle)
+    return load_bundle(bundle) if exported is None else exported

@@ -90,11 +90,10 @@ class _CosineCrossEntropy(Function):
         nearest = None
         if centers.ndim == 3:
             logits, nearest = logits.view(len(rows), *centers.shape[:2]).max(dim=1)
-        target_cosines = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
-        with torch.enable_grad():
-            with_margin = apply_margin(target_cosines)
-            (margin_derivative,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
-        log_probs = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
+        with_margin, margin_derivative = margin_and_derivative(
+            apply_margin, logits.gather(1, columns).squeeze(1) / scale
+        )
+        log_probs = logits.scatter_(1, columns, scale * with_margin[:, None]).log_softmax(dim=1)
         ctx.save_for_backward(rows, centers, norms, nearest, columns, margin_derivative, log_probs)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing
@@ -123,6 +122,15 @@ class _CosineCrossEntropy(Function):
             row_grad = logit_grad @ flat
             center_grad = remove_along(logit_grad.T @ rows, flat, norms)
         return row_grad, center_grad.view_as(centers), None, None, None, None
+
+
+def margin_and_derivative(apply_margin: Callable[[Tensor], Tensor], cosines: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cosines with the margin, and the derivative of each by the cosine without it."""
+    with torch.enable_grad():
+        cosines = cosines.detach().requires_grad_()
+        with_margin = apply_margin(cosines)
+        (derivative,) = torch.autograd.grad(with_margin, cosines, torch.ones_like(cosines))
+    return with_margin.detach(), derivative
 
 
 def remove_along(gradient: Tensor, centers: Tensor, norms: Tensor) -> Tensor:

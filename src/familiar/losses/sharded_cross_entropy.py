@@ -11,7 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
-from familiar.losses.cross_entropy import remove_along, row_norms, truncate_components
+from familiar.losses.cross_entropy import margin_and_derivative, remove_along, row_norms, truncate_components
 from familiar.losses.distributed import world_size
 
 
@@ -66,11 +66,8 @@ class _ShardedCrossEntropy(Function):
         logits = (rows @ centers.T).mul_(scale / norms)
         here = ((labels >= 0) & (labels < class_count)).nonzero().squeeze(1)  # rows whose class is on this rank
         columns = labels[here]
-        target_cosines = (logits[here, columns] / scale).requires_grad_()
-        with torch.enable_grad():
-            with_margin = apply_margin(target_cosines)
-            (margin_derivative,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
-        logits[here, columns] = scale * with_margin.detach()
+        with_margin, margin_derivative = margin_and_derivative(apply_margin, logits[here, columns] / scale)
+        logits[here, columns] = scale * with_margin
         highest = logits.amax(dim=1) if class_count else logits.new_full((row_count,), -torch.inf)
         dist.all_reduce(highest, dist.ReduceOp.MAX)
         target_logits = logits.new_zeros(row_count).index_put_((here,), logits[here, columns])

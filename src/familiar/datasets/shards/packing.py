@@ -15,9 +15,8 @@ from PIL import Image
 from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
-from familiar.datasets.shards.parquet import ParquetPhoto
-from familiar.datasets.shards.scanning import SUFFIXES
-from familiar.datasets.shards.tar import INDEX_SUFFIX, TarPhoto
+from familiar.datasets.shards.scanning import SUFFIXES, ShardPhoto
+from familiar.datasets.shards.tar import INDEX_SUFFIX
 from familiar.photos.decoding import detect_format, read_photo_bytes
 
 PACK_STREAM = 7  # separates these random draws from others that use the same seed
@@ -117,7 +116,7 @@ def _entries(
 
 
 def _file_content(photo: PhotoRef) -> bytes:
-    if isinstance(photo, TarPhoto | ParquetPhoto):
+    if isinstance(photo, ShardPhoto):
         return photo.read_bytes()
     if isinstance(photo, Path):
         data = read_photo_bytes(photo)

@@ -68,7 +68,7 @@ def rows_by_shard(photos: Sequence[object]) -> list[Int64[np.ndarray, " _"]]:
     """
     rows: dict[str, list[tuple[int, int]]] = {}
     for row, photo in enumerate(photos):
-        if not isinstance(photo, TarPhoto | ParquetPhoto):
+        if not isinstance(photo, ShardPhoto):
             raise ValueError(f"{photo} is not in a shard; pack the photos with `familiar pack` first")
         rows.setdefault(photo.shard, []).append((photo.position, row))
     return [np.array([row for _, row in sorted(rows[shard])], np.int64) for shard in sorted(rows)]
