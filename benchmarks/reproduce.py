@@ -16,6 +16,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
+import torch
 from papers import best, circle, digits, facenet, harmonic, ladder, losses, pets, published_pets, tradeoffs
 from papers.bench import Bench
 from papers.history import read_history
@@ -89,9 +90,13 @@ def _provenance(name: str, bench: Bench) -> str:
     return (
         f"{date.today().isoformat()}; `python benchmarks/reproduce.py PHOTOS RUNS --row {name}`; "
         f"{len(set(bench.requested))} trainings, {minutes:.0f} minutes in total, {bench.jobs} in parallel on "
-        f"{available_cores()} cores, started at commits {', '.join(bench.commits())}; measured at commit "
+        f"{available_cores()} cores{_gpu()}, started at commits {', '.join(bench.commits())}; measured at commit "
         f"{bench.commit}; {versions}."
     )
+
+
+def _gpu() -> str:
+    return f" and one {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
 
 
 if __name__ == "__main__":

@@ -123,7 +123,9 @@ class Bench:
         if run.bundle.exists():
             return
         resume = ["--resume"] if run.recipe_json.exists() else []
-        done = self.familiar(*arguments, *resume, "--output", str(run.path))
+        # Trainings in parallel occupy the cores already: each loads its photos with its own threads, on a GPU too.
+        workers = ["--workers", "0"] if self.jobs > 1 else []
+        done = self.familiar(*arguments, *resume, *workers, "--output", str(run.path))
         if done.returncode == TRAINING_FAILED:
             (run.path / FAILED).write_text(done.stdout.strip().splitlines()[-1] + "\n")
         else:

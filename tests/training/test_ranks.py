@@ -25,6 +25,7 @@ from familiar.training.checkpoint import load_state
 from familiar.training.data import prepare_data
 from familiar.training.fitting import fit
 from familiar.training.network import initial_network
+from familiar.training import ranks as ranks_module
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.run import RunFolder
 from familiar.training.sampling import RankBatches
@@ -247,6 +248,17 @@ def test_whole_identities_go_to_a_rank():
 def test_batches_too_small_to_be_divided_are_refused(sampler: IdentityBatches | ShuffledBatches, setting: str):
     with pytest.raises(BadRecipe, match=setting + " cannot be divided among 3 processes"):
         RankBatches(sampler, np.zeros(8, np.int64), Ranks(0, 3))
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ranks_module, "started_by_torchrun", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, value in {"WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TrainingFailed, match=r"more processes than this machine has GPUs \(2\).*--nproc-per-node 2"):
+        with join_ranks():
+            pass
 
 
 def test_one_process_sends_nothing():

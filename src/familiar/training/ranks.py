@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from familiar.core.errors import BadDataset, FailedOnMain, FamiliarError
+from familiar.core.errors import BadDataset, FailedOnMain, FamiliarError, TrainingFailed
 
 T = TypeVar("T")
 
@@ -158,12 +158,15 @@ def join_ranks() -> Iterator[Ranks]:
 
     Yields:
         This process among them; the only one without torchrun.
+
+    Raises:
+        TrainingFailed: there are GPUs, but fewer than processes on this machine.
     """
     if dist.is_available() and dist.is_initialized():
         yield _current()
     elif started_by_torchrun() and int(os.environ["WORLD_SIZE"]) > 1:
         if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            _use_own_gpu()
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
         yield _current()
         dist.destroy_process_group()  # after an error the others may no longer answer
@@ -179,6 +182,16 @@ def started_by_torchrun() -> bool:
 def restarted_by_torchrun() -> bool:
     """Whether torchrun started this process after one of the first ones had failed (`--max-restarts`)."""
     return started_by_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _use_own_gpu() -> None:
+    local_rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if local_rank >= gpus:
+        raise TrainingFailed(
+            f"torchrun started more processes than this machine has GPUs ({gpus}): use --nproc-per-node {gpus}, or "
+            'CUDA_VISIBLE_DEVICES="" to train on the CPU'
+        )
+    torch.cuda.set_device(local_rank)
 
 
 def _current() -> Ranks:
