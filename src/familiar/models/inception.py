@@ -163,5 +163,7 @@ class L2Pool(nn.Module):
         """Compute the layer's output."""
         half = features.dtype in (torch.float16, torch.bfloat16)  # in float16 256^2 overflows and 1e-12 is 0
         squares = (features.float() if half else features).square()
+        if squares.is_cuda:
+            squares = squares.contiguous()  # the gradient of padded channels-last maps was wrong (pytorch #188344)
         mean = avg_pool2d(squares, 3, self.stride, padding=1, count_include_pad=False)
         return (mean + 1e-12).sqrt().to(features.dtype)  # 1e-12, since the root's slope is infinite at 0
