@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from familiar.core.errors import BadRecipe
 from familiar.models.catalog import network_spec
@@ -8,6 +8,8 @@ from familiar.models.inception import NN2, NN4, NNS1, NNS2, Inception, Inception
 from familiar.models.sizes import measure
 
 pytestmark = pytest.mark.slow
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 # FaceNet, Table 2: output at 224 px, and the exact weights, which the table gives rounded.
 BLOCKS = {
@@ -207,6 +209,23 @@ def test_l2_pooling_matches_slow_reference(stride, side):
             window = features[:, :, max(0, top - 1) : top + 2, max(0, start - 1) : start + 2]
             expected = window.square().mean((2, 3)).sqrt()
             torch.testing.assert_close(actual[:, :, row, column], expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_l2_pooling_has_the_same_gradient_in_every_memory_format(device: str, stride: int):
+    """On a GPU torch's average pooling had another one for channels-last maps with padding."""
+    torch.manual_seed(0)
+    maps, weights = torch.randn(2, 5, 7, 7, dtype=torch.float64), torch.rand(2, 5, 7, 7, dtype=torch.float64)
+
+    def gradient(device: str, memory_format: torch.memory_format) -> Tensor:
+        leaf = maps.to(device).clone(memory_format=memory_format).requires_grad_()
+        pooled = L2Pool(stride)(leaf)
+        (pooled * weights[..., : pooled.shape[2], : pooled.shape[3]].to(device)).sum().backward()
+        return leaf.grad.cpu()
+
+    expected = gradient("cpu", torch.contiguous_format)
+    torch.testing.assert_close(gradient(device, torch.channels_last), expected)
 
 
 def test_l2_pooling_keeps_constant_maps():
