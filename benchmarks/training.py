@@ -76,9 +76,7 @@ def recipe_for(side: int, batch_size: int, epochs: int, where: str) -> Recipe:
     )
 
 
-def compare_with_minimal_loop(
-    recipe: Recipe, options: argparse.Namespace, folder: Path, device: torch.device
-) -> None:
+def compare_with_minimal_loop(recipe: Recipe, options: argparse.Namespace, folder: Path, device: torch.device) -> None:
     """Train, and run the minimal loop after each epoch."""
     identities = options.photos // PHOTOS_PER_IDENTITY + 4
     minimal_loop = MinimalLoop(recipe, identities, device, options.compile)

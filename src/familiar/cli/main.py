@@ -59,6 +59,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "threadpoolctl": "evaluate",
     "fsspec": "shards",
     "pyarrow": "shards",
+    "ray": "ray",
     "fastapi": "serve",
     "httptools": "serve",
     "httpx2": "serve",

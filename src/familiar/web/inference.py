@@ -23,8 +23,8 @@ from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector
 from familiar.detection.quality import detect_faces, to_full_resolution
+from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
-from familiar.gallery.enrollment.enroll import MIN_SCORE
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable

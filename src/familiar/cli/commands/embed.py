@@ -1,8 +1,9 @@
 """`familiar embed`: write embeddings of photos to a file."""
 
 import io
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,8 +18,16 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.command()
 @click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
 @model_option
-@click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write.")
+@click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write; with --engine ray a folder.")
 @embedding_options
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="This process, or the workers of a Ray cluster, which write all faces to Parquet files.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Number of Ray's workers (default: one per core).")
 @json_option
 def embed(
     photos: tuple[Path, ...],
@@ -27,6 +36,8 @@ def embed(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    engine: Literal["local", "ray"],
+    workers: int | None,
     as_json: bool,
 ) -> None:
     """Write embeddings of photos to a file.
@@ -36,10 +47,21 @@ def embed(
     of each, and for each species NAME: `NAME_embeddings`, `NAME_rows` (for each embedding the index of its photo in
     `paths`) and `NAME_space_id`.
 
+    With --engine ray, PHOTOS may also be shards (see familiar pack), and the output is a folder of Parquet files with a
+    row for each face: photo, box, quality, embedding, and the bundle's `file_id`; or for a photo without one the error.
+    A repeated command embeds only what is missing or has changed.
+
     \b
     Example:
       familiar embed photos/ --model runs/cats/model.onnx --output cats.npz
+      familiar embed photos/ --model pet-mobile --engine ray --output embeddings/
     """
+    if engine == "ray":
+        _embed_with_ray(photos, model, output, tta, detector, detector_model, workers, as_json)
+        return
+    if workers is not None:
+        raise click.UsageError("--workers needs --engine ray")
+
     import numpy as np
 
     from familiar.core.errors import UnreadablePhoto
@@ -77,6 +99,40 @@ def embed(
         print_json({"output": output, "photos": len(rows), "skipped": [str(error) for error in skipped]})
     else:
         click.echo(f"{output}: {len(rows)} embeddings, {len(skipped)} photos skipped")
+
+
+def _embed_with_ray(
+    photos: tuple[Path, ...],
+    model: Path,
+    output: Path,
+    tta: bool,
+    detector: str | None,
+    detector_model: Path | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    from familiar.core.plural import pluralize
+    from familiar.embedding.distributed.ray_engine import embed_with_ray
+    from familiar.embedding.distributed.worker import EmbeddingSettings
+
+    status = StatusLine()
+    settings = EmbeddingSettings(str(model), detector, str(detector_model) if detector_model else None, tta)
+    result = embed_with_ray(
+        settings,
+        list(map(str, photos)),
+        output,
+        workers=workers,
+        on_photos=lambda done, total: status.show(f"embedded {done}/{total} photos"),
+    )
+    status.clear()
+    if as_json:
+        print_json({"output": output, **asdict(result)})
+        return
+    click.echo(
+        f"{output}: {result.faces} faces in {pluralize(result.photos, 'photo')}, {result.without_embedding} without an "
+        f"embedding; {result.known} embedded before"
+        + (f", {result.changed} again since they have changed" if result.changed else "")
+    )
 
 
 def _routed_arrays(routed: "RoutedEmbeddings", router: "RoutedEmbedder") -> dict[str, Any]:

@@ -14,12 +14,12 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
+from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
 from familiar.gallery.enrollment.photo_writing import write_photo
 
-MIN_SCORE = 0.5  # of the detector: a detection below it is often not a face
 _INSERT_BATCH = 20_000  # rows per transaction, which writes nearly every page of a large gallery's index by content
 
 

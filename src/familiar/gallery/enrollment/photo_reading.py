@@ -5,28 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from jaxtyping import Float32
-
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import absolute_path, content_sha256
-from familiar.core.types import Crop, Detection
 from familiar.detection.detector import Detector
-from familiar.detection.quality import detect_faces, to_full_resolution
+from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedFace:
-    """A detected and embedded face; `species` is what the detector, the router or the user says, if one does."""
-
-    detection: Detection
-    quality: float
-    embedding: Float32[np.ndarray, " d"]
-    species: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,29 +71,23 @@ def embed_new_photos(
     """
     files: list[PhotoFile] = []
     skipped: list[FamiliarError] = []
-    crops: list[Crop] = []
-    detections: list[tuple[int, Detection, float]] = []  # of each crop: index of its file, detection, quality
+    new_files: list[int] = []  # the indices of those whose faces are embedded
+    batch = FaceBatch(embedder, detector, min_score)
     for path in paths:
         try:
             file = _read_file(absolute_path(path), enrolled)
             if file is not None and file.sha256 not in enrolled.hashes:
                 file = replace(file, taken_at=capture_time(file.path), faces=())
-                photo = load_photo(file.path, min_side_px=embedder.min_decoded_side_px(detector))
-                for face in detect_faces(photo, detector, embedder.align, min_score):
-                    crops.append(face.crop)
-                    detections.append((len(files), to_full_resolution(face.detection, photo), face.quality))
+                batch.add(load_photo(file.path, min_side_px=embedder.min_decoded_side_px(detector)))
+                new_files.append(len(files))
         except FamiliarError as error:
             skipped.append(error)
         else:
             files += [] if file is None else [file]
-    embedded = embedder.embed_faces(crops, flip=flip, species=species)
-    for row, embedding, face_species in zip(
-        map(int, embedded.rows), embedded.embeddings, embedded.species, strict=True
-    ):
-        index, detection, quality = detections[row]
-        faces = (*(files[index].faces or ()), EmbeddedFace(detection, quality, embedding, face_species))
-        files[index] = replace(files[index], faces=faces)
-    return files, skipped, [*embedded.skipped]
+    faces, without_bundle = batch.embed(flip=flip, species=species)
+    for index, faces_of_file in zip(new_files, faces, strict=True):
+        files[index] = replace(files[index], faces=tuple(faces_of_file))
+    return files, skipped, [error for _, error in without_bundle]
 
 
 def _read_file(path: Path, enrolled: EnrolledPhotos) -> PhotoFile | None:

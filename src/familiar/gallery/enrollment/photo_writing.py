@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from familiar.core.files import content_sha256
+from familiar.embedding.all_faces import EmbeddedFace
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.tables.faces import StoredFace
-from familiar.gallery.enrollment.photo_reading import EmbeddedFace, PhotoFile
+from familiar.gallery.enrollment.photo_reading import PhotoFile
 
 SAME_PICTURE = 0.9
 """Least similarity of a face before and after its photo was edited; another photo's face is hardly so similar."""

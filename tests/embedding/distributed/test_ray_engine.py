@@ -1,0 +1,197 @@
+"""Embedding by Ray's workers: the same rows as in one process, also if workers are killed."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.errors import CannotWrite
+from familiar.datasets.folders import DataSpec
+from familiar.datasets.shards.packing import pack
+from familiar.embedding.distributed import ray_engine
+from familiar.embedding.distributed.parts import PhotoFile
+from familiar.embedding.distributed.ray_engine import EmbeddedParts, divide, embed_with_ray, list_photo_files
+from familiar.embedding.distributed.worker import EmbeddingSettings
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.model import embed_photos
+from support.color_album import draw_album
+from support.tiers import small_and_exhaustive
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def settings(mean_color_bundle: Path) -> EmbeddingSettings:
+    return EmbeddingSettings(str(mean_color_bundle), "none")
+
+
+def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for path in folder.glob("*.parquet"):
+        for row in pq.read_table(path).to_pylist():
+            rows.setdefault(row["photo"], []).append(row)
+    return rows
+
+
+def worker_processes() -> list[int]:
+    """List the processes in which Ray runs our workers."""
+    processes: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:  # it has ended
+                continue
+            if command.startswith(b"ray::") and b"SlowWorker" in command:
+                processes.append(int(entry.name))
+    return processes
+
+
+@contextmanager
+def killing(folder: Path, kills: int, seed: int = 0) -> Iterator[list[int]]:
+    """Kill workers at random moments after the first part was begun; yields the list of those killed."""
+    generator, killed, finished = np.random.default_rng(seed), [], threading.Event()
+
+    def kill() -> None:
+        while len(killed) < kills and not finished.is_set():
+            if any(folder.glob("*.attempts")) and (processes := worker_processes()):
+                time.sleep(generator.uniform(0, 0.4))
+                process = int(generator.choice(processes))
+                try:
+                    os.kill(process, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                killed.append(process)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        finished.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds Ray's processes in /proc")
+@pytest.mark.parametrize(("kills", "photos"), small_and_exhaustive((1, 30), (10, 150)))
+def test_every_photo_has_its_rows_though_workers_are_killed(
+    settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, photos: int
+):
+    paths = draw_album(tmp_path / "album", red=photos // 2, blue=photos - photos // 2)
+    broken = tmp_path / "album" / "broken.jpg"
+    broken.write_text("no photo")
+    # Ray's workers import this module, and are slow enough to be killed at work.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr(ray_engine, "_RayWorker", SlowWorker)
+    output = tmp_path / "out"
+    with killing(output, kills) as killed:
+        result = embed_with_ray(settings, [str(tmp_path / "album")], output, workers=2)
+    assert len(killed) == kills
+    assert result == EmbeddedParts(photos + 1, photos, 1, known=0, changed=0)
+    rows = rows_of(output)
+    assert sorted(rows) == sorted(map(str, [*paths, broken]))
+    assert {len(each) for each in rows.values()} == {1}
+    expected = embed_photos(Embedder(settings.model), paths, "none").embeddings
+    np.testing.assert_array_equal([rows[str(path)][0]["embedding"] for path in paths], expected)
+    assert "not a photo" in rows[str(broken)][0]["error"]
+    assert not list(output.glob("*.attempts"))
+
+
+class SlowWorker(ray_engine._RayWorker):
+    """Takes a tenth of a second for each photo."""
+
+    def __init__(self, settings: EmbeddingSettings, folder: str) -> None:
+        super().__init__(settings, folder)
+        detector = self.embedder.detector
+
+        class Slow:
+            def detect(self, photo: Any) -> Any:
+                time.sleep(0.1)
+                return detector.detect(photo)
+
+        self.embedder.detector = Slow()
+
+
+def embed_in_this_process(
+    settings: EmbeddingSettings, photos: list[PhotoFile], folder: Path, workers: int, _: Any
+) -> tuple[int, int, int]:
+    """Stand in for Ray, which takes seconds to start."""
+    embedder = ray_engine.PartEmbedder(settings, folder)
+    counts = [embedder.embed_part(part) for part in divide(photos, workers)]
+    photos_done, faces, without_embedding = map(sum, zip((0, 0, 0), *counts, strict=True))
+    return photos_done, faces, without_embedding
+
+
+def test_repeated_command_embeds_what_is_new_or_changed(
+    settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ray_engine, "_embed_parts", embed_in_this_process)
+    album, output = tmp_path / "album", tmp_path / "out"
+    draw_album(album, red=5)
+
+    def embed() -> EmbeddedParts:
+        return embed_with_ray(settings, [str(album)], output, workers=2)
+
+    assert embed() == EmbeddedParts(5, 5, 0, known=0, changed=0)
+    assert embed() == EmbeddedParts(0, 0, 0, known=5, changed=0)
+    draw_album(album, blue=1)
+    assert embed() == EmbeddedParts(1, 1, 0, known=5, changed=0)
+    changed = album / "red2.png"
+    changed.write_bytes((album / "blue1.png").read_bytes())
+    assert embed() == EmbeddedParts(1, 1, 0, known=5, changed=1)
+    rows = rows_of(output)
+    assert {name: len(each) for name, each in rows.items()} == {str(path): 1 for path in album.iterdir()}
+    assert rows[str(changed)][0]["embedding"] == rows[str(album / "blue1.png")][0]["embedding"]
+    (album / "red1.png").unlink()  # its row stays
+    assert embed() == EmbeddedParts(0, 0, 0, known=5, changed=0)
+
+
+def test_photos_in_shards(settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ray_engine, "_embed_parts", embed_in_this_process)
+    pack(DataSpec(("synthetic:cats:2x2",)).read(), tmp_path / "shards")
+    result = embed_with_ray(settings, [str(tmp_path / "shards")], tmp_path / "out", workers=1)
+    assert result == EmbeddedParts(4, 4, 0, known=0, changed=0)
+
+
+def test_two_writers_are_refused(settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    draw_album(tmp_path / "album", red=1)
+    errors: list[str] = []
+
+    def embed_while_another_does(*_: Any) -> tuple[int, int, int]:
+        with pytest.raises(CannotWrite, match="another process is embedding photos into it") as caught:
+            embed_with_ray(settings, [str(tmp_path / "album")], tmp_path / "out")
+        errors.append(str(caught.value))
+        return 0, 0, 0
+
+    monkeypatch.setattr(ray_engine, "_embed_parts", embed_while_another_does)
+    embed_with_ray(settings, [str(tmp_path / "album")], tmp_path / "out")
+    assert len(errors) == 1
+
+
+def test_a_photo_named_twice_is_listed_once(tmp_path: Path):
+    paths = draw_album(tmp_path / "album", red=2)
+    files = list_photo_files([str(paths[0].parent), str(paths[1])])
+    assert [file.photo for file in files] == paths
+    assert files[0].state == (paths[0].stat().st_size, paths[0].stat().st_mtime_ns)
+
+
+@given(st.integers(0, 5000), st.integers(1, 20))
+def test_parts_are_the_photos_in_order(count: int, workers: int):
+    photos = [PhotoFile(str(number), number) for number in range(count)]
+    parts = divide(photos, workers)
+    assert [photo for part in parts for photo in part] == photos
+    sizes = {len(part) for part in parts}
+    assert not sizes or (max(sizes) - min(sizes) <= 1 and 1 <= max(sizes) <= ray_engine.MAX_PART_PHOTOS)
+    assert len(parts) >= min(count, workers * ray_engine.PARTS_PER_WORKER)
