@@ -89,13 +89,13 @@ def compare_with_minimal_loop(recipe: Recipe, options: argparse.Namespace, folde
         minimal_speeds.append(minimal_loop.photos_per_second(options.photos))
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         if record.epoch == recipe.budget.epochs:
-            raise Measured
+            raise EnoughEpochs
 
     side, batch_size = recipe.input.size_px, recipe.sampler.batch_size
     run = folder / f"run {side} {batch_size}"
     data = DataSpec((options.data or f"synthetic:cats:{identities}x{PHOTOS_PER_IDENTITY}",))
     cache = CropCache(folder / "cache")
-    with suppress(Measured):
+    with suppress(EnoughEpochs):
         fit(recipe, data, run, cache=cache, device=device, compiled=options.compile, on_epoch=on_epoch)
     # The first epoch warms both up.
     ratio = median(ours / minimal for ours, minimal in zip(fit_speeds[1:], minimal_speeds[1:], strict=True))
@@ -141,7 +141,7 @@ def compare_with_cache(recipe: Recipe, photos: int, folder: Path, device: torch.
     )
 
 
-class Measured(Exception):
+class EnoughEpochs(Exception):
     """All epochs are timed; the export that follows is not."""
 
 

@@ -20,12 +20,12 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading.crops import read_table
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.training import center_shards
+from familiar.training import ranks as ranks_module
 from familiar.training.center_shards import PATTERN
 from familiar.training.checkpoint import load_state
 from familiar.training.data import prepare_data
 from familiar.training.fitting import fit
 from familiar.training.network import initial_network
-from familiar.training import ranks as ranks_module
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.run import RunFolder
 from familiar.training.sampling import RankBatches
@@ -256,9 +256,11 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name, value in {"WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(TrainingFailed, match=r"more processes than this machine has GPUs \(2\).*--nproc-per-node 2"):
-        with join_ranks():
-            pass
+    refused = pytest.raises(
+        TrainingFailed, match=r"more processes than this machine has GPUs \(2\).*--nproc-per-node 2"
+    )
+    with refused, join_ranks():
+        pass
 
 
 def test_one_process_sends_nothing():

@@ -7,12 +7,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from familiar.core.errors import FamiliarError
+from familiar.core.types import Detection, Photo
 from familiar.embedding.distributed import worker
 from familiar.embedding.distributed.parts import PhotoFile, part_path
 from familiar.embedding.distributed.worker import EmbeddingSettings, Journal, PartEmbedder
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from support.color_album import SquareDetector, draw_album, draw_photo
+
+
+class BlindDetector:
+    """Finds no face."""
+
+    def detect(self, photo: Photo) -> list[Detection]:
+        assert photo.size_px
+        return []
 
 
 @pytest.fixture
@@ -54,7 +63,7 @@ def test_all_faces_of_a_photo_have_a_row(embedder: PartEmbedder, tmp_path: Path)
 
 
 def test_a_photo_without_a_face_is_a_row_with_the_reason(embedder: PartEmbedder, photos: list[PhotoFile]):
-    embedder.detector = type("Blind", (), {"detect": lambda *_: []})()
+    embedder.detector = BlindDetector()
     assert embedder.embed_part(photos[:1]) == (1, 0, 1)
     (row,) = pq.read_table(part_path(embedder.folder, photos[:1])).to_pylist()
     assert row["error"] == f"{photos[0].name}: no face found"

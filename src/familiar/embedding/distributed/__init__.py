@@ -1,1 +1,1 @@
-"""Embedding of more photos than one machine can embed: in parts, each a Parquet file, by the workers of a Ray cluster."""
+"""Embedding of more photos than one machine can embed, by the workers of a Ray cluster, into Parquet files."""

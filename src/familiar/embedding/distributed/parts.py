@@ -200,11 +200,11 @@ def _metadata(path: Path) -> EmbeddedWith:
         raise BadDataset(f"{path}: not written by `familiar embed`; choose another folder for --output") from error
 
 
-def _require_same(path: Path, stored: EmbeddedWith, wanted: EmbeddedWith) -> None:
-    stored_fields, wanted_fields = (json.loads(json.dumps(asdict(each))) for each in (stored, wanted))
-    different = [name for name, value in wanted_fields.items() if stored_fields[name] != value]
+def _require_same(path: Path, stored: EmbeddedWith, requested: EmbeddedWith) -> None:
+    stored_fields, requested_fields = (json.loads(json.dumps(asdict(each))) for each in (stored, requested))
+    different = [name for name, value in requested_fields.items() if stored_fields[name] != value]
     if different:
-        values = "; ".join(f"{name} {stored_fields[name]}, now {wanted_fields[name]}" for name in different)
+        values = "; ".join(f"{name} {stored_fields[name]}, now {requested_fields[name]}" for name in different)
         raise SpaceMismatch(f"{path}: embedded differently ({values}); choose another folder for --output")
 
 

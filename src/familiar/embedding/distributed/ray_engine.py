@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def embed_with_ray(
 
     Photos are divided into parts. Each is embedded by one worker and written to one file, all at once, so that a part
     whose worker was killed can be repeated: no row is lost or doubled. Ray Data hands out the parts as workers become
-    free, and again if a worker dies. It uses the cluster that the environment variable RAY_ADDRESS names, or starts one on this machine.
+    free, and again if a worker dies. It uses the cluster that the environment variable RAY_ADDRESS names, or starts one
+    on this machine.
 
     Args:
         settings: model and detector; all workers have the model at this path.
@@ -80,17 +82,17 @@ def embed_with_ray(
         raise CannotWrite(f"{folder}: cannot be created ({error.strerror})") from error
     with _lock(folder):
         remove_unfinished_files(folder, STALE_SECONDS)
-        wanted = {photo.name: photo for photo in photos}
+        missing = {photo.name: photo for photo in photos}
         changed = 0
         for path, states in read_states(folder, embedded_with):
-            same = {name for name, state in states.items() if name in wanted and wanted[name].state == state}
-            if outdated := [name for name in states if name in wanted and name not in same]:
+            same = {name for name, state in states.items() if name in missing and missing[name].state == state}
+            if outdated := [name for name in states if name in missing and name not in same]:
                 remove_photos(path, outdated)
                 changed += len(outdated)
             for name in same:
-                del wanted[name]
-        counts = _embed_parts(settings, list(wanted.values()), folder, workers or available_cores(), on_photos)
-    return EmbeddedParts(*counts, known=len(photos) - len(wanted), changed=changed)
+                del missing[name]
+        counts = _embed_parts(settings, list(missing.values()), folder, workers or available_cores(), on_photos)
+    return EmbeddedParts(*counts, known=len(photos) - len(missing), changed=changed)
 
 
 def list_photo_files(sources: Iterable[str]) -> list[PhotoFile]:
@@ -103,9 +105,9 @@ def list_photo_files(sources: Iterable[str]) -> list[PhotoFile]:
     photos: dict[str, PhotoFile] = {}
     for source in sources:
         if names_shards(source):
-            for of_identity in scan_shards(source, Counter()).values():
+            for photos_in_shards in scan_shards(source, Counter()).values():
                 # In a shard two photos may have one name, but not one position.
-                files = [PhotoFile(f"{photo}@{photo.position}", photo) for photo in of_identity]
+                files = [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos_in_shards]
                 photos |= {file.name: file for file in files}
         else:
             photos |= {str(path): _photo_file(path) for path in find_photos([source])}
@@ -116,7 +118,7 @@ def divide(photos: Sequence[PhotoFile], workers: int) -> list[Sequence[PhotoFile
     """Divide photos into parts of nearly equal size."""
     parts = max(-(-len(photos) // MAX_PART_PHOTOS), min(len(photos), workers * PARTS_PER_WORKER))
     bounds = [len(photos) * part // parts for part in range(parts + 1)] if parts else []
-    return [photos[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [photos[start:stop] for start, stop in pairwise(bounds)]
 
 
 def _photo_file(path: Path) -> PhotoFile:
@@ -162,7 +164,7 @@ class _RayWorker:
         self.embedder = PartEmbedder(settings, Path(folder))
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[int]]:
-        counts = [self.embedder.embed_part(pickle.loads(part)) for part in rows["part"]]  # noqa: S301 - written above
+        counts = [self.embedder.embed_part(pickle.loads(part)) for part in rows["part"]]
         names = ("photos", "faces", "without_embedding")
         return {name: list(column) for name, column in zip(names, zip(*counts, strict=True), strict=True)}
 

@@ -113,15 +113,15 @@ class PartEmbedder:
                 reasons[index] = str(error)
         journal.note(_EMBEDDING)
         faces, without_bundle = batch.embed(flip=self.settings.flip)
-        of_photo = dict(zip(decoded, faces, strict=True))
+        faces_by_index = dict(zip(decoded, faces, strict=True))
         for index, error in without_bundle:
             reasons.setdefault(decoded[index], str(error))
         rows: list[dict[str, Any]] = []
         for index, file in enumerate(photos):
             common = {"photo": file.name, "size_bytes": file.size_bytes, "modified_ns": file.modified_ns}
-            found = enumerate(of_photo.get(index, ()), start=1)
-            rows += [common | self._columns(face) | {"face": number} for number, face in found]
-            if index in reasons or not of_photo[index]:
+            numbered_faces = enumerate(faces_by_index.get(index, ()), start=1)
+            rows += [common | self._columns(face) | {"face": number} for number, face in numbered_faces]
+            if index in reasons or not faces_by_index[index]:
                 rows.append(common | {"error": reasons.get(index, f"{file.name}: {NO_FACE}")})
         return rows
 
