@@ -83,7 +83,7 @@ def test_reports_every_step(finished):
 def test_records_every_step_and_mean_recall_of_each_epoch(finished):
     """Shuffled batches of 16 photos of eight cats have positives by chance."""
     run, _, steps, epochs = finished
-    records = read_steps(run.steps_csv, 3)
+    records = read_steps(run.steps_csv, 99)
     assert records == [progress.record for progress in steps]
     assert [(record.step, record.epoch) for record in records] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
     means = [np.mean([step.batch_recall_at_1 for step in records if step.epoch == epoch]) for epoch in (1, 2, 3)]
@@ -104,7 +104,7 @@ def test_resumed_run_has_every_step_once(tmp_path, finished, cats):
 
     with pytest.raises(Interrupted):
         fit(TINY, cats, run.path, on_step=stop)
-    assert [step.step for step in read_steps(run.steps_csv, 3)] == [1, 2, 3, 4]
+    assert [step.step for step in read_steps(run.steps_csv, 99)] == [1, 2, 3, 4]
     fit(TINY, cats, run.path, resume=True)
     assert run.steps_csv.read_bytes() == finished[0].steps_csv.read_bytes()
     fit(TINY, cats, run.path, resume=True)
@@ -122,7 +122,7 @@ def test_resumes_run_of_version_without_steps(tmp_path, cats):
         del record["batch_recall_at_1"]
     save_state(run.state, state)
     fit(TINY, cats, run.path, resume=True)
-    assert [step.step for step in read_steps(run.steps_csv, 3)] == [3, 4, 5, 6]
+    assert [step.step for step in read_steps(run.steps_csv, 99)] == [3, 4, 5, 6]
     assert [bool(row["batch_recall_at_1"]) for row in history(run)] == [False, True, True]
 
 
@@ -400,7 +400,7 @@ def test_default_workers_depend_on_device_and_cores(tmp_path, monkeypatch, cats,
     class WorkersError(Exception):
         """Carries the number of workers."""
 
-    def report_workers(_recipe, _network, _data, _run, _device, workers, _compiled, _ranks):
+    def report_workers(_recipe, _network, _data, _run, _device, workers, *_):
         raise WorkersError(workers)
 
     monkeypatch.setattr(fit_module, "available_cores", lambda: cores)

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 import torch
 
+from familiar.core.errors import BadRecipe
 from familiar.datasets.folders import DataSpec
+from familiar.datasets.shards.packing import pack
 from familiar.training import trainer
 from familiar.training.checkpoint import load_state
 from familiar.training.fitting import fit
@@ -187,6 +189,57 @@ def test_run_killed_while_writing_embedder_restores_it(
     unbroken.run.embedder.unlink()
     assert attempts.run_to_end(recipe, cats, unbroken.run) == 0
     assert unbroken.run.embedder.read_bytes() == before
+
+
+class Interrupted(Exception):
+    """Ends a training in this process."""
+
+
+@pytest.mark.parametrize("kind", small_and_exhaustive("shards", "shuffled", "identities"))
+def test_run_interrupted_within_an_epoch_continues_from_its_last_saved_step(
+    kind: str, cats: DataSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    # Small batches, so that an epoch has several.
+    recipe, data = RECIPES.get(kind, RECIPE).with_settings(["sampler.batch_size=4", "sampler.identities=2"]), cats
+    if kind == "shards":
+        pack(cats.read(), tmp_path / "shards", shard_bytes=100_000)
+        recipe, data = recipe.with_settings(["sampler.shard_buffer=10"]), DataSpec((str(tmp_path / "shards"),))
+    unbroken, run = RunFolder(tmp_path / "unbroken"), RunFolder(tmp_path / "run")
+    fit(recipe, data, unbroken.path)
+    all_steps = unbroken.steps_csv.read_text().splitlines()[1:]
+    steps_per_epoch = len(all_steps) // recipe.budget.epochs
+    assert steps_per_epoch > 3
+    done: list[int] = []
+
+    def interrupt(after: int) -> Any:
+        def on_step(progress: Any) -> None:
+            done.append(progress.record.step)
+            if progress.record.step == after:
+                raise Interrupted
+
+        return on_step
+
+    # In the first epoch; at its end, when the step before was saved; in the next, twice.
+    for after in (3, steps_per_epoch, steps_per_epoch + 2, steps_per_epoch + 3):
+        with pytest.raises(Interrupted):
+            fit(
+                recipe,
+                data,
+                run.path,
+                resume=run.recipe_json.exists(),
+                save_every_steps=2,
+                on_step=interrupt(after),
+            )
+    fit(recipe, data, run.path, resume=True, save_every_steps=2, on_step=interrupt(0))
+    assert len(done) <= len(all_steps) + 2 * 4  # after an interruption at most two steps were repeated
+    assert_same_run(run, unbroken)
+
+
+def test_mined_triplets_are_not_saved_within_an_epoch(cats: DataSpec, tmp_path: Path) -> None:
+    recipe = RECIPE.with_settings(["loss.name=semi_hard", "mining.mode=offline", "mining.every_steps=2"])
+    with pytest.raises(BadRecipe, match=r"mining\.mode=offline: .* leave out --save-every-steps"):
+        fit(recipe, cats, tmp_path / "run", save_every_steps=2)
 
 
 # Code of the process that attempts are forked from.

@@ -14,8 +14,8 @@ RECORDS = [
 ]
 
 
-def write(path, records, epochs=0):
-    with StepLog(path, epochs) as log:
+def write(path, records, steps=0):
+    with StepLog(path, steps) as log:
         for record in records:
             log.add(record)
         log.save()
@@ -86,7 +86,7 @@ def test_recall_equals_slow_reference(monkeypatch, rows_at_a_time):
 def test_reads_back_what_was_written(tmp_path):
     path = tmp_path / "steps.csv"
     write(path, RECORDS)
-    assert read_steps(path, 2) == RECORDS
+    assert read_steps(path, 3) == RECORDS
     assert path.read_text().splitlines()[:3] == [
         "step,epoch,loss,batch_recall_at_1,lr",
         "1,1,0.30000000000000004,0.3333333333333333,0.001",
@@ -101,13 +101,13 @@ def test_rows_can_be_read_while_training(tmp_path):
         assert read_steps(tmp_path / "steps.csv", 9) == RECORDS[:1]
 
 
-@pytest.mark.parametrize(("epochs", "remaining"), [(0, 0), (1, 2), (2, 3), (3, 3)])
-def test_removes_rows_of_repeated_epoch(tmp_path, epochs, remaining):
+@pytest.mark.parametrize("saved", [0, 1, 2, 3])
+def test_removes_rows_of_repeated_steps(tmp_path, saved):
     path = tmp_path / "steps.csv"
     write(path, RECORDS)
-    assert read_steps(path, epochs) == RECORDS[:remaining]
-    write(path, RECORDS[remaining:], epochs)
-    assert read_steps(path, 2) == RECORDS
+    assert read_steps(path, saved) == RECORDS[:saved]
+    write(path, RECORDS[saved:], saved)
+    assert read_steps(path, 3) == RECORDS
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,15 @@ def test_removes_damaged_last_row(tmp_path, damage):
     write(path, RECORDS[:2])
     path.write_bytes(path.read_bytes() + damage)
     assert read_steps(path, 2) == RECORDS[:2]
-    write(path, RECORDS[2:], epochs=2)
-    assert read_steps(path, 2) == RECORDS
+    write(path, RECORDS[2:], steps=2)
+    assert read_steps(path, 3) == RECORDS
 
 
 @pytest.mark.parametrize("content", [b"", b"step,epo", b"step,epoch,loss\n1,1,0.5\n"])
 def test_replaces_file_of_another_version(tmp_path, content):
     (tmp_path / "steps.csv").write_bytes(content)
-    write(tmp_path / "steps.csv", RECORDS[2:], epochs=1)
-    assert read_steps(tmp_path / "steps.csv", 2) == RECORDS[2:]
+    write(tmp_path / "steps.csv", RECORDS[2:], steps=1)
+    assert read_steps(tmp_path / "steps.csv", 3) == RECORDS[2:]
 
 
 def test_refusal_of_the_system_names_the_file(tmp_path):

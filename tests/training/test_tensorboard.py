@@ -70,7 +70,7 @@ def test_resumed_run_shows_every_epoch_once(tmp_path, cats):
     assert events.keys() == last.keys() | steps
     assert all([step for step, _ in events[name]] == [1, 2, 3, 4, 5, 6] for name in steps)
     assert events["step/loss"] == [
-        (record.step, pytest.approx(record.loss, rel=1e-6)) for record in read_steps(run.steps_csv, 3)
+        (record.step, pytest.approx(record.loss, rel=1e-6)) for record in read_steps(run.steps_csv, 99)
     ]
     fit(TINY, cats, run.path, tensorboard=True, resume=True)
     assert read_events(run) == events, "a finished run adds nothing"

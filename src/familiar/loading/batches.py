@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -48,9 +49,10 @@ class PhotoBatches:
     ) -> None:
         self.dataset = dataset
         self.device = device
+        self._keys = _KeysFromBatch(keys)
         self._loader = DataLoader(
             dataset,
-            batch_sampler=keys,  # pyright: ignore[reportArgumentType] - any iterable works
+            batch_sampler=self._keys,  # pyright: ignore[reportArgumentType] - any iterable works
             collate_fn=_keep_batch,  # pyright: ignore[reportArgumentType] - batches are complete already
             num_workers=workers,
             worker_init_fn=init_worker,
@@ -59,6 +61,14 @@ class PhotoBatches:
             pin_memory=device.type == "cuda",
             generator=torch.Generator(),  # otherwise it would draw from the generator of dropout
         )
+
+    def start_at(self, batch: int) -> None:
+        """Let the next iterations begin with another batch than the first; those before are not loaded.
+
+        Args:
+            batch: counted from 0.
+        """
+        self._keys.first = batch
 
     def __iter__(self) -> Iterator[NetworkBatch]:
         try:
@@ -85,6 +95,17 @@ class PhotoBatches:
         images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
         labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
         return NetworkBatch(images, labels, rows)
+
+
+class _KeysFromBatch:
+    """The keys of the batches from a given one on."""
+
+    def __init__(self, keys: Iterable[Sequence[PhotoKey]]) -> None:
+        self._keys = keys
+        self.first = 0
+
+    def __iter__(self) -> Iterator[Sequence[PhotoKey]]:
+        return islice(iter(self._keys), self.first, None)
 
 
 def standardize_batch(rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing) -> Float32[Tensor, "n 3 s s"]:

@@ -1,6 +1,7 @@
 """Checkpoints of class centers that are divided among the ranks: each writes its rows, any number of ranks reads them.
 
-The files belong to one epoch. The state that names them is written after them, so it never names a missing one.
+The files belong to one moment of the training. The state that names them is written after them, so it never names a
+missing one.
 """
 
 from collections.abc import Mapping
@@ -26,12 +27,15 @@ def sharded_centers(objective: nn.Module) -> dict[str, PartialFC]:
     return {f"{name}.centers": loss for name, loss in objective.named_modules() if isinstance(loss, PartialFC)}
 
 
-def save_rows(folder: Path, epoch: int, state: Mapping[str, Any], names: list[str], ranks: Ranks) -> dict[str, Any]:
+def save_rows(
+    folder: Path, epoch: int, step: int, state: Mapping[str, Any], names: list[str], ranks: Ranks
+) -> dict[str, Any]:
     """Write this rank's rows of centers and moments to a file of its own.
 
     Args:
         folder: of the run.
-        epoch: the last complete one.
+        epoch: the number of complete ones.
+        step: the number of steps since.
         state: of "objective" and "optimizer"; not changed.
         names: of the centers, in the order of the sparse optimizer's parameters.
         ranks: the processes that train together; all of them must call this.
@@ -44,7 +48,8 @@ def save_rows(folder: Path, epoch: int, state: Mapping[str, Any], names: list[st
     for index, name in enumerate(names):
         rows[name] = objective.pop(name)
         rows |= {f"{name} {key}": moments[index].pop(key) for key in MOMENTS if key in moments.get(index, {})}
-    files = [f"centers-{epoch:05d}-{rank}-of-{ranks.size}.safetensors" for rank in range(ranks.size)]
+    moment = f"{epoch:05d}.{step}" if step else f"{epoch:05d}"
+    files = [f"centers-{moment}-{rank}-of-{ranks.size}.safetensors" for rank in range(ranks.size)]
     content = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in rows.items()})
     write_atomically(folder / files[ranks.rank], content)
     ranks.wait()
@@ -75,7 +80,7 @@ def load_rows(folder: Path, state: Mapping[str, Any], shards: Mapping[str, range
 
 
 def remove_other_shards(folder: Path, names: list[str]) -> None:
-    """Remove the files of earlier epochs, and of epochs that were not finished."""
+    """Remove the files of earlier moments, and of those whose state was not written."""
     for path in folder.glob(PATTERN):
         if path.name not in names:
             path.unlink(missing_ok=True)

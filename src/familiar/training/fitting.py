@@ -86,6 +86,7 @@ def fit(
     cache: CropCache | None = None,
     tensorboard: bool = False,
     compiled: bool = False,
+    save_every_steps: int = 0,
     on_photo: Callable[[int, int], None] = lambda _done, _total: None,
     on_teacher: Callable[[int, int], None] = lambda _done, _total: None,
     on_step: Callable[[StepProgress], None] = lambda _: None,
@@ -101,8 +102,8 @@ def fit(
         data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
             them as a `DataSpec`.
         run_dir: the run's folder, which is created.
-        resume: continue the run from its last complete epoch. On one CPU and with the same number of torch threads, it
-            ends with exactly the weights of an uninterrupted run.
+        resume: continue the run from where its state was saved last, after an epoch or within one. On one CPU and with
+            the same number of torch threads, it ends with exactly the weights of an uninterrupted run.
         device: by default a GPU if there is one.
         workers: number of processes that load photos; by default none on a CPU, where each takes one of torch's
             threads. The photos are the same for any number.
@@ -110,6 +111,8 @@ def fit(
         tensorboard: also write the history as TensorBoard event files.
         compiled: compile the network's steps to machine code; faster after a minute or so, but sums differ in their
             last bits.
+        save_every_steps: also save the state to resume from within an epoch, each time after so many steps; 0: only
+            after epochs.
         on_photo: called with the numbers of photos read and of all photos.
         on_teacher: called with the numbers of crops that teachers have embedded and will embed, if there are any.
         on_step: called after each step.
@@ -119,7 +122,8 @@ def fit(
         BadRun: `run_dir` contains a run already (unless `resume`), another process trains in it, or the run was
             started with another recipe or other photos.
         BadDataset: there are too few photos.
-        BadRecipe: the function that `augmentation.custom` names cannot be imported or does not work.
+        BadRecipe: the function that `augmentation.custom` names cannot be imported or does not work; or
+            `save_every_steps` with offline mining.
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
         FailedOnMain: on other ranks than 0, if one of these errors was raised there.
     """
@@ -163,7 +167,7 @@ def fit(
             if ranks.size > 1:
                 synchronize_batch_norms(network, device)
             network = network.to(device=device).to(memory_format=torch.channels_last)
-            trainer = Trainer(recipe, network, training_data, run, device, workers, compiled, ranks)
+            trainer = Trainer(recipe, network, training_data, run, device, workers, compiled, ranks, save_every_steps)
             if has_state:
                 trainer.restore()
             elif getattr(recipe.loss, "start", "random") == "means":
@@ -239,7 +243,7 @@ def _train(
     """Train until the budget is spent, and return the reason for the end (`FitResult.stopped`)."""
     if not tensorboard:
         return trainer.train(on_step, on_epoch)
-    earlier_steps = read_steps(trainer.run.steps_csv, len(trainer.records))
+    earlier_steps = read_steps(trainer.run.steps_csv, trainer.saved_steps)
     with TensorBoard(trainer.run.tensorboard, trainer.records, earlier_steps) as board:
 
         def after_step(progress: StepProgress) -> None:

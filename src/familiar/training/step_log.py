@@ -58,31 +58,31 @@ def batch_recall_at_1(
     return hits.item() / count if (count := queries.item()) else None
 
 
-def read_steps(path: Path, epochs: int) -> list[StepRecord]:
-    """Read the steps of the first `epochs` epochs; none if the file is missing or of another version."""
-    return _read_steps(path, epochs)[0]
+def read_steps(path: Path, steps: int) -> list[StepRecord]:
+    """Read the first `steps` steps, counted over the epochs; none if the file is missing or of another version."""
+    return _read_steps(path, steps)[0]
 
 
 class StepLog:
     """Writer that appends steps to `steps.csv`; use it as a context manager.
 
-    Rows behind the last complete epoch, which an interrupted run has left, are removed first: they will be repeated.
+    Rows of steps that an interrupted run did not save are removed first: they will be repeated.
 
     Args:
         path: the file, which is created if it is missing.
-        epochs: how many epochs are complete.
+        steps: how many steps are saved, counted over the epochs.
 
     Raises:
         CannotWrite: on entering, adding or saving, if the system refuses.
     """
 
-    def __init__(self, path: Path, epochs: int) -> None:
+    def __init__(self, path: Path, steps: int) -> None:
         self._path = path
-        self._epochs = epochs
+        self._steps = steps
         self._file: IO[bytes]
 
     def __enter__(self) -> "StepLog":
-        end = _read_steps(self._path, self._epochs)[1]
+        end = _read_steps(self._path, self._steps)[1]
         try:
             self._file = self._path.open("r+b" if end else "wb")
             self._file.truncate(end)
@@ -123,8 +123,8 @@ class StepLog:
 _COLUMNS = tuple(field.name for field in fields(StepRecord))
 
 
-def _read_steps(path: Path, epochs: int) -> tuple[list[StepRecord], int]:
-    """Return the steps of complete epochs, and where they end in the file in bytes; a damaged row ends them too."""
+def _read_steps(path: Path, steps: int) -> tuple[list[StepRecord], int]:
+    """Return the first steps, and where they end in the file in bytes; a damaged row ends them too."""
     try:
         header, *lines = path.read_bytes().splitlines(keepends=True)
     except (FileNotFoundError, ValueError):  # ValueError: the file is empty
@@ -135,7 +135,7 @@ def _read_steps(path: Path, epochs: int) -> tuple[list[StepRecord], int]:
     end = len(header)
     for line in lines:
         record = _parse(line)
-        if record is None or record.epoch > epochs:
+        if record is None or record.step > steps:
             break
         records.append(record)
         end += len(line)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from familiar.core.errors import BadRun, FamiliarError, TrainingFailed
+from familiar.core.errors import BadRecipe, BadRun, FamiliarError, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
 from familiar.loading.dataset import FaceDataset
 from familiar.losses.distributed import gather_tensors
@@ -72,13 +73,16 @@ class StepProgress:
 
 @dataclass
 class _EpochTotals:
-    """Sums over the steps of the current epoch."""
+    """What the steps of the current epoch gave."""
 
-    started: float = field(default_factory=time.perf_counter)
+    seconds_before: float = 0.0  # spent on it before the run was interrupted
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float] = field(default_factory=list)
     recalls: list[float | None] = field(default_factory=list)
     photos: int = 0
+
+    def __post_init__(self) -> None:
+        self._started = time.perf_counter()
 
     def add(self, loss: float, gradient_norm: float, recall: float | None, photos: int) -> None:
         self.losses.append(loss)
@@ -88,8 +92,17 @@ class _EpochTotals:
 
     @property
     def seconds(self) -> float:
-        """Time since the epoch started."""
-        return time.perf_counter() - self.started
+        """Time spent on the epoch."""
+        return self.seconds_before + time.perf_counter() - self._started
+
+    @property
+    def steps(self) -> int:
+        """Steps taken."""
+        return len(self.losses)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the epoch is continued from."""
+        return {**asdict(self), "seconds_before": self.seconds}
 
 
 class Trainer:
@@ -104,9 +117,11 @@ class Trainer:
         workers: number of processes that load photos.
         compiled: whether to compile the network's steps.
         ranks: the processes that train together, each on its part of every batch. Rank 0 writes the run's files.
+        save_every_steps: also save the state within an epoch, after so many steps; 0: only after epochs.
 
     Raises:
-        BadRecipe: batches are too small to be divided among the ranks.
+        BadRecipe: batches are too small to be divided among the ranks, or the state is to be saved within an epoch of
+            mined triplets.
     """
 
     def __init__(
@@ -119,8 +134,10 @@ class Trainer:
         workers: int,
         compiled: bool = False,
         ranks: Ranks = ONE_RANK,
+        save_every_steps: int = 0,
     ) -> None:
         self.ranks = ranks
+        self.save_every_steps = save_every_steps
         self.recipe = recipe
         self.network = network
         self.embed = network.raw if recipe.loss.uses_raw_embeddings else network
@@ -141,6 +158,11 @@ class Trainer:
         self.sharded = sharded_centers(self.objective)
         self.optimizer: Optimizer = build_optimizer(network, self.objective, recipe.optimizer, recipe.budget.epochs)
         self.sampler = build_sampler(recipe, data, ranks)
+        if save_every_steps and isinstance(self.sampler, OfflineTriplets):
+            raise BadRecipe(
+                "mining.mode=offline: the triplets mined within an epoch are not saved, so the state cannot be; leave "
+                "out --save-every-steps"
+            )
         keys = self.sampler if ranks.size == 1 else RankBatches(self.sampler, data.train.labels, ranks)
         self.batches = PhotoBatches(data.train, keys, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
@@ -149,6 +171,8 @@ class Trainer:
         self.records: list[EpochRecord] = []
         self.best_score = -1.0
         self.best_epoch = 0
+        self._unfinished: _EpochTotals | None = None  # of the epoch that a resumed run continues
+        self._generators: list[dict[str, Tensor]] = []  # of each rank, when that epoch was interrupted
 
     def train(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
         """Train until the budget is spent.
@@ -157,7 +181,7 @@ class Trainer:
             Why it ended: "finished", "patience" or "time".
         """
         try:
-            with StepLog(self.run.steps_csv, len(self.records)) if self.ranks.is_main else nullcontext() as log:
+            with StepLog(self.run.steps_csv, self.saved_steps) if self.ranks.is_main else nullcontext() as log:
                 return self._train_epochs(log, on_step, on_epoch)
         except RuntimeError as error:
             if self.ranks.size > 1 and any(cause in str(error) for cause in LOST_CONNECTION):
@@ -170,6 +194,11 @@ class Trainer:
             if self.records and self.ranks.is_main:
                 draw_curves(self.run.curves_png, self.records)
 
+    @property
+    def saved_steps(self) -> int:
+        """Steps that a resumed run does not repeat, counted over the epochs."""
+        return len(self.records) * len(self.sampler) + (self._unfinished.steps if self._unfinished else 0)
+
     def start_centers_at_means(self) -> None:
         """Set the class centers to the mean embeddings of the identities' photos, without augmentation.
 
@@ -181,7 +210,7 @@ class Trainer:
         self.objective.set_class_centers(embeddings, torch.from_numpy(photos.table.labels).to(self.device))
 
     def restore(self) -> None:
-        """Go back to the last complete epoch. BadRun if the state is missing, damaged or of another version."""
+        """Go back to what was saved last. BadRun if the state is missing, damaged or of another version."""
         state = load_state(self.run.state)
         try:
             state["objective"] = with_current_names(state["objective"])
@@ -196,6 +225,9 @@ class Trainer:
             self.records = [EpochRecord(**record) for record in state["records"]]
             self.best_score = state["best_score"]
             self.best_epoch = state["best_epoch"]
+            if (unfinished := state.get("unfinished_epoch")) is not None:
+                self._unfinished = _EpochTotals(**unfinished)
+                self._generators = state["generators"]
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise BadRun(f"{self.run.state}: was saved by another version of familiar ({error})") from error
 
@@ -238,14 +270,13 @@ class Trainer:
 
     def _train_epoch(self, log: StepLog | None, on_step: Callable[[StepProgress], None]) -> EpochRecord:
         epoch = len(self.records)
-        # The seed depends on the epoch, so that a resumed run draws what an uninterrupted one would have drawn.
-        entropy = (self.recipe.seed, epoch, *([] if self.ranks.is_main else [self.ranks.rank]))
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        totals, self._unfinished = self._unfinished or _EpochTotals(), None
+        self._seed_generators(epoch, totals.steps)
         self.sampler.epoch = epoch
+        self.batches.start_at(totals.steps)
         self.network.train()
         self.objective.start_epoch(epoch, self.recipe.budget.epochs)
-        totals = _EpochTotals()
-        for step, batch in enumerate(self._batches_of_epoch()):
+        for step, batch in enumerate(self._batches_of_epoch(), start=totals.steps):
             self._set_rates(epoch, step)
             loss, gradient_norm, recall, photos = self._train_step(batch, (epoch, step))
             totals.add(loss, gradient_norm, recall, photos)
@@ -258,7 +289,32 @@ class Trainer:
                     f"in epoch {epoch + 1}, step {step + 1}"
                 )
             on_step(progress)
+            if self.save_every_steps and (step + 1) % self.save_every_steps == 0 and step + 1 < len(self.sampler):
+                if log is not None:
+                    log.save()
+                self._save(totals)
         return self._record(epoch, totals)
+
+    def _seed_generators(self, epoch: int, step: int) -> None:
+        """Let a resumed run draw what an uninterrupted one would have drawn, if it has as many ranks.
+
+        Args:
+            epoch: counted from 0.
+            step: of the epoch, from which a resumed run continues.
+        """
+        generators, self._generators = self._generators, []
+        if step and len(generators) == self.ranks.size:
+            states = generators[self.ranks.rank]
+            torch.set_rng_state(states["cpu"])
+            if self.device.type == "cuda" and "cuda" in states:
+                torch.cuda.set_rng_state(states["cuda"], self.device)
+            return
+        entropy = (self.recipe.seed, epoch, *([] if self.ranks.is_main else [self.ranks.rank]))
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+
+    def _generator_states(self) -> dict[str, Tensor]:
+        on_gpu = {"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {}
+        return {"cpu": torch.get_rng_state(), **on_gpu}
 
     def _batches_of_epoch(self) -> Iterator[NetworkBatch]:
         if not isinstance(self.sampler, OfflineTriplets):
@@ -400,7 +456,12 @@ class Trainer:
         best = f". The best network so far is kept in {self.run.best}" if self.best_epoch else ""
         return self.ranks.joint(TrainingFailed(f"{cause}; lower optimizer.lr or the loss's margin{best}"))
 
-    def _save(self) -> None:
+    def _save(self, unfinished: _EpochTotals | None = None) -> None:
+        """Save the state to resume from.
+
+        Args:
+            unfinished: the epoch that it is in the middle of; None: it is at the end of one.
+        """
         state = {
             "network": self.network.state_dict(),
             "objective": self.objective.state_dict(),
@@ -409,11 +470,16 @@ class Trainer:
             "best_score": self.best_score,
             "best_epoch": self.best_epoch,
         }
+        if unfinished is not None:
+            state["unfinished_epoch"] = unfinished.state()
+            state["generators"] = self.ranks.gather(self._generator_states())
         if self.ranks.size > 1 and self.sharded:
-            state = save_rows(self.run.path, len(self.records), state, list(self.sharded), self.ranks)
+            step = unfinished.steps if unfinished else 0
+            state = save_rows(self.run.path, len(self.records), step, state, list(self.sharded), self.ranks)
         if self.ranks.is_main:
-            write_history(self.run.history_csv, self.records)
-            self._save_weights(self.run.last)
+            if unfinished is None:
+                write_history(self.run.history_csv, self.records)
+                self._save_weights(self.run.last)
             save_state(self.run.state, state)
             remove_other_shards(self.run.path, state.get("shards", []))
 

@@ -57,6 +57,12 @@ STOPPED = {
 )
 @click.option("--resume", is_flag=True, help="Resume the interrupted run in the run folder.")
 @click.option(
+    "--save-every-steps",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Also save the state for --resume within epochs, after every N steps (default: after each epoch).",
+)
+@click.option(
     "--workers",
     type=click.IntRange(0),
     help="Number of processes that load photos (default: 0 on a CPU, up to 8 on a GPU).",
@@ -89,6 +95,7 @@ def train(
     teachers: tuple[Path, ...],
     leave_out: tuple[str, ...],
     resume: bool,
+    save_every_steps: int | None,
     workers: int | None,
     cache: Path | None,
     cache_gb: float | None,
@@ -127,6 +134,7 @@ def train(
         output,
         license or UNKNOWN_LICENSE,
         resume=resume or (restarted_by_torchrun() and RunFolder(output).recipe_json.exists()),
+        save_every_steps=save_every_steps or 0,
         workers=workers,
         cache=crop_cache(cache, cache_gb),
         tensorboard=tensorboard,
