@@ -18,7 +18,7 @@ from PIL import Image
 
 from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
-from familiar.datasets.shards import packing
+from familiar.datasets.shards import packing, parquet
 from familiar.datasets.shards.packing import ShardFormat, pack
 from familiar.datasets.shards.scanning import name_of, rows_by_shard, scan_shards
 from familiar.datasets.shards.tar import INDEX_SUFFIX, TarPhoto
@@ -284,6 +284,16 @@ def test_full_disk_leaves_complete_shards_only(table: IdentityTable, tmp_path: P
     with pytest.raises(CannotWrite, match="No space left on device"):
         pack(table, tmp_path / "cats", shard_bytes=10_000)
     assert sorted(path.name for path in (tmp_path / "cats").iterdir()) == ["00000.tar", "00000.tar.index.json"]
+
+
+def test_each_group_of_a_parquet_shard_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """For the contents and once more for the pixels, though identities are scattered over the groups."""
+    monkeypatch.setattr(packing, "ROWS_PER_GROUP", 4)
+    pack(DataSpec(("synthetic:cats:60x4",)).read(), tmp_path / "shards", format="parquet")
+    parquet._group_bytes.cache_clear()
+    read = read_table(DataSpec((str(tmp_path / "shards"),)).read(), SMALL)
+    assert len(read.table) == 240
+    assert parquet._group_bytes.cache_info().misses == 2 * 240 // 4
 
 
 @pytest.mark.parametrize("format_", FORMATS)

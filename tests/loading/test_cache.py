@@ -568,15 +568,15 @@ def only_warned_of(caplog: pytest.LogCaptureFixture, cache: CropCache) -> bool:
 def test_full_disk_warns_and_reads_without_cache(
     cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = module.PackWriter.add
+    write = module.PackWriter.write
 
-    def add_to_full_disk(writer: Any, crop: np.ndarray) -> None:
+    def write_to_full_disk(writer: Any, row: int, crop: np.ndarray) -> None:
         if writer.crops == 2 and writer.file is not None:
             writer.file.close()
             writer.file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the writer closes it
-        add(writer, crop)
+        write(writer, row, crop)
 
-    monkeypatch.setattr(module.PackWriter, "add", add_to_full_disk)
+    monkeypatch.setattr(module.PackWriter, "write", write_to_full_disk)
     result = read(cats, cache)
     assert only_warned_of(caplog, cache)
     assert os.strerror(errno.ENOSPC) in caplog.text
@@ -684,16 +684,16 @@ from familiar.datasets.folders import DataSpec
 from familiar.photos.preprocessing import Preprocessing
 
 source, folder, slowly, ready = sys.argv[1:]
-add = cache.PackWriter.add
+write = cache.PackWriter.write
 
-def slow_add(writer, crop):
-    add(writer, crop)
+def slow_write(writer, row, crop):
+    write(writer, row, crop)
     if writer.crops == 3:
         writer.file.flush()
         print("half", flush=True)
     time.sleep(float(slowly))
 
-cache.PackWriter.add = slow_add
+cache.PackWriter.write = slow_write
 while not Path(ready).exists():
     time.sleep(0.01)
 table, preprocessing = DataSpec((source,)).read(), Preprocessing(size_px=32, resize_px=36)

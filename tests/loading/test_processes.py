@@ -31,7 +31,7 @@ from familiar.photos.preprocessing import Preprocessing
 
 crops._MIN_PHOTOS_FOR_POOL = 2
 photos = DataSpec(("synthetic:cats:20x20",)).read().photos
-decoded = crops._decode_all(photos, Preprocessing(size_px=32, resize_px=32))
+decoded = crops._decode_all(photos, list(range(len(photos))), Preprocessing(size_px=32, resize_px=32))
 next(decoded)
 import multiprocessing
 print(*[process.pid for process in multiprocessing.active_children()], flush=True)

@@ -67,13 +67,17 @@ class PackWriter:
         self.folder.mkdir()
         self.file: IO[bytes] | None = (self.folder / "crops.u8").open("wb")
         self.crops = 0
+        self._next_row = 0
 
-    def add(self, crop: Pixels) -> None:
-        """Append a crop; does nothing after an error."""
+    def write(self, row: int, crop: Pixels) -> None:
+        """Write the crop of a row; does nothing after an error. Each row is written once, in any order."""
         if self.file is None:
             return
         try:
+            if row != self._next_row:
+                self.file.seek(row * crop.nbytes)
             self.file.write(np.ascontiguousarray(crop).data)
+            self._next_row = row + 1
             self.crops += 1
         except OSError as error:
             self._abandon(error)

@@ -23,6 +23,7 @@ from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
 from familiar.datasets.shards.parquet import ParquetPhoto
 from familiar.datasets.shards.scanning import ShardPhoto
+from familiar.datasets.shards.storage import is_url
 from familiar.datasets.shards.tar import TarPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.cropping import crop_photo
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _MIN_PHOTOS_FOR_POOL = 200  # fewer photos are decoded faster than processes start
 _WINDOW_BYTES = 2**26  # of crops decoded ahead of the writer
+_URL_THREADS = 16  # read photos behind a URL, most of the time waiting for an answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +205,27 @@ def _photo_contents(photos: tuple[PhotoRef, ...], hash_database: Path | None) ->
             case TarPhoto() | ParquetPhoto():
                 return _shard_content(photo)
 
-    return [content(photo) for photo in photos]
+    contents: dict[int, str | None] = {}
+    rows = _reading_order(photos)
+    with ThreadPoolExecutor(_threads(photos)) as pool:
+        contents.update(zip(rows, pool.map(content, (photos[row] for row in rows)), strict=True))
+    return [contents[row] for row in range(len(photos))]
+
+
+def _reading_order(photos: tuple[PhotoRef, ...]) -> list[int]:
+    """Return the rows of photos, those in shards as they are stored, so that each part of a shard is read once."""
+
+    def position(row: int) -> tuple[str, int]:
+        photo = photos[row]
+        return (photo.shard, photo.position) if isinstance(photo, ShardPhoto) else ("", row)
+
+    return sorted(range(len(photos)), key=position)
+
+
+def _threads(photos: tuple[PhotoRef, ...]) -> int:
+    """Return how many threads read photos."""
+    behind_url = any(isinstance(photo, ShardPhoto) and is_url(photo.shard) for photo in photos)
+    return max(available_cores(), _URL_THREADS if behind_url else 1)
 
 
 def _shard_content(photo: ShardPhoto) -> str | None:
@@ -289,13 +311,15 @@ def _write_pack(
     errors: dict[int, str] = {}
     blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
     try:
-        for row, crop in enumerate(_decode_all(photos, preprocessing)):
+        rows = _reading_order(photos)
+        for done, (row, crop) in enumerate(zip(rows, _decode_all(photos, rows, preprocessing), strict=True), start=1):
             if isinstance(crop, FamiliarError):
                 errors[row] = str(crop)
                 crop = blank  # so that the position of a crop does not depend on which photos are readable
             if row < max_crops:
-                writer.add(crop)
-            on_photo(row + 1, len(photos))
+                writer.write(row, crop)
+            on_photo(done, len(photos))
+        errors = dict(sorted(errors.items()))
         return errors, writer.commit(list(errors))
     except BaseException:
         writer.discard()
@@ -306,30 +330,32 @@ def _decode_errors(
     photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, on_photo: Callable[[int, int], None]
 ) -> dict[int, str]:
     """Decode all files and return the errors, by row. Drawn photos have none."""
-    files = [(row, photo) for row, photo in enumerate(photos) if not isinstance(photo, SyntheticPhoto | IdxPhoto)]
+    rows = [row for row in _reading_order(photos) if not isinstance(photos[row], SyntheticPhoto | IdxPhoto)]
     reasons: dict[int, str] = {}
-    decoded = _decode_all(tuple(photo for _, photo in files), preprocessing)
-    for done, ((row, _), crop) in enumerate(zip(files, decoded, strict=True), start=1):
+    for done, (row, crop) in enumerate(zip(rows, _decode_all(photos, rows, preprocessing), strict=True), start=1):
         if isinstance(crop, FamiliarError):
             reasons[row] = str(crop)
-        on_photo(done, len(files))
-    return reasons
+        on_photo(done, len(rows))
+    return dict(sorted(reasons.items()))
 
 
-def _decode_all(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
-    """Yield the crop or the error of each photo, in order; many photos are decoded by all cores."""
+def _decode_all(
+    photos: tuple[PhotoRef, ...], rows: list[int], preprocessing: Preprocessing
+) -> Iterator[Pixels | FamiliarError]:
+    """Yield the crop or the error of some photos, in the order of the rows; many are decoded by all cores."""
     decode = partial(_crop_or_error, preprocessing=preprocessing)
-    cores = available_cores()
-    if len(photos) < _MIN_PHOTOS_FOR_POOL or cores == 1:
-        yield from map(decode, photos)
+    ordered = [photos[row] for row in rows]
+    threads = _threads(photos)
+    if len(ordered) < _MIN_PHOTOS_FOR_POOL or threads == 1:
+        yield from map(decode, ordered)
         return
-    drawn = any(isinstance(photo, SyntheticPhoto) for photo in photos)
-    with _processes(cores) if drawn else ThreadPoolExecutor(cores) as pool:
+    drawn = any(isinstance(photo, SyntheticPhoto) for photo in ordered)
+    with _processes(available_cores()) if drawn else ThreadPoolExecutor(threads) as pool:
         try:
-            window = max(cores, _WINDOW_BYTES // crop_bytes(preprocessing))
-            chunk = min(16, window // cores)
-            for start in range(0, len(photos), window):
-                yield from pool.map(decode, photos[start : start + window], chunksize=chunk)
+            window = max(threads, _WINDOW_BYTES // crop_bytes(preprocessing))
+            chunk = min(16, window // threads)
+            for start in range(0, len(ordered), window):
+                yield from pool.map(decode, ordered[start : start + window], chunksize=chunk)
         except BrokenProcessPool as error:
             raise BadDataset(
                 f"a process that draws photos died, possibly for lack of memory. {SCRIPTS_NEED_A_GUARD}"

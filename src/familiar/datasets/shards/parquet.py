@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ IMAGE_COLUMNS = ("image", "img", "jpg", "png", "photo", "bytes")
 LABEL_COLUMNS = ("identity", "label", "cls", "id", "name")
 NAME_COLUMNS = ("file_name", "path", "name")
 GROUPS_IN_MEMORY = 8
+_LOCKS = [Lock() for _ in range(64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class ParquetPhoto:
             UnreadablePhoto: the shard is missing, cannot be reached, or was changed since.
         """
         try:
-            return _group_bytes(self.shard, self.column, self.group)[self.row]
+            with _LOCKS[hash((self.shard, self.group)) % len(_LOCKS)]:  # so that one thread reads it for all
+                photos = _group_bytes(self.shard, self.column, self.group)
+            return photos[self.row]
         except (OSError, IndexError, BadDataset) as error:
             raise UnreadablePhoto(f"{self}: cannot be read ({error})") from error
 
