@@ -87,6 +87,7 @@ def compare_with_minimal_loop(recipe: Recipe, options: argparse.Namespace, folde
     def on_epoch(record: EpochRecord) -> None:
         fit_speeds.append(record.photos_per_second)
         minimal_speeds.append(minimal_loop.photos_per_second(options.photos))
+        print(f"  epoch {record.epoch}: ours {fit_speeds[-1]:.0f}, bare {minimal_speeds[-1]:.0f} photos/s", flush=True)
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         if record.epoch == recipe.budget.epochs:
             raise EnoughEpochs
