@@ -60,6 +60,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "fsspec": "shards",
     "pyarrow": "shards",
     "ray": "ray",
+    "pymilvus": "milvus",
     "fastapi": "serve",
     "httptools": "serve",
     "httpx2": "serve",

@@ -45,6 +45,10 @@ class GalleryBusy(FamiliarError):
     """Another process is writing to the gallery."""
 
 
+class IndexUnavailable(FamiliarError):
+    """A search index outside the gallery that cannot be reached, or does not do what it was asked."""
+
+
 class NotInGallery(FamiliarError):
     """A name, a number or a photo that is not in the gallery."""
 

@@ -25,7 +25,7 @@ from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.integrity.check import CheckResult, check
-from familiar.gallery.search import listing
+from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
@@ -420,6 +420,23 @@ class Gallery:
         if identity is not None:
             return forget_identity(self.database, self._identity(identity))
         return forget_photos(self.database, paths)
+
+    def update_index(self, address: str | None = None) -> external_search.SyncResult | None:
+        """Write what has changed to the index in Milvus, after photos were enrolled or forgotten.
+
+        Args:
+            address: search with this index from now on: "milvus:" and the URI of a server or the path of a file. None:
+                the one that the gallery has.
+
+        Returns:
+            What was written and removed; None if the gallery is searched without Milvus.
+
+        Raises:
+            IndexUnavailable: it cannot be reached. The gallery has everything.
+        """
+        if address is not None:
+            external_search.use_external_index(self.database, address)
+        return external_search.sync_external_index(self.database)
 
     # --- the model, files and folders ---------------------------------------------------------------------------------
 

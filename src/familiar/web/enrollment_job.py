@@ -1,6 +1,7 @@
 """The work of one background job: find photos, enroll them, cluster their faces, build the search index."""
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
@@ -8,11 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from familiar.core.errors import FamiliarError, GalleryBusy, UnreadablePhoto
+from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, UnreadablePhoto
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.search.external_search import sync_external_index
 from familiar.gallery.search.search import build_index, lacks_index
 from familiar.photos.decoding import find_photos
 from familiar.web.allowed_paths import AllowedPaths
@@ -20,6 +22,8 @@ from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
 from familiar.web.uploads import is_corrupt, photo_name, split_error_path
+
+log = logging.getLogger(__name__)
 
 MAX_SHOWN_SKIPPED = 200  # skipped photos of a job
 MAX_REBUILT_FACES = 20_000  # more take longer than a few seconds to be clustered
@@ -104,8 +108,17 @@ class EnrollmentJob:
             if self._enrolled.faces or self._enrolled.edited or _has_unclustered_faces(gallery):
                 self._update(state="clustering")
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
-            if lacks_index(gallery) and find_spec("usearch"):
-                self._retry_while_busy(lambda: build_index(gallery))
+            self._update_index(gallery)
+
+    def _update_index(self, gallery: GalleryDatabase) -> None:
+        try:
+            if self._retry_while_busy(lambda: sync_external_index(gallery)) is not None:
+                return
+        except IndexUnavailable as error:
+            log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
+            return
+        if lacks_index(gallery) and find_spec("usearch"):
+            self._retry_while_busy(lambda: build_index(gallery))
 
     def _update(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)

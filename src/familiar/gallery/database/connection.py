@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, SpaceMismatch
+from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
 from familiar.core.vectors import check_unit_rows, prefix
+from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.schema import create_tables
@@ -346,17 +347,24 @@ class GalleryDatabase:
         return [row.tobytes() for row in embeddings.astype(self.embedding_dtype)]
 
     def purge_deleted(self) -> bool:
-        """Erase forgotten content from the search index, the file's unused pages and its write-ahead log, if due.
+        """Erase forgotten content from the search indexes, the file's unused pages and its write-ahead log, if due.
 
         Returns:
-            False if it is due and impossible now: another process has the gallery open, or the disk is full. The next
-            `GalleryDatabase.open` tries again.
+            False if it is due and impossible now: another process has the gallery open, the disk is full, or an index
+            outside the folder cannot be reached. The next `GalleryDatabase.open` tries again.
         """
         try:
             with translate_sqlite_errors(self.folder):
                 if not self._repository.settings.is_erasure_due():
                     return True
                 erase(self.folder)  # the index, which contains every embedding
+                uid, dim, faces = (
+                    self._repository.settings.uid(),
+                    self.space.embedding_dim,
+                    self._repository.faces.ids(),
+                )
+                self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
+                erase_forgotten(self.folder, uid, dim, faces)
                 for copy in (  # of a repair that was killed
                     *self.folder.glob(f".{DATABASE}.damaged*"),
                     *self.folder.glob(f".{DATABASE}.repaired*"),
@@ -368,7 +376,7 @@ class GalleryDatabase:
                 with self.writing() as repository:
                     repository.settings.set_erasure_due(False)
                 self._truncate_log()
-        except (GalleryBusy, CannotWrite):
+        except (GalleryBusy, CannotWrite, IndexUnavailable):
             return False
         return True
 

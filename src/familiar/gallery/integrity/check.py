@@ -15,6 +15,7 @@ from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
 from familiar.gallery.database.sqlite_file import COMMITTED_REVISION_FILE, DATABASE
+from familiar.gallery.search.external_search import check_external_index
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
@@ -60,7 +61,10 @@ class RepairResult:
 
 
 def check(gallery: GalleryDatabase) -> CheckResult:
-    """Check every page, every reference and every embedding of a gallery, and whether the photos are still there."""
+    """Check every page, every reference and every embedding of a gallery, and whether the photos are still there.
+
+    An index outside the gallery's folder is compared with it.
+    """
     missing: list[str] = []
     changed: list[str] = []
     with gallery.reading() as repository:
@@ -75,6 +79,7 @@ def check(gallery: GalleryDatabase) -> CheckResult:
                     changed.append(path)
             except OSError:
                 missing.append(path)
+        problems += check_external_index(gallery)
         photos, faces = repository.photos.count(), repository.faces.count()
         for read in (GalleryDatabase.faces, calibration):
             try:

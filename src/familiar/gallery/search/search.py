@@ -14,6 +14,7 @@ from familiar.embedding.verification import probability_same, verify_embeddings
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
 from familiar.gallery.search.templates import Templates, compute_templates
@@ -39,14 +40,15 @@ def search_photos(
     The prior of a hit's probability is that the query is an unknown individual with probability one half, else each
     individual of the gallery with the same probability.
 
-    Galleries of 50,000 faces or more use their index if it is up to date (`build_index`); others compare every face.
+    A gallery with an index outside its folder (`use_external_index`) is searched with that. Other galleries of 50,000
+    faces or more use their index if it is up to date (`build_index`); the rest compare every face.
 
     Args:
         gallery: the gallery to search.
         query: unit vector in the gallery's space, of one of its lengths (`Space.lengths`). A shorter one is compared
             with the first components of every face.
         k: maximum number of hits, at least 1.
-        only: restricts the search, which then compares every face.
+        only: restricts the search, which then compares every face that passes, unless the index is outside.
         prefix: one of the model's valid prefix lengths. Candidates are chosen by these first components, then ranked
             by all.
 
@@ -55,12 +57,15 @@ def search_photos(
     """
     _check_query(query, k)
     with gallery.reading():  # one snapshot, whatever other processes write
+        is_whole = len(query) == gallery.space.embedding_dim
+        if is_whole and prefix is None and (found := search_external_index(gallery, query, k, only)) is not None:
+            part = int(gallery.space.part_of(query[None])[0])
+            return _hits(gallery, *found, calibration_at(gallery, len(query), part))
         faces = gallery.faces_at(len(query))
         part, query = faces.part_of_query(query), faces.center_query(query)
         allowed = None if only.empty else filter_mask(gallery, faces, only)
         if faces.space.parts:  # only faces of the same network can be compared
             allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
-        is_whole = len(query) == gallery.space.embedding_dim
         index = open_index(gallery) if allowed is None and prefix is None and is_whole else None
         queries = query[None]
         if prefix is not None and prefix < len(query):
@@ -313,10 +318,10 @@ def _assignments_at(gallery: GalleryDatabase, length: int) -> FaceAssignments:
 def _hits(
     gallery: GalleryDatabase, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
 ) -> list[Hit]:
-    individuals = load_assignments(gallery).estimated_identity_count
-    odds = _odds(similarity.astype(np.float64), individuals, model)
     with gallery.reading() as repository:
+        individuals = repository.assignments.estimated_identities()
         rows = repository.faces.hits(ids.tolist())
+    odds = _odds(similarity.astype(np.float64), individuals, model)
     row_of_face = {row[0]: row[1:] for row in rows}
     hits: list[Hit] = []
     for index, face in enumerate(ids.tolist()):

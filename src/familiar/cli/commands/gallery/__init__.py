@@ -8,6 +8,7 @@ from familiar.cli.commands.gallery.cluster import cluster
 from familiar.cli.commands.gallery.editing import confirm, merge, move, name, reject, split, undo
 from familiar.cli.commands.gallery.enroll import enroll
 from familiar.cli.commands.gallery.forget import forget
+from familiar.cli.commands.gallery.index import index
 from familiar.cli.commands.gallery.migrate import migrate
 from familiar.cli.commands.gallery.repair import repair
 from familiar.cli.commands.gallery.review import review
@@ -34,6 +35,7 @@ COMMANDS = (
     stats,
     calibrate,
     migrate,
+    index,
     check,
     repair,
     import_,

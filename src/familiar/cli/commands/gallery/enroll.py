@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
-from familiar.cli.commands.gallery.index import update_index
+from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, note, print_json
 from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.plural import pluralize

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, label_of
+from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import note, print_json
 from familiar.cli.options import FILE, json_option
 from familiar.core.plural import pluralize
@@ -38,8 +39,13 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
         if not yes:
             _ask_for_confirmation(pluralize(len(photos), "photo") if number is None else label_of(gallery, number))
         result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
+        if result.erased:
+            update_index(gallery)
     if not result.erased:
-        note("the erased bytes stay on disk while another process has the gallery open; open it again after that")
+        note(
+            "the erased bytes stay on disk while another process has the gallery open, or in Milvus while that cannot "
+            "be reached; open the gallery again after that"
+        )
     if as_json:
         print_json(asdict(result))
     elif number is None:

@@ -1,27 +1,53 @@
-"""Building a large gallery's search index after photos were added or embedded again."""
+"""`familiar gallery index`."""
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from pathlib import Path
 
-from familiar.cli.console import StatusLine, note
+import click
 
-if TYPE_CHECKING:  # --help imports nothing heavy
+from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.indexing import build_local_index, sync_index
+from familiar.cli.console import print_json
+from familiar.cli.options import json_option
+
+
+@click.command()
+@folder_argument
+@click.option(
+    "--index",
+    "address",
+    metavar="INDEX",
+    help="Search with Milvus from now on: milvus:http://HOST:19530, or milvus:FILE.db for a file of Milvus Lite; or "
+    "local, to remove it there and search without it.",
+)
+@json_option
+def index(folder: Path, address: str | None, as_json: bool) -> None:
+    """Build a gallery's search index, or make it equal to the gallery again.
+
+    Without --index, the index that the gallery has: Milvus, or for galleries of 50,000 faces and more a file in its
+    folder. The gallery remains the truth: an index can be built again at any time. The token of a Milvus server is read
+    from the environment variable MILVUS_TOKEN.
+
+    \b
+    Example:
+      familiar gallery index album --index milvus:http://localhost:19530
+    """
     from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.search.external_search import drop_external_index, use_external_index
 
-
-def update_index(gallery: "GalleryDatabase") -> None:
-    """Build the index of a large gallery where it is missing or out of date."""
-    from familiar.gallery.search import search
-
-    if not search.lacks_index(gallery):
-        return
-    if find_spec("usearch") is None:
-        note(
-            "every search compares with all faces; for faster searches run: "
-            "pip install 'familiar-faces[hnsw]', and enroll again"
+    with GalleryDatabase.open(folder) as gallery:
+        if address == "local":
+            drop_external_index(gallery)
+        elif address is not None:
+            use_external_index(gallery, address)
+        result = sync_index(gallery)
+        if result is None:
+            build_local_index(gallery)
+    if as_json:
+        print_json({"gallery": folder, "milvus": None if result is None else asdict(result)})
+    elif result is not None:
+        click.echo(
+            f"{folder}: {result.faces:,} faces in Milvus, {result.written:,} written, {result.removed:,} removed"
         )
-        return
-    status = StatusLine()
-    status.show("building the index")
-    search.build_index(gallery)
-    status.clear()
+    else:
+        click.echo(f"{folder}: no index outside its folder")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
-from familiar.cli.commands.gallery.index import update_index
+from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize

@@ -14,6 +14,12 @@ class Assignments(Table):
             "SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id"
         ).fetchall()
 
+    def estimated_identities(self) -> int:
+        """Estimate the number of individuals: identities that have faces, plus one for each unassigned face."""
+        return self._connection.execute(
+            "SELECT count(DISTINCT identity_id) + (SELECT count(*) FROM faces) - count(*) FROM assignments"
+        ).fetchone()[0]
+
     def confirmed_counts(self) -> list[int]:
         """Count the faces that the user confirmed, of each identity, without those outside the main domain."""
         rows = self._connection.execute(

@@ -99,6 +99,16 @@ class Faces(Table):
             (photo, except_face),
         )
 
+    def ids(self) -> list[int]:
+        """Return all faces, rising."""
+        return [face for (face,) in self._connection.execute("SELECT id FROM faces ORDER BY id")]
+
+    def embeddings(self, faces: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Return id and embedding of some faces, in any order, without those that do not exist."""
+        return self._connection.execute(
+            "SELECT id, embedding FROM faces WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(faces)),)
+        ).fetchall()
+
     def species(self) -> list[str | None]:
         """Return the species of all faces, by rising id."""
         return [species for (species,) in self._connection.execute("SELECT species FROM faces ORDER BY id")]

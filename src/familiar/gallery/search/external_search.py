@@ -1,0 +1,260 @@
+"""Search of a gallery with an index in Milvus, which is kept equal to the database: that remains the truth."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from familiar.core.errors import FamiliarError, IndexUnavailable
+from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.database.external_index import (
+    ExternalIndex,
+    forget_external_index,
+    open_index,
+    pack_centering,
+    read_external_index,
+    unpack_centering,
+)
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
+
+log = logging.getLogger(__name__)
+
+MAX_RANKED = 10_000  # faces that pass a filter and are compared one by one
+EXTRA = 20  # candidates requested beyond k: those in the index are compared by means that may be a little older
+MAX_MEANS_SHIFT = 0.05  # by which a mean may differ from that in the index before all vectors are written again
+
+
+@dataclass(frozen=True)
+class SyncResult:
+    """What was done to make an index equal to a gallery.
+
+    Attributes:
+        faces: of the gallery, all of which the index now has.
+        written: of them that were added or changed.
+        removed: that the gallery does not have.
+    """
+
+    faces: int
+    written: int
+    removed: int
+
+
+def use_external_index(gallery: GalleryDatabase, address: str) -> None:
+    """Remember the index that a gallery is searched with from now on; `sync_external_index` fills it.
+
+    Args:
+        gallery: the gallery.
+        address: "milvus:" and the URI of a server or the path of a file.
+
+    Raises:
+        FamiliarError: another kind of address.
+        IndexUnavailable: it cannot be reached; nothing has changed.
+    """
+    if not address.startswith(PREFIX) or address == PREFIX:
+        raise FamiliarError(f"an index is given as milvus:http://HOST:19530 or milvus:FILE.db, got {address!r}")
+    uri = address.removeprefix(PREFIX)
+    external = ExternalIndex(address if "://" in uri else f"{PREFIX}{Path(uri).absolute()}")
+    with _open(gallery, external):  # refused before it is remembered
+        external.save(gallery.folder)
+
+
+def drop_external_index(gallery: GalleryDatabase) -> None:
+    """Remove a gallery's collection from the index outside its folder, and search without it from now on.
+
+    Raises:
+        IndexUnavailable: it cannot be reached; nothing has changed.
+    """
+    external = read_external_index(gallery.folder)
+    if external is not None:
+        with _open(gallery, external) as index:
+            index.drop()
+        forget_external_index(gallery.folder)
+
+
+def sync_external_index(
+    gallery: GalleryDatabase, on_rows: Callable[[int, int], None] = lambda _done, _all: None
+) -> SyncResult | None:
+    """Make a gallery's index outside its folder equal to the database, whatever it has now.
+
+    Args:
+        gallery: the gallery.
+        on_rows: called with the numbers of vectors written and to be written.
+
+    Returns:
+        What was done; None if the gallery has no such index.
+
+    Raises:
+        IndexUnavailable: it cannot be reached. The gallery is as it was, and what was written stays.
+    """
+    external = read_external_index(gallery.folder)
+    if external is None:
+        return None
+    with _open(gallery, external) as index:
+        index.create()
+        versions = index.versions()  # before the database is read: what another process adds meanwhile is not removed
+        with gallery.reading() as repository:
+            species: list[str | None] = repository.faces.species()
+            faces, centered = gallery.stored_faces(), gallery.faces()
+        means = tuple(map(pack_centering, centered.centerings))
+        index_means = external.index_means if _are_close(external.index_means, means) else means
+        external = replace(external, faces_revision=None, means=means, index_means=index_means)
+        current = _versions(faces, species, index_means)
+        changed = np.array([versions.get(key) != version for key, version in current.items()], np.bool_)
+        rows = np.flatnonzero(changed)
+        external.save(gallery.folder)
+        for start in range(0, len(rows), WRITTEN_ROWS):
+            part = rows[start : start + WRITTEN_ROWS]
+            vectors = _centered(faces.unit_rows(part), gallery, index_means)
+            index.write(
+                [
+                    Row(key, vector, current[key], species[row] or "")
+                    for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
+                ]
+            )
+            on_rows(start + len(part), len(rows))
+        removed = versions.keys() - current.keys()
+        index.remove(removed)
+        if len(rows) or removed:
+            index.flush()
+    replace(external, faces_revision=faces.revision).save(gallery.folder)
+    return SyncResult(len(current), len(rows), len(removed))
+
+
+def check_external_index(gallery: GalleryDatabase) -> list[str]:
+    """Compare a gallery's index outside its folder with the database, and describe what differs."""
+    external = read_external_index(gallery.folder)
+    if external is None:
+        return []
+    remedy = f"mend it with: familiar gallery index {gallery.folder}"
+    try:
+        with _open(gallery, external) as index:
+            versions = index.versions()
+    except FamiliarError as error:
+        return [f"the index cannot be compared with the gallery: {error}"]
+    with gallery.reading() as repository:
+        current = _versions(gallery.stored_faces(), repository.faces.species(), external.index_means)
+    counts = {
+        "are missing": len(current.keys() - versions.keys()),
+        "are no longer in the gallery": len(versions.keys() - current.keys()),
+        "have changed": sum(versions.get(key, version) != version for key, version in current.items()),
+    }
+    return [f"{external.address}: {count} faces {what}; {remedy}" for what, count in counts.items() if count]
+
+
+def search_external_index(
+    gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], k: int, only: Filter
+) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]] | None:
+    """Find the faces most similar to a query without reading all embeddings from the database.
+
+    Args:
+        gallery: the gallery.
+        query: unit vector of the gallery's whole length.
+        k: maximum number of faces.
+        only: restricts the search.
+
+    Returns:
+        Faces and their exact similarities, most similar first. None if this has to be searched otherwise: there is no
+        such index, it is behind the gallery or unreachable, or the filter leaves too many faces to name them.
+    """
+    external = read_external_index(gallery.folder)
+    if external is None:
+        return None
+    with gallery.reading() as repository:
+        if external.faces_revision != repository.settings.faces_revision():
+            log.warning(
+                "%s is behind the gallery, so every face is compared; run: familiar gallery index %s",
+                external.address,
+                gallery.folder,
+            )
+            return None
+        if not only.empty:
+            passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
+            if len(passing) <= MAX_RANKED:  # a graph of all faces may not reach a few of them
+                return _rank(gallery, repository, np.array(passing, np.int64), query, k, external.means)
+            if replace(only, species=None) != NO_FILTER:
+                return None
+        try:
+            index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
+            centered = _centered(query[None], gallery, external.index_means)[0]
+            candidates = index.search(centered, k + EXTRA, group=only.species)
+        except IndexUnavailable as error:
+            log.warning("%s, so every face is compared", error)
+            return None
+        return _rank(gallery, repository, candidates, query, k, external.means)
+
+
+def _rank(
+    gallery: GalleryDatabase,
+    repository: Repository,
+    candidates: Int64[np.ndarray, " c"],
+    query: Float32[np.ndarray, " d"],
+    k: int,
+    means: tuple[Any, ...],
+) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
+    """Compare a query with the stored embeddings of some faces."""
+    stored = repository.faces.embeddings(candidates.tolist())
+    faces = np.array([face for face, _ in stored], np.int64)
+    dtype, dim = gallery.embedding_dtype, gallery.space.embedding_dim
+    vectors = np.frombuffer(b"".join(blob for _, blob in stored), dtype).reshape(-1, dim).astype(np.float32)
+    same_part = gallery.space.part_of(vectors) == gallery.space.part_of(query[None])[0]
+    faces, vectors = faces[same_part], vectors[same_part]
+    similarity = _centered(vectors, gallery, means) @ _centered(query[None], gallery, means)[0]
+    order = np.lexsort((faces, -similarity))[:k]
+    return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
+
+
+def _centered(
+    rows: Float32[np.ndarray, "n d"], gallery: GalleryDatabase, means: Sequence[Any]
+) -> Float32[np.ndarray, "n d"]:
+    """Subtract the means of each part of the space."""
+    if not any(means):
+        return rows
+    space = gallery.space
+    centered, parts = rows.copy(), space.part_of(rows)
+    for part, packed in enumerate(means):
+        centering, members = unpack_centering(packed), np.flatnonzero(parts == part)
+        if centering is not None and len(members):
+            columns = space.part_columns[part] if space.parts else slice(None)
+            values = np.zeros_like(centered[members])
+            values[:, columns] = centering.apply(rows[members, columns])
+            centered[members] = values
+    return centered
+
+
+def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:
+    """Return for each face a number that changes with its vector in the index or its species."""
+    means = json.dumps(index_means).encode()
+    common = hashlib.blake2b(means, digest_size=16).digest()
+
+    def version(row: int) -> int:
+        content = faces.embeddings[row].tobytes() + (species[row] or "").encode()
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8, key=common).digest()) >> 1
+
+    return {face: version(row) for row, face in enumerate(faces.ids.tolist())}
+
+
+def _are_close(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two sets of means are so similar that the index need not be written again."""
+    if len(first) != len(second):
+        return False
+    for one, other in zip(first, second, strict=True):
+        if (one is None) != (other is None):
+            return False
+        if one is not None:
+            shift = np.linalg.norm(np.array(one["means"]) - np.array(other["means"]), axis=1)
+            if one["species"] != other["species"] or shift.max() > MAX_MEANS_SHIFT:
+                return False
+    return True
+
+
+def _open(gallery: GalleryDatabase, external: ExternalIndex) -> MilvusIndex:
+    with gallery.reading() as repository:
+        return open_index(external, repository.settings.uid(), gallery.space.embedding_dim)

@@ -1,0 +1,214 @@
+"""Galleries searched with Milvus: found is what comparing every face finds, and the database remains the truth."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from familiar.core.errors import BadGallery, FamiliarError, IndexUnavailable
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database import external_index
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.external_index import FILE, ExternalIndex, read_external_index
+from familiar.gallery.editing.forget import forget_photos
+from familiar.gallery.gallery import Gallery
+from familiar.gallery.integrity.check import check
+from familiar.gallery.search import external_search
+from familiar.gallery.search.external_search import (
+    SyncResult,
+    drop_external_index,
+    search_external_index,
+    sync_external_index,
+    use_external_index,
+)
+from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.gallery.search.search import search_photos
+from familiar.neighbors.milvus import MilvusIndex, Row
+from support.small_gallery import SPACE, draw_individuals, enroll_vectors
+
+pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gRPC and FAISS
+
+VECTORS = draw_individuals([20, 20, 20, 20])
+QUERY = draw_individuals([1], seed=5)[0]
+
+
+@pytest.fixture
+def gallery(folder: Path, tmp_path: Path) -> Iterator[GalleryDatabase]:
+    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
+        enroll_vectors(gallery, VECTORS, prefix=str(tmp_path / "photo"))
+        use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
+        assert sync_external_index(gallery) == SyncResult(80, 80, 0)
+        yield gallery
+
+
+def exact(gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10) -> list[tuple[int, float]]:
+    """Search without the index."""
+    path = gallery.folder / FILE
+    content = path.read_bytes()
+    path.unlink()
+    hits = search_photos(gallery, QUERY, k, only=only)
+    path.write_bytes(content)
+    return [(hit.face, hit.similarity) for hit in hits]
+
+
+def found(gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10) -> list[tuple[int, float]]:
+    """Search with the index alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GalleryDatabase, "faces_at", lambda *_: pytest.fail("every face was read"))
+        return [(hit.face, hit.similarity) for hit in search_photos(gallery, QUERY, k, only=only)]
+
+
+def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
+    assert [face for face, _ in hits] == [face for face, _ in expected]
+    assert [similarity for _, similarity in hits] == pytest.approx([similarity for _, similarity in expected], abs=1e-5)
+
+
+def test_hits_are_those_of_exact_search(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    cluster(gallery)
+    assert_same(found(gallery), exact(gallery))
+    identity = search_photos(gallery, QUERY, 1)[0].identity
+    assert identity is not None
+    of_identity = Filter(identities=(identity,))
+    assert_same(found(gallery, of_identity, k=80), exact(gallery, of_identity, k=80))
+    assert len(found(gallery, of_identity, k=80)) == 20
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id % 2")
+    assert sync_external_index(gallery) == SyncResult(80, 40, 0)
+    cats = Filter(species="cat")
+    assert_same(found(gallery, cats), exact(gallery, cats))
+    assert {face % 2 for face, _ in found(gallery, cats)} == {1}
+    monkeypatch.setattr(external_search, "MAX_RANKED", 10)  # too many to compare one by one: Milvus has the species
+    assert_same(found(gallery, cats), exact(gallery, cats))
+    assert search_external_index(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
+    assert search_external_index(gallery, QUERY, 5, of_identity) is None
+
+
+def test_only_changes_are_written(gallery: GalleryDatabase):
+    assert sync_external_index(gallery) == SyncResult(80, 0, 0)
+    enroll_vectors(gallery, draw_individuals([3], seed=9), prefix="new")
+    assert sync_external_index(gallery) == SyncResult(83, 3, 0)
+    assert_same(found(gallery), exact(gallery))
+
+
+def test_index_behind_the_gallery_is_not_used(gallery: GalleryDatabase, caplog: pytest.LogCaptureFixture):
+    faces = enroll_vectors(gallery, QUERY[None], prefix="new")
+    assert search_photos(gallery, QUERY, 1)[0].face == faces[0]
+    assert "is behind the gallery, so every face is compared; run: familiar gallery index" in caplog.text
+
+
+def test_forgotten_faces_are_gone(gallery: GalleryDatabase, tmp_path: Path):
+    (path,) = [hit.path for hit in search_photos(gallery, QUERY, 1)]
+    (face,) = [hit.face for hit in search_photos(gallery, QUERY, 1)]
+    with gallery.reading() as repository:
+        ((_, vector),) = repository.faces.embeddings([face])
+
+    def on_disk() -> bool:
+        return any(vector in file.read_bytes() for file in tmp_path.rglob("*.parquet"))
+
+    assert on_disk()
+    assert forget_photos(gallery, [Path(path)]).erased
+    assert not on_disk()
+    assert sync_external_index(gallery) == SyncResult(79, 79, 0)  # of the file, which had to be removed
+    assert face not in [key for key, _ in found(gallery, k=80)]
+    assert_same(found(gallery), exact(gallery))
+
+
+def test_forgetting_on_a_server_removes_only_these(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(MilvusIndex, "is_file", False)
+    (hit,) = search_photos(gallery, QUERY, 1)
+    assert forget_photos(gallery, [Path(hit.path)]).erased
+    assert check(gallery).problems == ()
+    assert sync_external_index(gallery) == SyncResult(79, 0, 0)
+
+
+def unreachable(*_: object) -> MilvusIndex:
+    raise IndexUnavailable("milvus:http://far:19530: no answer")
+
+
+def test_forgetting_waits_for_an_unreachable_index(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    (hit,) = search_photos(gallery, QUERY, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(external_index, "open_index", unreachable)
+        assert not forget_photos(gallery, [Path(hit.path)]).erased
+        assert any("forgotten" in problem for problem in check(gallery).problems)
+    gallery.close()
+    with GalleryDatabase.open(gallery.folder) as reopened:  # which tries again
+        assert not any("forgotten" in problem for problem in check(reopened).problems)
+        sync_external_index(reopened)
+        assert check(reopened).problems == ()
+
+
+def test_unreachable_index_loses_nothing(
+    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    expected = exact(gallery)
+    gallery._cache.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(external_search, "open_index", unreachable)
+        assert_same([(hit.face, hit.similarity) for hit in search_photos(gallery, QUERY, 10)], expected)
+        assert "milvus:http://far:19530: no answer, so every face is compared" in caplog.text
+        enroll_vectors(gallery, draw_individuals([2], seed=9), prefix="new")
+        with pytest.raises(IndexUnavailable, match="no answer"):
+            sync_external_index(gallery)
+        assert check(gallery).problems == (
+            "the index cannot be compared with the gallery: milvus:http://far:19530: no answer",
+        )
+    assert sync_external_index(gallery) == SyncResult(82, 2, 0)
+
+
+def test_interrupted_writing_is_continued(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    enroll_vectors(gallery, draw_individuals([5], seed=9), prefix="new")
+    write = MilvusIndex.write
+
+    def write_some(index: MilvusIndex, rows: list[Row]) -> None:
+        write(index, rows[:2])
+        raise IndexUnavailable("milvus:http://far:19530: no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "write", write_some)
+        with pytest.raises(IndexUnavailable):
+            sync_external_index(gallery)
+    problems = check(gallery).problems
+    assert len(problems) == 1
+    assert "3 faces are missing; mend it with: familiar gallery index" in problems[0]
+    assert sync_external_index(gallery) == SyncResult(85, 3, 0)
+
+
+def test_drift_is_found_and_mended(gallery: GalleryDatabase):
+    with external_search._open(gallery, read_external_index(gallery.folder) or ExternalIndex("")) as index:
+        index.remove([1, 2, 3])
+        changed = Row(4, VECTORS[5], 1, "")
+        index.write([changed, replace(changed, key=999)])
+    problems = " ".join(check(gallery).problems)
+    for expected in ("3 faces are missing", "1 faces are no longer in the gallery", "1 faces have changed"):
+        assert expected in problems
+    assert sync_external_index(gallery) == SyncResult(80, 4, 1)
+    assert check(gallery).problems == ()
+
+
+def test_dropped_index_is_gone(gallery: GalleryDatabase):
+    gallery._cache.clear()
+    external = read_external_index(gallery.folder)
+    drop_external_index(gallery)
+    assert read_external_index(gallery.folder) is None
+    assert sync_external_index(gallery) is None
+    assert external is not None
+    with external_search._open(gallery, external) as index:
+        assert not index.exists()
+
+
+def test_damaged_file_and_wrong_address_say_what_to_do(gallery: GalleryDatabase):
+    with pytest.raises(FamiliarError, match=r"milvus:http://HOST:19530 or milvus:FILE\.db, got 'faiss:x'"):
+        use_external_index(gallery, "faiss:x")
+    (gallery.folder / FILE).write_text("{")
+    with pytest.raises(BadGallery, match=r"damaged .*familiar gallery index .* --index milvus:URI"):
+        search_photos(gallery, QUERY, 1)
+
+
+def test_python_interface(gallery: GalleryDatabase, tmp_path: Path):
+    gallery.close()
+    with Gallery.open(gallery.folder) as opened:
+        assert opened.update_index() == SyncResult(80, 0, 0)
+        assert opened.update_index(f"milvus:{tmp_path / 'other.db'}") == SyncResult(80, 80, 0)

@@ -1,0 +1,67 @@
+"""The index in Milvus: vectors by key, found, replaced and removed; with a file of Milvus Lite."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import IndexUnavailable
+from familiar.core.vectors import normalize
+from familiar.neighbors.milvus import MilvusIndex, Row
+
+pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gRPC and FAISS
+
+
+def rows(count: int, seed: int = 0) -> list[Row]:
+    vectors = normalize(np.random.default_rng(seed).normal(size=(count, 16)).astype(np.float32))
+    groups = ("cat", 'dog "Rex" \\', "")
+    return [Row(key, vector, key + 1000 * seed, groups[key % 3]) for key, vector in enumerate(vectors)]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[MilvusIndex]:
+    with MilvusIndex(f"milvus:{tmp_path / 'faces.db'}", "familiar_test", 16) as index:
+        yield index
+
+
+def test_finds_what_exact_search_finds(index: MilvusIndex):
+    written = rows(3000)
+    index.create()
+    index.write(written)
+    index.flush()
+    vectors = np.stack([row.vector for row in written])
+    queries = np.stack([row.vector for row in rows(30, seed=1)])
+    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+    found = [index.search(query, 10) for query in queries]
+    assert np.mean([len({*a.tolist()} & {*b.tolist()}) for a, b in zip(found, exact, strict=True)]) >= 9.9
+    for group in ("cat", 'dog "Rex" \\'):
+        members = [row.key for row in written if row.group == group]
+        best = max(members, key=lambda key: float(queries[0] @ vectors[key]))
+        assert index.search(queries[0], 5, group=group)[0] == best
+
+
+def test_versions_follow_what_is_written_and_removed(index: MilvusIndex):
+    assert index.versions() == {}
+    index.create()
+    index.create()
+    index.write(rows(5))
+    index.write(rows(2, seed=3))
+    assert index.versions() == {0: 3000, 1: 3001, 2: 2, 3: 3, 4: 4}
+    index.remove([0, 4, 99])
+    assert index.versions().keys() == {1, 2, 3}
+    assert set(index.search(rows(1)[0].vector, 10).tolist()) == {1, 2, 3}
+    index.drop()
+    assert not index.exists()
+    assert index.versions() == {}
+
+
+def test_unreachable_server_is_named():
+    with pytest.raises(IndexUnavailable, match=r"^milvus:http://127\.0\.0\.1:1: .*127\.0\.0\.1:1"):
+        MilvusIndex("milvus:http://127.0.0.1:1", "familiar_test", 16)
+
+
+def test_missing_collection_is_named(index: MilvusIndex):
+    with pytest.raises(IndexUnavailable, match=r"^milvus:.*faces\.db: "):
+        index.search(rows(1)[0].vector, 10)
