@@ -63,9 +63,9 @@ def measure(index: MilvusIndex, vectors: np.ndarray, queries: np.ndarray) -> Non
         times["exact"].append(time.perf_counter() - started)
         started = time.perf_counter()
         candidates = index.search(query, K + EXTRA)
-        found, _ = rerank(vectors, query[None], candidates[None], K)
+        neighbors, _ = rerank(vectors, query[None], candidates[None], K)
         times["milvus"].append(time.perf_counter() - started)
-        recalls.append(len({*expected[0].tolist()} & {*found[0].tolist()}) / K)
+        recalls.append(len({*expected[0].tolist()} & {*neighbors[0].tolist()}) / K)
     exact, milvus = (1000 * float(np.median(taken)) for taken in times.values())
     print(
         f"{len(vectors):,} vectors: recall@{K} {np.mean(recalls):.4f}; one query {milvus:.2f} ms, "

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from familiar.core.errors import BadGallery, FamiliarError, IndexUnavailable
+from familiar.core.species_means import SpeciesMeans
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database import external_index
 from familiar.gallery.database.connection import GalleryDatabase
@@ -25,13 +27,17 @@ from familiar.gallery.search.external_search import (
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.search import search_photos
 from familiar.neighbors.milvus import MilvusIndex, Row
-from support.small_gallery import SPACE, draw_individuals, enroll_vectors
+from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gRPC and FAISS
 
 VECTORS = draw_individuals([20, 20, 20, 20])
 QUERY = draw_individuals([1], seed=5)[0]
+CATS = close_together([6, 6, 6, 6])
+CENTERED_SPACE = replace(
+    SPACE, species_means=SpeciesMeans({"cat": tuple((0.8 * np.eye(DIM)[DIM - 1]).tolist())}, SPACE.calibration)
+)
 
 
 @pytest.fixture
@@ -43,21 +49,25 @@ def gallery(folder: Path, tmp_path: Path) -> Iterator[GalleryDatabase]:
         yield gallery
 
 
-def exact(gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10) -> list[tuple[int, float]]:
+def hits_of_exact_search(
+    gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
+) -> list[tuple[int, float]]:
     """Search without the index."""
     path = gallery.folder / FILE
     content = path.read_bytes()
     path.unlink()
-    hits = search_photos(gallery, QUERY, k, only=only)
+    hits = search_photos(gallery, query, k, only=only)
     path.write_bytes(content)
     return [(hit.face, hit.similarity) for hit in hits]
 
 
-def found(gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10) -> list[tuple[int, float]]:
+def hits_of_index(
+    gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
+) -> list[tuple[int, float]]:
     """Search with the index alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GalleryDatabase, "faces_at", lambda *_: pytest.fail("every face was read"))
-        return [(hit.face, hit.similarity) for hit in search_photos(gallery, QUERY, k, only=only)]
+        return [(hit.face, hit.similarity) for hit in search_photos(gallery, query, k, only=only)]
 
 
 def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
@@ -67,29 +77,29 @@ def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]
 
 def test_hits_are_those_of_exact_search(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
     cluster(gallery)
-    assert_same(found(gallery), exact(gallery))
+    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
     identity = search_photos(gallery, QUERY, 1)[0].identity
     assert identity is not None
-    of_identity = Filter(identities=(identity,))
-    assert_same(found(gallery, of_identity, k=80), exact(gallery, of_identity, k=80))
-    assert len(found(gallery, of_identity, k=80)) == 20
+    same_identity = Filter(identities=(identity,))
+    assert_same(hits_of_index(gallery, same_identity, k=80), hits_of_exact_search(gallery, same_identity, k=80))
+    assert len(hits_of_index(gallery, same_identity, k=80)) == 20
     with gallery.writing(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id % 2")
     assert sync_external_index(gallery) == SyncResult(80, 40, 0)
     cats = Filter(species="cat")
-    assert_same(found(gallery, cats), exact(gallery, cats))
-    assert {face % 2 for face, _ in found(gallery, cats)} == {1}
+    assert_same(hits_of_index(gallery, cats), hits_of_exact_search(gallery, cats))
+    assert {face % 2 for face, _ in hits_of_index(gallery, cats)} == {1}
     monkeypatch.setattr(external_search, "MAX_RANKED", 10)  # too many to compare one by one: Milvus has the species
-    assert_same(found(gallery, cats), exact(gallery, cats))
+    assert_same(hits_of_index(gallery, cats), hits_of_exact_search(gallery, cats))
     assert search_external_index(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
-    assert search_external_index(gallery, QUERY, 5, of_identity) is None
+    assert search_external_index(gallery, QUERY, 5, same_identity) is None
 
 
 def test_only_changes_are_written(gallery: GalleryDatabase):
     assert sync_external_index(gallery) == SyncResult(80, 0, 0)
     enroll_vectors(gallery, draw_individuals([3], seed=9), prefix="new")
     assert sync_external_index(gallery) == SyncResult(83, 3, 0)
-    assert_same(found(gallery), exact(gallery))
+    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
 
 
 def test_index_behind_the_gallery_is_not_used(gallery: GalleryDatabase, caplog: pytest.LogCaptureFixture):
@@ -111,8 +121,8 @@ def test_forgotten_faces_are_gone(gallery: GalleryDatabase, tmp_path: Path):
     assert forget_photos(gallery, [Path(path)]).erased
     assert not on_disk()
     assert sync_external_index(gallery) == SyncResult(79, 79, 0)  # of the file, which had to be removed
-    assert face not in [key for key, _ in found(gallery, k=80)]
-    assert_same(found(gallery), exact(gallery))
+    assert face not in [key for key, _ in hits_of_index(gallery, k=80)]
+    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
 
 
 def test_forgetting_on_a_server_removes_only_these(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
@@ -143,7 +153,7 @@ def test_forgetting_waits_for_an_unreachable_index(gallery: GalleryDatabase, mon
 def test_unreachable_index_loses_nothing(
     gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    expected = exact(gallery)
+    expected = hits_of_exact_search(gallery)
     gallery._cache.clear()
     with monkeypatch.context() as patch:
         patch.setattr(external_search, "open_index", unreachable)
@@ -212,3 +222,19 @@ def test_python_interface(gallery: GalleryDatabase, tmp_path: Path):
     with Gallery.open(gallery.folder) as opened:
         assert opened.update_index() == SyncResult(80, 0, 0)
         assert opened.update_index(f"milvus:{tmp_path / 'other.db'}") == SyncResult(80, 80, 0)
+
+
+def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
+    """They change with each photo, but the index is written again only if they have moved far."""
+    with GalleryDatabase.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
+        enroll_vectors(gallery, CATS, prefix=str(tmp_path / "photo"))
+        use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
+        assert sync_external_index(gallery) == SyncResult(24, 24, 0)
+        query = close_together([1], seed=7)[0]
+        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+        enroll_vectors(gallery, close_together([1], seed=3), prefix="near")
+        assert sync_external_index(gallery) == SyncResult(25, 1, 0)
+        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+        enroll_vectors(gallery, -CATS[:20], prefix="far")
+        assert sync_external_index(gallery) == SyncResult(45, 45, 0)
+        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))

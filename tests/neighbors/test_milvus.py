@@ -34,8 +34,8 @@ def test_finds_what_exact_search_finds(index: MilvusIndex):
     vectors = np.stack([row.vector for row in written])
     queries = np.stack([row.vector for row in rows(30, seed=1)])
     exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
-    found = [index.search(query, 10) for query in queries]
-    assert np.mean([len({*a.tolist()} & {*b.tolist()}) for a, b in zip(found, exact, strict=True)]) >= 9.9
+    neighbors = [index.search(query, 10) for query in queries]
+    assert np.mean([len({*a.tolist()} & {*b.tolist()}) for a, b in zip(neighbors, exact, strict=True)]) >= 9.9
     for group in ("cat", 'dog "Rex" \\'):
         members = [row.key for row in written if row.group == group]
         best = max(members, key=lambda key: float(queries[0] @ vectors[key]))

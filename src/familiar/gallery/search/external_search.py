@@ -115,7 +115,7 @@ def sync_external_index(
             vectors = _centered(faces.unit_rows(part), gallery, index_means)
             index.write(
                 [
-                    Row(key, vector, current[key], species[row] or "")
+                    Row(key, vector, current[key], species[int(row)] or "")
                     for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
                 ]
             )
@@ -241,17 +241,18 @@ def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tupl
     return {face: version(row) for row, face in enumerate(faces.ids.tolist())}
 
 
-def _are_close(first: Sequence[Any], second: Sequence[Any]) -> bool:
+def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
     """Whether two sets of means are so similar that the index need not be written again."""
-    if len(first) != len(second):
+    if len(older) != len(newer):
         return False
-    for one, other in zip(first, second, strict=True):
-        if (one is None) != (other is None):
-            return False
-        if one is not None:
-            shift = np.linalg.norm(np.array(one["means"]) - np.array(other["means"]), axis=1)
-            if one["species"] != other["species"] or shift.max() > MAX_MEANS_SHIFT:
+    for old, new in zip(older, newer, strict=True):
+        if old is None or new is None:
+            if old is not new:
                 return False
+            continue
+        shift = np.linalg.norm(np.array(old["means"]) - np.array(new["means"]), axis=1)
+        if old["species"] != new["species"] or shift.max() > MAX_MEANS_SHIFT:
+            return False
     return True
 
 

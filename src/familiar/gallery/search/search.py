@@ -58,9 +58,9 @@ def search_photos(
     _check_query(query, k)
     with gallery.reading():  # one snapshot, whatever other processes write
         is_whole = len(query) == gallery.space.embedding_dim
-        if is_whole and prefix is None and (found := search_external_index(gallery, query, k, only)) is not None:
+        if is_whole and prefix is None and (hits := search_external_index(gallery, query, k, only)) is not None:
             part = int(gallery.space.part_of(query[None])[0])
-            return _hits(gallery, *found, calibration_at(gallery, len(query), part))
+            return _hits(gallery, *hits, calibration_at(gallery, len(query), part))
         faces = gallery.faces_at(len(query))
         part, query = faces.part_of_query(query), faces.center_query(query)
         allowed = None if only.empty else filter_mask(gallery, faces, only)
