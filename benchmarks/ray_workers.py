@@ -43,7 +43,7 @@ def main() -> None:
                 print(f"{workers} workers: {rate:.0f} photos/s", flush=True)
         compare(options, output)
     single, several = (median(rate) for rate in rates.values())
-    ratios = [many / one for one, many in zip(*rates.values(), strict=True)]
+    ratios = [faster / slower for slower, faster in zip(*rates.values(), strict=True)]
     print(
         f"1 worker {single:.0f} photos/s, {options.workers} workers {several:.0f}, median ratio {median(ratios):.2f}; "
         f"first part after {median(starts):.1f} s"
