@@ -13,7 +13,7 @@ from typing import Any
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import CannotWrite, FamiliarError
-from familiar.core.files import remove_unfinished_files
+from familiar.core.files import absolute_path, remove_unfinished_files
 from familiar.datasets.shards.scanning import names_shards, scan_shards
 from familiar.embedding.distributed.parts import PhotoFile, read_states, remove_photos, require_pyarrow
 from familiar.embedding.distributed.worker import EmbeddingSettings, PartEmbedder
@@ -73,7 +73,7 @@ def embed_with_ray(
         FamiliarError: Ray is not installed, or a part ended every worker that tried it.
     """
     require_pyarrow()
-    photos = list_photo_files(sources)
+    photos, settings = list_photo_files(sources), settings.with_absolute_paths()
     model, detector = settings.open()
     embedded_with = settings.describe(model, detector)
     try:
@@ -110,7 +110,8 @@ def list_photo_files(sources: Iterable[str]) -> list[PhotoFile]:
                 files = [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos_in_shards]
                 photos |= {file.name: file for file in files}
         else:
-            photos |= {str(path): _photo_file(path) for path in find_photos([source])}
+            paths = map(absolute_path, find_photos([source]))
+            photos |= {str(path): _photo_file(path) for path in paths}
     return list(photos.values())
 
 

@@ -1,8 +1,7 @@
 """What a worker does: embed the photos of a part and write its Parquet file."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,14 @@ class EmbeddingSettings:
     detector_model: str | None = None
     flip: bool = False
     min_score: float = MIN_SCORE
+
+    def with_absolute_paths(self) -> "EmbeddingSettings":
+        """Return them for processes whose current folder may be another."""
+
+        def absolute(name: str | None) -> Any:
+            return str(Path(name).absolute()) if name is not None and Path(name).exists() else name
+
+        return replace(self, model=absolute(self.model), detector_model=absolute(self.detector_model))
 
     def open(self) -> tuple[Model, Detector]:
         """Open the model and its detector."""
@@ -80,10 +87,11 @@ class PartEmbedder:
             FamiliarError: many attempts ended with the death of their process.
         """
         path = part_path(self.folder, photos)
+        attempts = path.with_suffix(".attempts")
         if not path.exists():
-            journal = Journal(path.with_suffix(".attempts"))
+            journal = Journal(attempts)
             if journal.attempts > MAX_ATTEMPTS:
-                journal.remove()
+                attempts.unlink()
                 raise FamiliarError(
                     f"{path}: the workers that tried to embed {photos[0].name} to {photos[-1].name} were killed "
                     f"{MAX_ATTEMPTS} times, possibly for lack of memory; repeat the command to try again"
@@ -93,7 +101,7 @@ class PartEmbedder:
             for start in range(0, len(photos), size):
                 rows += self._embed_batch(photos[start : start + size], start, journal)
             write_part(path, rows, self.embedded_with)
-            journal.remove()
+        attempts.unlink(missing_ok=True)
         return count_rows(path)
 
     def _embed_batch(self, photos: Sequence[PhotoFile], start: int, journal: "Journal") -> list[dict[str, Any]]:
@@ -138,7 +146,7 @@ class PartEmbedder:
 
 
 class Journal:
-    """What each attempt to embed a part was doing last: a file next to the part's, removed once that is written.
+    """What each attempt to embed a part was doing last: a file next to the part's.
 
     Args:
         path: of the file.
@@ -160,8 +168,3 @@ class Journal:
     def deaths_at(self, photo: int) -> int:
         """Return how many attempts ended while they decoded a photo."""
         return self._deaths.get(str(photo), 0)
-
-    def remove(self) -> None:
-        """Remove the file."""
-        with suppress(OSError):
-            self.path.unlink()
