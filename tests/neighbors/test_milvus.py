@@ -72,5 +72,5 @@ def test_unreachable_server_is_named():
 
 
 def test_missing_collection_is_named(index: MilvusIndex):
-    with pytest.raises(IndexUnavailable, match=rf"^{re.escape(index.address)}: \\w"):
+    with pytest.raises(IndexUnavailable, match=rf"^{re.escape(index.address)}: \w"):
         index.search(rows(1)[0].vector, 10)
