@@ -149,11 +149,11 @@ def group_table(bench: Bench, group: dict[str, list[Training]]) -> str:
 def quality_table(bench: Bench) -> str:
     sweeps = [bench.results(training, QUALITY.label).robustness.sweeps for training in REFERENCE]
     rows = [
-        [name, number(points[0].severity), *(number(mean(getattr(p, figure) for p in points)) for figure in FIGURES)]
+        [name, f"{points[0].severity:g}", *(number(mean(getattr(p, figure) for p in points)) for figure in FIGURES)]
         for name in ("jpeg", "downscale")
         for points in zip(*(sweep[name] for sweep in sweeps), strict=True)
     ]
-    return table(["change", "quality, or share of the pixels", "recall@1", "ROC AUC"], rows)
+    return table(["change", "quality, or share of the side", "recall@1", "ROC AUC"], rows)
 
 
 def norm_table(bench: Bench) -> str:
