@@ -5,7 +5,6 @@ With a file of Milvus Lite, or the server that FAMILIAR_TEST_MILVUS names, such 
 
 import os
 import re
-
 from collections.abc import Iterator
 from pathlib import Path
 
