@@ -101,7 +101,7 @@ def head_table(bench: Bench, heads: Mapping[str, Training]) -> str:
     )
 
 
-def augmentation_table(bench: Bench, augmentations: Mapping[str, Training]) -> str:
+def augmentation_table(bench: Bench, augmentations: Mapping[str, Training], size_px: int) -> str:
     results_by_name = {name: bench.results(run, "cats") for name, run in augmentations.items()}
     paths = {name: path for name, (label, path) in PATHS.items() if label == "cats"}
     drops = [*PUBLISHED_DROPS, "rotation", "downscale"]
@@ -124,9 +124,9 @@ def augmentation_table(bench: Bench, augmentations: Mapping[str, Training]) -> s
     differences = len(paths) * len(rows)
     return "\n\n".join(
         [
-            "### Augmentation",
-            "MobileNetV3-Small from ImageNet's weights at 64 px, tested on cats23: accuracy, and the similarity drop "
-            "by corruption:",
+            f"### Augmentation at {size_px} px",
+            f"MobileNetV3-Small from ImageNet's weights at {size_px} px, tested on cats23: accuracy, and the similarity "
+            "drop by corruption:",
             table(["", *paths, *drops], whole),
             "Difference from all eleven (paired bootstrap; bold if the interval excludes zero), and the similarity "
             "drop by the corruption that the operation prepares for, trained with and without it:",
