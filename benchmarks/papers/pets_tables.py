@@ -125,8 +125,8 @@ def augmentation_table(bench: Bench, augmentations: Mapping[str, Training], size
     return "\n\n".join(
         [
             f"### Augmentation at {size_px} px",
-            f"MobileNetV3-Small from ImageNet's weights at {size_px} px, tested on cats23: accuracy, and the similarity "
-            "drop by corruption:",
+            f"MobileNetV3-Small from ImageNet's weights at {size_px} px, tested on cats23: accuracy, and the "
+            "similarity drop by corruption:",
             table(["", *paths, *drops], whole),
             "Difference from all eleven (paired bootstrap; bold if the interval excludes zero), and the similarity "
             "drop by the corruption that the operation prepares for, trained with and without it:",
