@@ -139,7 +139,7 @@ class MilvusIndex:
         """Add vectors, or replace those of the same keys."""
         for start in range(0, len(rows), WRITTEN_ROWS):
             entries = [
-                {KEY: row.key, VECTOR: row.vector.tolist(), VERSION: row.version, GROUP: row.group}
+                {KEY: row.key, VECTOR: row.vector, VERSION: row.version, GROUP: row.group}
                 for row in rows[start : start + WRITTEN_ROWS]
             ]
             with self._named_errors():
@@ -184,7 +184,7 @@ class MilvusIndex:
         with self._named_errors():
             (hits,) = self._client.search(
                 self.name,
-                [query.tolist()],
+                [query],
                 limit=k,
                 filter="" if group is None else f"{GROUP} == {_quoted(group)}",
                 search_params={"metric_type": "IP", "params": {"ef": max(EXPANSION_SEARCHING, 2 * k)}},
