@@ -37,6 +37,7 @@ class Recorded(Bench):
 
 def test_train_runs_one_command_with_resolved_photo_paths(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
+    bench.jobs = 1
     bench.train([TRAINING], [EVALUATION])
     photos = tmp_path / "photos"
     trained, evaluated = bench.commands

@@ -273,9 +273,10 @@ def test_thresholds_equal_those_of_a_slow_reference_in_which_identities_count_al
     counts = roc_counts(np.array(scores), np.array(different), weights_same=np.array(weights))
     for name in ("high_precision", "balanced", "high_recall"):
         fitted = getattr(calibration, name)
-        expected = rates_at(counts, fitted.similarity - 1e-6)  # of scores that differ by rounding
-        assert fitted.tar == pytest.approx(expected.tar)
-        assert fitted.far == pytest.approx(expected.far, abs=0.01)  # all pairs are counted on a grid
+        # Scores may differ by rounding, and one pair may be as near to the threshold as that.
+        fewest, most = rates_at(counts, fitted.similarity + 1e-6), rates_at(counts, fitted.similarity - 1e-6)
+        assert fewest.tar - 1e-6 <= fitted.tar <= most.tar + 1e-6
+        assert fitted.far == pytest.approx(most.far, abs=0.01)  # all pairs are counted on a grid
 
 
 def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():

@@ -28,7 +28,8 @@ def angles(*degrees):
 
 def recall(embeddings, labels, rows=None):
     rows = range(len(labels)) if rows is None else rows
-    return batch_recall_at_1(embeddings, torch.tensor(labels), torch.tensor(list(rows)))
+    as_integers = (torch.tensor(list(numbers), dtype=torch.int64) for numbers in (labels, rows))
+    return batch_recall_at_1(embeddings, *as_integers)
 
 
 # Recall@1 within a batch

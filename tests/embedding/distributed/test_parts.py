@@ -75,7 +75,7 @@ def test_photos_are_removed(part: Path):
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (replace(MODEL, file_ids=("def",)), r"file_ids \['abc'\], now \['def'\]"),
+        (replace(MODEL, file_ids=("def",)), r"file_ids \('abc',\), now \('def',\)"),
         (replace(MODEL, flip=True), "flip False, now True"),
         (replace(MODEL, detector="haar"), "detector none, now haar"),
     ],

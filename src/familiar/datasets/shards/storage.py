@@ -1,7 +1,7 @@
 """Files on disk or behind a URL that fsspec knows, such as `s3://` or `gs://`."""
 
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError
 
@@ -32,8 +32,11 @@ def list_files(location: str, suffixes: tuple[str, ...]) -> list[str]:
     return sorted(name for name in names if name.lower().endswith(suffixes))
 
 
-def open_file(location: str) -> IO[bytes]:
+def open_file(location: str) -> Any:
     """Open a file for reading at any position.
+
+    Returns:
+        A binary file; those behind a URL are not `typing.IO`.
 
     Raises:
         OSError: the file is missing or cannot be read.

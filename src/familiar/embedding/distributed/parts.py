@@ -195,13 +195,14 @@ def _metadata(path: Path) -> EmbeddedWith:
         raise _damaged(path, error) from error
     try:
         fields = json.loads(stored or b"{}")
+        fields["file_ids"] = tuple(fields["file_ids"])
         return EmbeddedWith(**{name: fields[name] for name in EmbeddedWith.__dataclass_fields__})
     except (ValueError, KeyError, TypeError) as error:
         raise BadDataset(f"{path}: not written by `familiar embed`; choose another folder for --output") from error
 
 
 def _require_same(path: Path, stored: EmbeddedWith, requested: EmbeddedWith) -> None:
-    stored_fields, requested_fields = (json.loads(json.dumps(asdict(each))) for each in (stored, requested))
+    stored_fields, requested_fields = asdict(stored), asdict(requested)
     different = [name for name, value in requested_fields.items() if stored_fields[name] != value]
     if different:
         values = "; ".join(f"{name} {stored_fields[name]}, now {requested_fields[name]}" for name in different)
