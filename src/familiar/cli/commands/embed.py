@@ -11,12 +11,13 @@ from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_parent_folder
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.embedding.distributed.worker import EmbeddingSettings
     from familiar.embedding.species.routed_embeddings import RoutedEmbeddings
     from familiar.embedding.species.router import RoutedEmbedder
 
 
 @click.command()
-@click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
+@click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...")  # not paths, which have no "//" of a URL
 @model_option
 @click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write; with --engine ray a folder.")
 @embedding_options
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.option("--workers", type=click.IntRange(1), help="Number of Ray's workers (default: one per core).")
 @json_option
 def embed(
-    photos: tuple[Path, ...],
+    photos: tuple[str, ...],
     model: Path,
     output: Path,
     tta: bool,
@@ -57,7 +58,10 @@ def embed(
       familiar embed photos/ --model pet-mobile --engine ray --output embeddings/
     """
     if engine == "ray":
-        _embed_with_ray(photos, model, output, tta, detector, detector_model, workers, as_json)
+        from familiar.embedding.distributed.worker import EmbeddingSettings
+
+        detector_file = None if detector_model is None else str(detector_model)
+        _embed_with_ray(EmbeddingSettings(str(model), detector, detector_file, tta), photos, output, workers, as_json)
         return
     if workers is not None:
         raise click.UsageError("--workers needs --engine ray")
@@ -102,24 +106,15 @@ def embed(
 
 
 def _embed_with_ray(
-    photos: tuple[Path, ...],
-    model: Path,
-    output: Path,
-    tta: bool,
-    detector: str | None,
-    detector_model: Path | None,
-    workers: int | None,
-    as_json: bool,
+    settings: "EmbeddingSettings", photos: tuple[str, ...], output: Path, workers: int | None, as_json: bool
 ) -> None:
     from familiar.core.plural import pluralize
     from familiar.embedding.distributed.ray_engine import embed_with_ray
-    from familiar.embedding.distributed.worker import EmbeddingSettings
 
     status = StatusLine()
-    settings = EmbeddingSettings(str(model), detector, str(detector_model) if detector_model else None, tta)
     result = embed_with_ray(
         settings,
-        list(map(str, photos)),
+        photos,
         output,
         workers=workers,
         on_photos=lambda done, total: status.show(f"embedded {done}/{total} photos"),

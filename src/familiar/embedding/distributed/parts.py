@@ -1,6 +1,6 @@
 """A folder of Parquet files with the faces of photos: one file for each part of the photos, written at once.
 
-A row is a face, or a photo without one and the reason. `SCHEMA_COLUMNS` describes the columns. The metadata of each
+A row is a face, or a photo without one and the reason. `COLUMNS` describes the columns. The metadata of each
 file names the model, so that embeddings of two models never end up in one folder.
 """
 

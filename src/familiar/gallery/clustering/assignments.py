@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -44,12 +43,6 @@ class FaceAssignments:
         mean = self.faces.unit_rows(rows).mean(axis=0)
         candidates = rows[self.by_user[rows]] if self.by_user[rows].any() else rows
         return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
-
-    @cached_property
-    def estimated_identity_count(self) -> int:
-        """Estimated number of individuals: identities that have faces, plus one for each unassigned face."""
-        assigned = self.identity[self.identity != UNASSIGNED]
-        return len(np.unique(assigned)) + len(self.identity) - len(assigned)
 
 
 def load_assignments(gallery: GalleryDatabase) -> FaceAssignments:

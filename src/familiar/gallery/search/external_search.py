@@ -107,8 +107,7 @@ def sync_external_index(
         index_means = external.index_means if _are_close(external.index_means, means) else means
         external = replace(external, faces_revision=None, means=means, index_means=index_means)
         current = _versions(faces, species, index_means)
-        changed = np.array([versions.get(key) != version for key, version in current.items()], np.bool_)
-        rows = np.flatnonzero(changed)
+        rows = np.flatnonzero([versions.get(key) != version for key, version in current.items()])
         external.save(gallery.folder)
         for start in range(0, len(rows), WRITTEN_ROWS):
             part = rows[start : start + WRITTEN_ROWS]
