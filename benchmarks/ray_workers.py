@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 import pyarrow.parquet as pq
 
+from familiar.core.files import absolute_path
 from familiar.embedding.distributed.ray_engine import embed_with_ray
 from familiar.embedding.distributed.worker import EmbeddingSettings
 from familiar.embedding.embedder import Embedder
@@ -67,7 +68,7 @@ def measure(settings: EmbeddingSettings, photos: str, output: Path, workers: int
 
 def compare(options: argparse.Namespace, output: Path) -> None:
     """Print how far the embeddings of the best faces are from those of this process."""
-    paths = find_photos([options.photos])
+    paths = find_photos([str(absolute_path(Path(options.photos)))])
     expected = embed_photos(Embedder(options.model), paths, options.detector)
     rows = {
         row["photo"]: row["embedding"]

@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import cv2
+
 from familiar.core.cpu import available_cores
 from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.core.files import absolute_path, remove_unfinished_files
@@ -20,7 +22,7 @@ from familiar.embedding.distributed.worker import EmbeddingSettings, PartEmbedde
 from familiar.photos.decoding import find_photos
 
 MAX_PART_PHOTOS = 1_000  # what a killed worker loses is a part
-PARTS_PER_WORKER = 4  # at least, if there are enough photos: so that no worker waits long for the last one
+PARTS_PER_WORKER = 16  # at least, if there are enough photos: so that no worker waits long for the last one
 MAX_BLOCKS = 10_000  # what Ray schedules; each holds one part or more
 STALE_SECONDS = 3_600  # age of an unfinished file that no worker can be writing any more
 
@@ -162,6 +164,7 @@ class _RayWorker:
     """What Ray Data constructs once in each worker and calls with rows of parts."""
 
     def __init__(self, settings: EmbeddingSettings, folder: str) -> None:
+        cv2.setNumThreads(1)  # the other cores have workers of their own
         self.embedder = PartEmbedder(settings, Path(folder))
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[int]]:

@@ -46,8 +46,8 @@ class EmbeddingSettings:
         return replace(self, model=absolute(self.model), detector_model=absolute(self.detector_model))
 
     def open(self) -> tuple[Model, Detector]:
-        """Open the model and its detector."""
-        model = open_model(self.model)
+        """Open the model and its detector, for one thread."""
+        model = open_model(self.model, threads=1)
         return model, model.detector(self.detector, Path(self.detector_model) if self.detector_model else None)
 
     def describe(self, model: Model, detector: Detector) -> EmbeddedWith:

@@ -21,13 +21,17 @@ FORMAT_VERSION = 2  # version 1 has other names for some fields and is still rea
 SUFFIX = ".json"
 
 
-def open_model(model: Path | str) -> Embedder | RoutedEmbedder:
+def open_model(model: Path | str, threads: int | None = None) -> Embedder | RoutedEmbedder:
     """Open a router (`.json`), or else a bundle or run folder.
+
+    Args:
+        model: its path, or the name of a shipped bundle.
+        threads: as for `Embedder`.
 
     Raises:
         BadBundle: as from `load_router` and `Embedder`.
     """
-    return load_router(model) if Path(model).suffix == SUFFIX else Embedder(model)
+    return load_router(model, threads) if Path(model).suffix == SUFFIX else Embedder(model, threads)
 
 
 def as_model(model: Model | Path | str) -> Model:
