@@ -65,7 +65,7 @@ def _at_scale(count: int) -> float:
     done, worked = time.perf_counter(), time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     times = f"{searched - started:.1f} | {done - searched:.1f} | {done - started:.1f} | {worked:.1f}"
-    print(f"| {count:,} | {times} | {peak:,.0f} | {_figures(groups, identities)} |", flush=True)
+    print(f"| {count:,} | {times} | {peak:,.0f} | {figures(groups, identities)} |", flush=True)
     return done - started
 
 
@@ -82,7 +82,7 @@ def _against_peer(count: int, rounds: int) -> float:
     middle = {name: median(each) for name, each in seconds.items()}
     for name in methods:
         ratio = middle[name] / middle["ours"]
-        figures = _figures(clusters[name], identities)
+        figures = figures(clusters[name], identities)
         print(f"| {count:,} | {name} | {middle[name]:.1f} | {ratio:.1f} | {figures} |", flush=True)
     return middle["HDBSCAN"] / middle["ours"]
 
@@ -97,7 +97,7 @@ def _hdbscan(embeddings: np.ndarray) -> np.ndarray:
     return np.where(noise, clusters.max() + np.cumsum(noise), clusters)
 
 
-def _figures(groups: np.ndarray, identities: np.ndarray) -> str:
+def figures(groups: np.ndarray, identities: np.ndarray) -> str:
     true = np.unique(identities, return_inverse=True)[1]
     table = contingency(true, groups)
     sizes = f"{len(np.unique(groups)):,} / {true.max() + 1:,}"

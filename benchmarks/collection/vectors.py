@@ -29,8 +29,7 @@ def synthetic(count: int, seed: int = 0, decay: float = math.inf) -> tuple[np.nd
         Rows (float32 "count 128") and the individual of each (int64 "count").
     """
     rng = np.random.default_rng(seed)
-    sizes = np.minimum(LARGEST, np.ceil(rng.pareto(1.0, count) * 2)).astype(np.int64)
-    identities = np.repeat(np.arange(count), sizes)[:count]
+    identities = power_law_identities(count, rng)
     spread = 1 / (1 + np.arange(DIM) / decay)
     centers = rng.standard_normal((int(identities.max(initial=0)) + 1, DIM), dtype=np.float32)
     rows = rng.standard_normal((count, DIM), dtype=np.float32)
@@ -39,3 +38,9 @@ def synthetic(count: int, seed: int = 0, decay: float = math.inf) -> tuple[np.nd
     rows *= spread.astype(np.float32)
     order = rng.permutation(count)
     return normalize(rows)[order], identities[order]
+
+
+def power_law_identities(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw the individuals of `count` photos, rising: a third have one photo, few a thousand."""
+    sizes = np.minimum(LARGEST, np.ceil(rng.pareto(1.0, count) * 2)).astype(np.int64)
+    return np.repeat(np.arange(count), sizes)[:count]

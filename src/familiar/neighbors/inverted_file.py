@@ -4,6 +4,7 @@ Rows are grouped by the nearest of k-means centroids. A query is compared with t
 are nearest to it. The grouped rows may lie in a file that is larger than the memory.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -136,6 +137,11 @@ class InvertedFile:
         members = self.rows[first:end].astype(np.float32, copy=False)
         for part in blocks(len(probing), 1, _SIMILARITY_BATCH // max(1, len(members)) or 1):
             best.add(probing[part], first, query_rows, members)
+
+
+def default_groups(rows: int) -> int:
+    """Return how many groups are searched fastest."""
+    return max(1, min(4 * math.isqrt(rows), MAX_GROUPS - 1))
 
 
 def fit_centroids(rows: Rows, count: int) -> Float32[np.ndarray, "c d"]:

@@ -98,11 +98,18 @@ class Pairs:
         """Order pairs, and drop repeated ones and those of a cluster with itself."""
         different = first != second
         first, second = first[different], second[different]
-        keys = np.minimum(first, second).astype(np.uint64) << np.uint64(32)
-        keys |= np.maximum(first, second).astype(np.uint64)
+        return Pairs.from_keys(Pairs(np.minimum(first, second), np.maximum(first, second)).keys())
+
+    @staticmethod
+    def from_keys(keys: UInt64[np.ndarray, " k"]) -> "Pairs":
+        """Return the pairs that have some `keys`, each once. The keys are sorted in place."""
         keys.sort()
         keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
         return Pairs((keys >> np.uint64(32)).astype(np.int32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int32))
+
+    def keys(self) -> UInt64[np.ndarray, " p"]:
+        """Return a number for each pair."""
+        return self.first.astype(np.uint64) << np.uint64(32) | self.second.astype(np.uint64)
 
     def __getitem__(self, chosen: Bool[np.ndarray, " p"]) -> "Pairs":
         return Pairs(self.first[chosen], self.second[chosen])
