@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
-from familiar.neighbors import knn_graph
+from familiar.neighbors import inverted_file, knn_graph
 from familiar.neighbors.brute_force import nearest_neighbors
 from familiar.neighbors.knn_graph import build_knn_graph, exact_knn, ivf_knn
 
@@ -59,26 +59,26 @@ def test_ivf_recall_is_above_92_percent():
     """Large collections are clustered by it. Neighbors that are near by chance matter less: 92 % of all are enough."""
     rows = people(4000, 10, dim=128)
     true, _ = nearest_neighbors(rows, 24)
-    nearest, similarity = ivf_knn(rows, 24, all_of(rows), nlist=4 * 63)
+    nearest, similarity = ivf_knn(rows, 24, all_of(rows), groups=4 * 63)
     hit = (true[:, :, None] == nearest[:, None, :]).any(axis=2)
     same = true // 10 == all_of(rows)[:, None] // 10
     assert hit.mean() > 0.92
     assert hit[same].mean() > 0.995
     assert hit[:, 0].mean() > 0.999
     np.testing.assert_allclose(similarity, (rows * rows[nearest[:, 0]]).sum(axis=1), atol=1e-6)
-    fewer, _ = ivf_knn(rows, 24, all_of(rows), nlist=4 * 63, nprobe=8)
+    fewer, _ = ivf_knn(rows, 24, all_of(rows), groups=4 * 63, nprobe=8)
     assert (true[:, :, None] == fewer[:, None, :]).any(axis=2)[same].mean() < hit[same].mean()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nlist", [1, 7, 300])
-def test_probing_all_lists_matches_exact_search(nlist, monkeypatch):
-    monkeypatch.setattr(knn_graph, "_QUERY_BATCH", 100)
-    monkeypatch.setattr(knn_graph, "_SIMILARITY_BATCH", 5000)
-    monkeypatch.setattr(knn_graph, "_MAX_CANDIDATES", 1000)
+@pytest.mark.parametrize("groups", [1, 7, 300])
+def test_probing_all_groups_matches_exact_search(groups, monkeypatch):
+    monkeypatch.setattr(inverted_file, "QUERY_BATCH", 100)
+    monkeypatch.setattr(inverted_file, "_SIMILARITY_BATCH", 5000)
+    monkeypatch.setattr(inverted_file, "_MAX_CANDIDATES", 1000)
     monkeypatch.setattr("familiar.core.blockwise.BLOCK_SCORES", 5000)
     rows = people(300, 6)
-    nearest, _ = ivf_knn(rows, 10, all_of(rows), nlist, nprobe=nlist)
+    nearest, _ = ivf_knn(rows, 10, all_of(rows), groups, nprobe=groups)
     np.testing.assert_array_equal(nearest, nearest_neighbors(rows, 10)[0])
 
 
@@ -99,14 +99,14 @@ def test_ivf_is_deterministic():
 def test_missing_neighbors_are_filled_with_the_row_itself():
     rows = np.repeat(np.eye(2, dtype=np.float32), [3, 1], axis=0)
     rows[1, 1], rows[2, 1] = 1e-4, -1e-4
-    nearest, similarity = ivf_knn(rows, 2, all_of(rows), nlist=4, nprobe=1)
+    nearest, similarity = ivf_knn(rows, 2, all_of(rows), groups=4, nprobe=1)
     assert nearest[3].tolist() == [3, 3]
     assert similarity[3] == -2
 
 
 def test_ivf_handles_opposite_rows():
-    rows = np.repeat(np.float32([[1, 0], [-1, 0]]), 40, axis=0)  # in one list, with a mean of zero
-    nearest, similarity = ivf_knn(rows, 50, all_of(rows), nlist=1)
+    rows = np.repeat(np.float32([[1, 0], [-1, 0]]), 40, axis=0)  # in one group, with a mean of zero
+    nearest, similarity = ivf_knn(rows, 50, all_of(rows), groups=1)
     assert (np.sort(nearest[:, :39] // 40, axis=1) == (all_of(rows) // 40)[:, None]).all()
     assert (similarity == 1).all()
 
@@ -115,8 +115,8 @@ def test_graph_uses_ivf_above_the_exact_limit(monkeypatch):
     rows, calls = people(100, 5), []
     monkeypatch.setattr(knn_graph, "MAX_EXACT_SIMILARITIES", 100 * 30)
 
-    def spy(rows, k, queries, nlist):
-        calls.append(nlist)
+    def spy(rows, k, queries, groups):
+        calls.append(groups)
         return exact_knn(rows, k, queries)
 
     monkeypatch.setattr(knn_graph, "ivf_knn", spy)
@@ -126,6 +126,6 @@ def test_graph_uses_ivf_above_the_exact_limit(monkeypatch):
     assert calls == [40]
 
 
-def test_rejects_too_many_lists():
+def test_rejects_too_many_groups():
     with pytest.raises(ValueError, match="65536"):
-        ivf_knn(people(10, 5), 3, np.arange(10), nlist=1 << 16)
+        ivf_knn(people(10, 5), 3, np.arange(10), groups=1 << 16)

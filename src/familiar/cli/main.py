@@ -7,6 +7,7 @@ import click
 
 from familiar import __version__
 from familiar.cli.commands.augment import augment
+from familiar.cli.commands.cluster import cluster
 from familiar.cli.commands.download import download
 from familiar.cli.commands.embed import embed
 from familiar.cli.commands.evaluate import evaluate
@@ -40,6 +41,7 @@ COMMANDS = (
     export,
     import_network,
     embed,
+    cluster,
     verify,
     species,
     gallery,

@@ -55,6 +55,18 @@ def draft_folder(folder: Path) -> Generator[Path, None, None]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, if they are missing.
+
+    Raises:
+        CannotWrite: the system refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
+
+
 def content_sha256(path: Path) -> bytes:
     """Hash a file's content.
 

@@ -19,7 +19,7 @@ from jaxtyping import Float16, Float32, Int64
 
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.errors import CannotWrite, FamiliarError
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.core.vectors import check_unit_rows
 
 if TYPE_CHECKING:
@@ -158,10 +158,7 @@ class HnswIndex:
         stamp = Stamp(len(self), watermark)
         content = bytes(self._index.save() or b"")  # pyright: ignore[reportUnknownMemberType]
         record = {**_describe_stamp(stamp), "sha256": _pieces_sha256(content)}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
+        make_folder(folder)
         write_atomically(folder / INDEX_FILE, content)
         write_atomically(folder / STAMP_FILE, json.dumps(record).encode())
         return stamp

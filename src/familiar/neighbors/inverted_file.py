@@ -33,14 +33,14 @@ class InvertedFile:
     Attributes:
         rows: group after group; in memory, or mapped from a file.
         original: the index of each row before they were grouped.
-        starts: group g has the rows `starts[g]` to `starts[g + 1] - 1`.
         centroids: of the groups.
+        starts: group g has the rows `starts[g]` to `starts[g + 1] - 1`.
     """
 
     rows: Rows
     original: Int64[np.ndarray, " n"] | Int32[np.ndarray, " n"]
-    starts: Int64[np.ndarray, " g+1"]
     centroids: Float32[np.ndarray, "g d"]
+    starts: Int64[np.ndarray, " g+1"]
 
     @staticmethod
     def build(rows: Rows, groups: int, grouped: Rows | None = None) -> "InvertedFile":
@@ -48,7 +48,7 @@ class InvertedFile:
 
         Args:
             rows: unit rows.
-            groups: how many.
+            groups: how many; fewer if there are fewer rows.
             grouped: where to write the grouped rows, such as a mapped file; None: into memory, as float32.
 
         Raises:
@@ -59,13 +59,13 @@ class InvertedFile:
         centroids = fit_centroids(rows, groups)
         group_of_row = assign_to_centroids(rows, centroids)
         original = np.argsort(group_of_row, kind="stable").astype(np.int32)
-        starts = np.zeros(groups + 1, np.int64)
-        starts[1:] = np.cumsum(np.bincount(group_of_row, minlength=groups))
+        starts = np.zeros(len(centroids) + 1, np.int64)
+        starts[1:] = np.cumsum(np.bincount(group_of_row, minlength=len(centroids)))
         if grouped is None:
             grouped = np.empty(rows.shape, np.float32)
         for block in blocks(len(rows), 1, _COPIED_ROWS):
             grouped[block] = rows[original[block]]
-        return InvertedFile(grouped, original, starts, centroids)
+        return InvertedFile(grouped, original, centroids, starts)
 
     def search(
         self, queries: Int64[np.ndarray, " q"], k: int, nprobe: int = NPROBE

@@ -170,7 +170,7 @@ def _open_groups(rows: Rows, folder: Path) -> InvertedFile | None:
             if saved["digest"].tobytes() != _digest(rows):
                 return None
             grouped = np.load(folder / _GROUPED, mmap_mode="r")
-            return InvertedFile(grouped, saved["original"], saved["starts"], saved["centroids"])
+            return InvertedFile(grouped, saved["original"], saved["centroids"], saved["starts"])
     except (OSError, ValueError, KeyError):
         return None
 

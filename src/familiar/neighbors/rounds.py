@@ -26,7 +26,7 @@ _KEY_STEPS = (1 << 31) - 1  # quantization steps of a similarity from -1 to 1
 
 @dataclass(eq=False)
 class Clusters:
-    """A partition of items into clusters, each identified by its first item.
+    """A partition of items into clusters, each identified by one of its items.
 
     Attributes:
         cluster: of each item.
@@ -180,7 +180,7 @@ def _after_merging(
     became: Int32[np.ndarray, " n"],
     merged: Int32[np.ndarray, " m"],
     floor: float,
-) -> tuple[Pairs, Float32[np.ndarray, " p"]]:
+) -> tuple[Pairs, Float32[np.ndarray, " r"]]:
     """Return the pairs between the clusters of now, and how similar they are."""
     is_merged = np.zeros(len(became), bool)
     is_merged[merged] = True

@@ -111,8 +111,8 @@ def read_states(folder: Path, embedded_with: EmbeddedWith) -> Iterator[tuple[Pat
         SpaceMismatch: a part is of another model, detector or averaging.
     """
     for path in list_parts(folder):
-        _require_same(path, _metadata(path), embedded_with)
-        columns = _read(path, ["photo", "size_bytes", "modified_ns"]).to_pydict()
+        _require_same(path, read_embedded_with(path), embedded_with)
+        columns = read_columns(path, ["photo", "size_bytes", "modified_ns"]).to_pydict()
         yield (
             path,
             dict(zip(columns["photo"], zip(columns["size_bytes"], columns["modified_ns"], strict=True), strict=True)),
@@ -127,7 +127,7 @@ def remove_photos(path: Path, names: Iterable[str]) -> None:
     """
     import pyarrow.parquet as pq
 
-    table, removed = _read(path), set(names)
+    table, removed = read_columns(path), set(names)
     rest = table.filter([name not in removed for name in table["photo"].to_pylist()])
     if rest.num_rows:
         content = io.BytesIO()
@@ -139,7 +139,7 @@ def remove_photos(path: Path, names: Iterable[str]) -> None:
 
 def count_rows(path: Path) -> tuple[int, int, int]:
     """Count the photos, faces and rows without an embedding of a part."""
-    columns = _read(path, ["photo", "face"]).to_pydict()
+    columns = read_columns(path, ["photo", "face"]).to_pydict()
     faces = sum(face is not None for face in columns["face"])
     return len(set(columns["photo"])), faces, len(columns["face"]) - faces
 
@@ -177,7 +177,7 @@ def _schema(embedded_with: EmbeddedWith) -> Any:
     return pa.schema([(name, types[name]) for name in COLUMNS], metadata={METADATA_KEY: stored})
 
 
-def _read(path: Path, columns: list[str] | None = None) -> Any:
+def read_columns(path: Path, columns: list[str] | None = None) -> Any:
     import pyarrow.parquet as pq
 
     try:
@@ -186,7 +186,7 @@ def _read(path: Path, columns: list[str] | None = None) -> Any:
         raise _damaged(path, error) from error
 
 
-def _metadata(path: Path) -> EmbeddedWith:
+def read_embedded_with(path: Path) -> EmbeddedWith:
     import pyarrow.parquet as pq
 
     try:

@@ -15,7 +15,7 @@ import cv2
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import CannotWrite, FamiliarError
-from familiar.core.files import absolute_path, remove_unfinished_files
+from familiar.core.files import absolute_path, make_folder, remove_unfinished_files
 from familiar.datasets.shards.scanning import names_shards, scan_shards
 from familiar.embedding.distributed.parts import PhotoFile, read_states, remove_photos, require_pyarrow
 from familiar.embedding.distributed.worker import EmbeddingSettings, PartEmbedder
@@ -78,10 +78,7 @@ def embed_with_ray(
     photos, settings = list_photo_files(sources), settings.with_absolute_paths()
     model, detector = settings.open()
     embedded_with = settings.describe(model, detector)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be created ({error.strerror})") from error
+    make_folder(folder)
     with _lock(folder):
         remove_unfinished_files(folder, STALE_SECONDS)
         missing = {photo.name: photo for photo in photos}
