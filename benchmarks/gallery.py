@@ -6,7 +6,17 @@ Each benchmark is a module of `collection` with a `main`; `gallery.py NAME --hel
 import argparse
 from importlib import import_module
 
-BENCHMARKS = ("search", "milvus", "clustering", "large_clustering", "enrolling", "answers", "learning", "species", "pictures")
+BENCHMARKS = (
+    "search",
+    "milvus",
+    "clustering",
+    "large_clustering",
+    "enrolling",
+    "answers",
+    "learning",
+    "species",
+    "pictures",
+)
 
 
 def main() -> None:

@@ -82,8 +82,8 @@ def _against_peer(count: int, rounds: int) -> float:
     middle = {name: median(each) for name, each in seconds.items()}
     for name in methods:
         ratio = middle[name] / middle["ours"]
-        figures = figures(clusters[name], identities)
-        print(f"| {count:,} | {name} | {middle[name]:.1f} | {ratio:.1f} | {figures} |", flush=True)
+        quality = figures(clusters[name], identities)
+        print(f"| {count:,} | {name} | {middle[name]:.1f} | {ratio:.1f} | {quality} |", flush=True)
     return middle["HDBSCAN"] / middle["ours"]
 
 

@@ -39,7 +39,9 @@ def main(options: list[str]) -> None:
     steps.begin("end", 0, 1)
     grouping, searching, merging = (steps.total(name) for name in ("grouping", "searching", "merging"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    print("| vectors | grouping s | neighbors s | merging s | total s | peak MB | clusters / true | pairwise F | B-cubed F |")
+    print(
+        "| vectors | grouping s | search s | merging s | total s | peak MB | clusters / true | pairwise F | B-cubed |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     times = f"{grouping:.0f} | {searching:.0f} | {merging:.0f} | {grouping + searching + merging:.0f}"
     print(f"| {arguments.count:,} | {times} | {peak:,.0f} | {figures(clusters, identities)} |")

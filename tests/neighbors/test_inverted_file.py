@@ -43,10 +43,10 @@ def test_similarities_are_right_to_a_millionth_for_any_number_of_rows(rows: int)
     members = draw(40)
     best = inverted_file._TopK(np.array([0, rows - 1]), 3, rows)
     first = max(0, rows - 41)  # so that positions have as many bits as possible
-    kept = members[: min(40, rows)]
-    best.add(np.array([0, 1], np.uint16), first, members[:2], kept)
+    nearby = members[: min(40, rows)]
+    best.add(np.array([0, 1], np.uint16), first, members[:2], nearby)
     query, rank, position, similarity = best.compact()
-    exact = kept @ members[:2].T
+    exact = nearby @ members[:2].T
     for index in range(len(query)):
         assert abs(similarity[index] - exact[position[index] - first, query[index]]) < 1e-6
         assert position[index] != (0, rows - 1)[query[index]]

@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h
 _KEPT_BYTES = 1 << 30
@@ -17,13 +17,13 @@ def available_cores() -> int:
 
 
 @contextlib.contextmanager
-def one_thread_per_product() -> Iterator[None]:
+def one_thread_per_product() -> Generator[None]:
     """Compute each matrix product in one thread, where several threads compute them at once.
 
     Does nothing without threadpoolctl: then they wait for each other, and take up to 1.6 times as long.
     """
     try:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError:
         yield
         return

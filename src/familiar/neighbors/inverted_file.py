@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float16, Float32, Int32, Int64, UInt16, UInt64
 
 from familiar.core.blockwise import blocks, map_blocks
+from familiar.core.cpu import one_thread_per_product
 
 NPROBE = 64  # groups that a query searches, about
 NO_SIMILARITY = -2.0  # below every similarity
@@ -98,7 +99,8 @@ class InvertedFile:
             nearest[batch.start + query, rank] = neighbor
             similarity[batch.start + query, rank] = score
 
-        map_blocks(search_batch, len(queries), 1, QUERY_BATCH)
+        with one_thread_per_product():
+            map_blocks(search_batch, len(queries), 1, QUERY_BATCH)
         return nearest, similarity
 
     def _probes(
@@ -192,7 +194,9 @@ class _Buffer:
     def __init__(self) -> None:
         self._memory = np.empty(0, np.float32)
 
-    def product(self, left: Float32[np.ndarray, "n d"], right: Float32[np.ndarray, "m d"]) -> Float32[np.ndarray, "n m"]:
+    def product(
+        self, left: Float32[np.ndarray, "n d"], right: Float32[np.ndarray, "m d"]
+    ) -> Float32[np.ndarray, "n m"]:
         """Return `left @ right.T`; the next call overwrites it."""
         return np.matmul(left, right.T, out=self._matrix(len(left), len(right)))
 
@@ -264,9 +268,8 @@ class _TopK:
         best = rank < self._k
         candidates, query, rank = candidates[best], query[best], rank[best]
         self._candidates, self._count = [candidates], len(candidates)
-        one = np.uint64(1)
-        distance = candidates >> self._row_bits & (one << self._distance_bits) - one
+        distance = candidates >> self._row_bits & np.uint64((1 << int(self._distance_bits)) - 1)
         similarity = 1 - distance.astype(np.float32) / self._steps
         last = rank == self._k - 1
         self._floor[query[last]] = np.maximum(self._floor[query[last]], similarity[last])
-        return query, rank, (candidates & (one << self._row_bits) - one).astype(np.int64), similarity
+        return query, rank, (candidates & np.uint64((1 << int(self._row_bits)) - 1)).astype(np.int64), similarity

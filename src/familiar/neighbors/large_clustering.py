@@ -11,12 +11,12 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.blockwise import blocks
-from familiar.core.cpu import one_thread_per_product
 from familiar.core.errors import CannotWrite
 from familiar.core.files import write_atomically
 from familiar.neighbors.inverted_file import QUERY_BATCH, InvertedFile, Rows, default_groups
@@ -66,14 +66,12 @@ class LargeClustering:
         Raises:
             CannotWrite: the system refuses.
         """
-        with one_thread_per_product():
-            for number in range(share, len(self._batches), shares):
-                self._on_progress("searching for neighbors", number, len(self._batches))
-                path = self._batch_path(number)
-                if not path.exists():
-                    batch = self._batches[number]
-                    nearest, similarity = self._inverted_file.search(np.arange(batch.start, batch.stop), NEIGHBORS)
-                    _save(path, nearest=nearest, similarity=similarity.astype(np.float16))
+        for number in range(share, len(self._batches), shares):
+            self._on_progress("searching for neighbors", number, len(self._batches))
+            path = self._batch_path(number)
+            if not path.exists():
+                nearest, similarity = self._inverted_file.search(_positions(self._batches[number]), NEIGHBORS)
+                _save(path, nearest=nearest, similarity=similarity.astype(np.float16))
         return all(self._batch_path(number).exists() for number in range(len(self._batches)))
 
     def clusters_at(self, threshold: float) -> Int64[np.ndarray, " n"]:
@@ -91,16 +89,15 @@ class LargeClustering:
         if not -1.0 <= threshold <= 1.0:
             raise ValueError(f"the threshold must lie in [-1, 1], got {threshold}")
         directions = np.load(self.folder / _GROUPED, mmap_mode="c")  # what is written to it stays in memory
-        clusters = Clusters.of_rows(directions)
-        with one_thread_per_product():
-            self._on_progress("merging clusters", 0, MAX_REPEATS + 1)
-            merge_in_rounds(clusters, self._near_rows(threshold), threshold)
-            for repeat in range(1, MAX_REPEATS + 1):
-                self._on_progress("merging clusters", repeat, MAX_REPEATS + 1)
-                before = len(clusters)
-                merge_in_rounds(clusters, _near_means(clusters, threshold), threshold)
-                if before - len(clusters) < MIN_MERGED_SHARE * before:
-                    break
+        clusters = Clusters.from_rows(directions)
+        self._on_progress("merging clusters", 0, MAX_REPEATS + 1)
+        merge_in_rounds(clusters, self._near_rows(threshold), threshold)
+        for repeat in range(1, MAX_REPEATS + 1):
+            self._on_progress("merging clusters", repeat, MAX_REPEATS + 1)
+            before = len(clusters)
+            merge_in_rounds(clusters, _near_means(clusters, threshold), threshold)
+            if before - len(clusters) < MIN_MERGED_SHARE * before:
+                break
         cluster = np.empty(len(directions), np.int64)
         cluster[self._inverted_file.original] = clusters.cluster
         return relabel_by_first_appearance(cluster)
@@ -109,9 +106,8 @@ class LargeClustering:
         for path in self.folder.glob("*.np[yz]"):  # of other rows
             path.unlink()
         self._on_progress("grouping", 0, 1)
-        with one_thread_per_product():
-            grouped = reserve_array(self.folder / _GROUPED, rows.shape)
-            inverted_file = InvertedFile.build(rows, default_groups(len(rows)), grouped)
+        grouped = reserve_array(self.folder / _GROUPED, rows.shape)
+        inverted_file = InvertedFile.build(rows, default_groups(len(rows)), grouped)
         grouped.flush()
         names = ("original", "starts", "centroids")
         _save(
@@ -175,13 +171,17 @@ def _open_groups(rows: Rows, folder: Path) -> InvertedFile | None:
         return None
 
 
+def _positions(batch: slice) -> Int64[np.ndarray, " b"]:
+    return np.arange(batch.start, batch.stop, dtype=np.int64)
+
+
 def _digest(rows: Rows) -> bytes:
     """Hash the number of rows and some of them."""
     checked = rows[np.linspace(0, len(rows) - 1, min(len(rows), _CHECKED_ROWS)).astype(np.int64)]
     return hashlib.sha256(repr(rows.shape).encode() + np.ascontiguousarray(checked).tobytes()).digest()
 
 
-def _save(path: Path, **arrays: np.ndarray) -> None:
+def _save(path: Path, **arrays: Any) -> None:
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_atomically(path, content.getvalue())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 
 from familiar.neighbors.labels import relabel_by_first_appearance
 
@@ -38,7 +38,7 @@ class Halves:
         return min(second, len(self.is_second) - second)
 
 
-def halve(rows: Float32[np.ndarray, "n d"]) -> Halves | None:
+def halve(rows: Float[np.ndarray, "n d"]) -> Halves | None:
     """Divide a cluster where its faces differ most: two-means, begun from its principal direction.
 
     Args:
@@ -73,7 +73,7 @@ def halve(rows: Float32[np.ndarray, "n d"]) -> Halves | None:
 
 
 def split_mixed(
-    rows: Float32[np.ndarray, "n d"],
+    rows: Float[np.ndarray, "n d"],
     clusters: Int64[np.ndarray, " n"],
     threshold: float,
     uncertainty: float,

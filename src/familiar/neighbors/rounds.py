@@ -1,16 +1,16 @@
-"""Clustering of millions of unit vectors in rounds (reciprocal agglomerative clustering: Sumengen et al. 2021,
-"Scaling Hierarchical Agglomerative Clustering to Billion-sized Datasets").
+"""Agglomerative clustering of millions of unit vectors in rounds.
 
-In a round all pairs of clusters merge of which each is the most similar of the other, instead of only the most similar
-pair of all. Every step of a round is one operation on whole columns, which may be maps of files. Similarities are those
-of `clustering.cluster`: size-penalized cosines of mean vectors.
+In a round every cluster merges with the one that is most similar to it, if that is similar enough, instead of only the
+most similar pair of all; the required similarity falls from round to round (sub-cluster components: Monath et al. 2021,
+"Scalable Hierarchical Agglomerative Clustering"). Every step is one operation on whole columns, which may be maps of
+files. Similarities are those of `clustering.cluster`: size-penalized cosines of mean vectors.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt64
+from jaxtyping import Bool, Float32, Int32, UInt64
 
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.neighbors.clustering import size_penalized_cosine
@@ -41,7 +41,7 @@ class Clusters:
     sizes: Int32[np.ndarray, " n"]
 
     @staticmethod
-    def of_rows(rows: Rows) -> "Clusters":
+    def from_rows(rows: Rows) -> "Clusters":
         """Return clusters of one row each; `rows` are overwritten as clusters merge."""
         count = len(rows)
         return Clusters(np.arange(count, dtype=np.int32), rows, np.ones(count, np.float32), np.ones(count, np.int32))
@@ -53,18 +53,18 @@ class Clusters:
         """Merge clusters into others, which are also among the merged ones, each with itself."""
         order = np.argsort(into, kind="stable")
         merged = merged[order]
-        kept, starts = np.unique(into[order], return_index=True)
+        survivors, starts = np.unique(into[order], return_index=True)
         ends = np.append(starts[1:], len(merged))
-        for part in blocks(len(kept), 1, _COMPARED_PAIRS):
+        for part in blocks(len(survivors), 1, _COMPARED_PAIRS):
             rows = merged[starts[part.start] : ends[part][-1]]
             weighted = self.directions[rows].astype(np.float32) * self.lengths[rows, None]
             sums = np.add.reduceat(weighted, starts[part] - starts[part.start])
             lengths = np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
-            self.directions[kept[part]] = sums / lengths[:, None]
-            self.lengths[kept[part]] = lengths
+            self.directions[survivors[part]] = sums / lengths[:, None]
+            self.lengths[survivors[part]] = lengths
         sizes = np.add.reduceat(self.sizes[merged], starts)
         self.sizes[merged] = 0
-        self.sizes[kept] = sizes
+        self.sizes[survivors] = sizes
 
     def similarity(self, pairs: "Pairs") -> Float32[np.ndarray, " p"]:
         """Compare pairs of clusters."""

@@ -136,9 +136,7 @@ class _Faces:
     species: Int64[np.ndarray, " n"]
     is_clustered: Bool[np.ndarray, " n"]
 
-    def embeddings(
-        self, rows: Int64[np.ndarray, " m"], columns: slice
-    ) -> Iterator[Float32[np.ndarray, "p d"]]:
+    def embeddings(self, rows: Int64[np.ndarray, " m"], columns: slice) -> Iterator[Float32[np.ndarray, "p d"]]:
         """Yield the embeddings of rising rows, file by file."""
         start = 0
         for path, count in self.parts:
@@ -151,7 +149,7 @@ class _Faces:
             start += count
 
     def fingerprint(self, rows: Int64[np.ndarray, " m"]) -> str:
-        """Return what changes whenever the embeddings of `rows` do: parts are written once, under their content's name."""
+        """Return what changes whenever the embeddings of `rows` do: a part with others has another name or size."""
         names = [[path.name, path.stat().st_size, count] for path, count in self.parts]
         return hashlib.sha256(json.dumps(names).encode() + rows.tobytes()).hexdigest()[:24]
 
@@ -224,7 +222,9 @@ def _read_faces(folder: Path, model: Model) -> _Faces:
         table = read_columns(path, ["face", "species", "quality"])
         table = table.filter(table["face"].is_valid())
         parts.append((path, table.num_rows))
-        species.append(np.array([names.setdefault(name, len(names)) for name in table["species"].to_pylist()], np.int64))
+        species.append(
+            np.array([names.setdefault(name, len(names)) for name in table["species"].to_pylist()], np.int64)
+        )
         is_clustered.append(table["quality"].to_numpy() >= MIN_QUALITY)
     return _Faces(parts, embedded_with, list(names), np.concatenate(species), np.concatenate(is_clustered))
 

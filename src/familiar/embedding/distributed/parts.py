@@ -178,6 +178,15 @@ def _schema(embedded_with: EmbeddedWith) -> Any:
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> Any:
+    """Read a Parquet file.
+
+    Args:
+        path: of the file.
+        columns: their names; None: all.
+
+    Raises:
+        BadDataset: it is damaged.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -187,6 +196,11 @@ def read_columns(path: Path, columns: list[str] | None = None) -> Any:
 
 
 def read_embedded_with(path: Path) -> EmbeddedWith:
+    """Read what the embeddings of a part were computed with.
+
+    Raises:
+        BadDataset: the file is damaged, or none of ours.
+    """
     import pyarrow.parquet as pq
 
     try:
