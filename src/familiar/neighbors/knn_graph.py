@@ -137,6 +137,8 @@ def ivf_knn(
     Raises:
         ValueError: too many rows or groups.
     """
+    if k == 0:
+        return np.empty((len(queries), 0), np.int32), np.full(len(queries), NO_SIMILARITY, np.float32)
     inverted_file = InvertedFile.build(rows, groups)
     position = np.empty(len(rows), np.int64)
     position[inverted_file.original] = np.arange(len(rows))
