@@ -1,9 +1,10 @@
 """Measure the clustering of millions of vectors through files: time, memory and quality of each step.
 
-    gallery.py large_clustering FOLDER [--count 1000000] [--threshold 0.45]
+    gallery.py large_clustering FOLDER [--count 1000000] [--threshold 0.45] [--predict 10000000,100000000]
 
 Vectors of 128 dimensions as for `gallery.py clustering`, in float16. FOLDER keeps vectors, neighbors and the seconds
-that each batch took, so an interrupted measurement goes on.
+that each batch took, so an interrupted measurement goes on. `--predict` computes what other counts would take, from
+the seconds of this one and the similarities that each step computes.
 """
 
 import argparse
@@ -17,7 +18,8 @@ import numpy as np
 from collection.clustering import figures
 from collection.vectors import DIM, NOISE, power_law_identities
 from familiar.core.vectors import normalize
-from familiar.neighbors.large_clustering import LargeClustering, reserve_array
+from familiar.neighbors.inverted_file import NPROBE, default_groups
+from familiar.neighbors.large_clustering import NEIGHBORS, LargeClustering, reserve_array
 
 THRESHOLD = 0.45  # chosen on 1,000,000 such vectors
 BLOCK_ROWS = 100_000
@@ -30,6 +32,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--threshold", type=float, default=THRESHOLD)
+    parser.add_argument("--predict", default="", help="numbers of vectors")
     arguments = parser.parse_args(options)
     rows, identities = stored_vectors(arguments.folder, arguments.count)
     steps = Steps(arguments.folder / "seconds.json")
@@ -45,6 +48,20 @@ def main(options: list[str]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     times = f"{grouping:.0f} | {searching:.0f} | {merging:.0f} | {grouping + searching + merging:.0f}"
     print(f"| {arguments.count:,} | {times} | {peak:,.0f} | {figures(clusters, identities)} |")
+    measured = grouping, searching, merging
+    for count in [int(each) for each in arguments.predict.split(",") if each]:
+        factors = [work / now for work, now in zip(work_of(count), work_of(arguments.count), strict=True)]
+        seconds = [factor * second for factor, second in zip(factors, measured, strict=True)]
+        disk = count * (2 * 2 * DIM + NEIGHBORS * 6) / 1e9
+        memory = count * (2 * DIM + 60) / 1e9
+        times = " | ".join(f"{second / 60:,.0f} min" for second in (*seconds, sum(seconds)))
+        print(f"| {count:,}, predicted | {times} | disk {disk:.0f} GB, memory {memory:.0f} GB |")
+
+
+def work_of(count: int) -> tuple[float, float, float]:
+    """Return what the seconds of grouping, searching and merging grow with: similarities computed, and vectors."""
+    groups = default_groups(count)
+    return count * groups, count * (groups + NPROBE * count / groups), count
 
 
 class Steps:
