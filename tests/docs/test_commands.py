@@ -40,7 +40,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/explanation/people.md": 3,
     "docs/how-to/choose-a-model.md": 10,
     "docs/how-to/coming-from-other-libraries.md": 4,
-    "docs/how-to/embed-on-several-machines.md": 1,
+    "docs/how-to/embed-on-several-machines.md": 4,
     "docs/how-to/evaluate-honestly.md": 3,
     "docs/how-to/find-a-lost-pet.md": 8,
     "docs/how-to/search-with-milvus.md": 5,
