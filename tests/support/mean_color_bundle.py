@@ -15,9 +15,9 @@ _GUESS = Threshold(similarity=0.55, far=None, tar=None)
 UNCALIBRATED = Calibration(_GUESS, _GUESS, _GUESS, None, None, None, 0, 0)
 
 
-def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
+def write_mean_color_bundle(path: Path, calibration: Calibration, space_id: str = "mean-color") -> Path:
     metadata = BundleMetadata(
-        space_id="mean-color",
+        space_id=space_id,
         embedding_dim=3,
         preprocessing=Preprocessing(size_px=32, resize_px=32, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
         calibration=calibration,

@@ -20,7 +20,7 @@ BASE_URL = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
 OPEN = Settings(gallery=Path("album"))
-COOKIE = cookie_name(OPEN.gallery)
+COOKIE = cookie_name(OPEN.session_name)
 LOCKED = replace(OPEN, token=TOKEN)
 SHARED = replace(LOCKED, address="192.168.1.5", hosts=("album.example",))
 

@@ -66,8 +66,8 @@ def test_rejects_tampered_cookie(logged_in: TestClient) -> None:
         f'"{good}"',
         "",
         "x" * 4_000,
-        Sessions(OPEN.gallery, "another token here", Clock())
-        .cookie(Sessions(OPEN.gallery, None, Clock()).begin(), secure=False)
+        Sessions(OPEN.session_name, "another token here", Clock())
+        .cookie(Sessions(OPEN.session_name, None, Clock()).begin(), secure=False)
         .partition(";")[0][len(COOKIE) + 1 :],
     ]
     logged_in.cookies.clear()
@@ -105,13 +105,15 @@ def test_sessions_survive_restart_only_with_same_token(clock: Clock) -> None:
         answer = browser(settings, clock).get("/", headers={"Cookie": cookie, **BROWSER})
         return "Set-Cookie" not in answer.headers and answer.status_code == 200
 
-    assert holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN, clock)))
-    assert not holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN + "x", clock)))
-    assert not holds(OPEN, value(Sessions(OPEN.gallery, None, clock))), "without a token the key is new at each start"
+    assert holds(LOCKED, value(Sessions(OPEN.session_name, TOKEN, clock)))
+    assert not holds(LOCKED, value(Sessions(OPEN.session_name, TOKEN + "x", clock)))
+    assert not holds(OPEN, value(Sessions(OPEN.session_name, None, clock))), (
+        "without a token the key is new at each start"
+    )
 
 
 def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
-    sessions = Sessions(OPEN.gallery, TOKEN, clock)
+    sessions = Sessions(OPEN.session_name, TOKEN, clock)
     old = sessions.begin()
     sessions.end(old)
     sessions.end(old)

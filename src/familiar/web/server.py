@@ -7,38 +7,26 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from http import HTTPStatus
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from familiar import __version__
 from familiar.core.errors import FamiliarError
 from familiar.web import api, pages
-from familiar.web.errors import (
-    MEDIA_TYPE,
-    HttpProblem,
-    internal_error,
-    kebab,
-    problem_details,
-    problem_headers,
-    to_problem,
-)
+from familiar.web.error_handlers import answer_errors
+from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import opens_page, wants_page
 from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.service import Service
-from familiar.web.settings import Settings
+from familiar.web.settings import ServerSettings, Settings
 
 STATIC = Path(__file__).parent / "static"
-MAX_REPORTED_ERRORS = 5  # validation errors of one request
 log = logging.getLogger("familiar.serve")
 
 
@@ -70,10 +58,7 @@ def _application(service: Service) -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
-    app.add_exception_handler(FamiliarError, _exception_handler(_problem_from_familiar_error))
-    app.add_exception_handler(RequestValidationError, _exception_handler(_problem_from_validation))
-    app.add_exception_handler(HTTPException, _exception_handler(_problem_from_http_exception))
-    app.add_middleware(_CatchAllMiddleware)
+    answer_errors(app, _respond)
     return app
 
 
@@ -86,10 +71,30 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     Raises:
         FamiliarError: the gallery, the model, the certificate or the address cannot be used.
     """
-    tls = _tls(settings)
     service = Service(settings)
+    run_server(make_app(service), settings, on_ready, lambda config: _GalleryServer(config, service))
+
+
+def run_server(
+    app: ASGIApp,
+    settings: ServerSettings,
+    on_ready: Callable[[str], None],
+    make_server: Callable[[uvicorn.Config], uvicorn.Server] = uvicorn.Server,
+) -> None:
+    """Serve an application until interrupted.
+
+    Args:
+        app: behind its middleware.
+        settings: address, port and certificate.
+        on_ready: called with the server's URL once it accepts connections.
+        make_server: builds what serves.
+
+    Raises:
+        FamiliarError: the certificate or the address cannot be used.
+    """
+    tls = _tls(settings)
     config = uvicorn.Config(
-        make_app(service),
+        app,
         http=make_protocol_factory(settings.limits, tls),
         ws="none",
         log_config=None,
@@ -104,12 +109,12 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     try:
         on_ready(_url(settings, listening.getsockname()[1]))
         with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
-            _Server(config, service).run([listening])
+            make_server(config).run([listening])
     finally:
         listening.close()
 
 
-class _Server(uvicorn.Server):
+class _GalleryServer(uvicorn.Server):
     """A uvicorn server that stops the jobs first: clients that watch a job keep their connections until it ends.
 
     If the jobs take longer than `stop_seconds`, or on a second Ctrl+C, the process exits: acknowledged changes are
@@ -134,7 +139,7 @@ class _Server(uvicorn.Server):
             os._exit(1)
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
+def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
     """Return the TLS context, None for plain HTTP."""
     certificate, key = settings.certificate, settings.certificate_key
     if certificate is None or key is None:
@@ -156,7 +161,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: ServerSettings) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -171,7 +176,7 @@ def _listen(settings: Settings) -> socket.socket:
         ) from error
 
 
-def _url(settings: Settings, port: int) -> str:
+def _url(settings: ServerSettings, port: int) -> str:
     host = f"[{settings.address}]" if ":" in settings.address else settings.address
     return f"{'https' if settings.certificate else 'http'}://{host}:{port}/"
 
@@ -180,62 +185,9 @@ async def _healthz() -> Response:
     return PlainTextResponse("ok")
 
 
-def _exception_handler(to_http_problem: Callable[[Exception], HttpProblem]) -> Callable[[Request, Exception], Response]:
-    def handle(request: Request, error: Exception) -> Response:
-        response = _respond(request, to_http_problem(error))
-        response.headers.update(getattr(error, "headers", None) or {})  # such as Allow of a 405
-        return response
-
-    return handle
-
-
 def _respond(request: Request, problem: HttpProblem) -> Response:
     if wants_page(request.scope):
         problem = pages.without_hints(request, problem)
     if opens_page(request.scope):
         return pages.render_error_page(request, problem)
     return JSONResponse(problem_details(problem), problem.status, problem_headers(problem), MEDIA_TYPE)
-
-
-def _problem_from_familiar_error(error: Exception) -> HttpProblem:
-    assert isinstance(error, FamiliarError)
-    return to_problem(error)
-
-
-def _problem_from_validation(error: Exception) -> HttpProblem:
-    """Report where the request is wrong and why, without repeating its values."""
-    assert isinstance(error, RequestValidationError)
-    messages = [f"{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MAX_REPORTED_ERRORS]]
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(messages))
-
-
-def _problem_from_http_exception(error: Exception) -> HttpProblem:
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    return HttpProblem(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
-
-
-class _CatchAllMiddleware:
-    """Middleware that answers any other exception with a 500 problem and does not raise it further."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response_started = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal response_started
-            response_started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        except ClientDisconnect:  # no client is left to answer
-            return
-        except Exception as error:
-            if scope["type"] != "http":  # the app cannot start
-                raise
-            problem = internal_error(error, "a request")
-            if not response_started:
-                await _respond(Request(scope), problem)(scope, receive, send)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import FamiliarError
+from familiar.core.files import absolute_path
 
 MB = 1_000_000
 MIN_TOKEN_CHARACTERS = 16
@@ -31,41 +32,33 @@ class Limits:
     wrong_tokens_per_minute: int = 10  # of one address
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that `familiar serve` can be configured with.
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """How a server is reached, and who may use it.
 
     Attributes:
-        model: None: nothing can be embedded, all else works.
-        report: a folder that `familiar evaluate` wrote.
-        roots: folders whose photos may be read, in addition to the gallery's own; empty: the folders of the photos
-            that the gallery contains.
-        hosts: names by which browsers may call this server.
+        hosts: names by which clients may call this server.
+        token: that clients have to send.
+        trusted_network: whether everyone who can reach the server may use it without a token.
         certificate, certificate_key: PEM files; with them the server speaks HTTPS.
 
     Raises:
         FamiliarError: the token is too short, or others can reach the server and no token protects it.
     """
 
-    gallery: Path
-    model: Path | None = None
-    detector: str | None = None
-    detector_model: Path | None = None
-    report: Path | None = None
-    roots: tuple[Path, ...] = ()
     address: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()
     token: str | None = None
+    trusted_network: bool = False
     certificate: Path | None = None
     certificate_key: Path | None = None
-    read_only: bool = False
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
             raise FamiliarError(f"a token must have at least {MIN_TOKEN_CHARACTERS} ASCII characters")
-        if self.token is None and not self.loopback:
+        if self.token is None and not self.loopback and not self.trusted_network:
             raise FamiliarError(
                 f"{self.address} can be reached by others: set a token with FAMILIAR_TOKEN, or serve on 127.0.0.1"
             )
@@ -79,3 +72,33 @@ class Settings:
             return ipaddress.ip_address(self.address).is_loopback
         except ValueError:
             return False
+
+    @property
+    def session_name(self) -> str:
+        """What the cookies of this server's sessions are named after."""
+        return "familiar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ServerSettings):
+    """Everything that serving a gallery can be configured with.
+
+    Attributes:
+        model: None: nothing can be embedded, all else works.
+        report: a folder that `familiar evaluate` wrote.
+        roots: folders whose photos may be read, in addition to the gallery's own; empty: the folders of the photos
+            that the gallery contains.
+    """
+
+    gallery: Path
+    model: Path | None = None
+    detector: str | None = None
+    detector_model: Path | None = None
+    report: Path | None = None
+    roots: tuple[Path, ...] = ()
+    read_only: bool = False
+
+    @property
+    def session_name(self) -> str:
+        """The gallery's path: two galleries on one machine have different cookies."""
+        return str(absolute_path(self.gallery))

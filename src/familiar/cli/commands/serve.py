@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,13 +12,15 @@ from familiar.core.errors import FamiliarError
 
 
 @click.command()
-@click.argument("folder", metavar="GALLERY", type=FILE)
+@click.argument("folder", metavar="[GALLERY]", type=FILE, required=False)
 @click.option(
     "--model",
     "-m",
-    type=FILE,
+    "models",
+    multiple=True,
     help="The gallery's model: a bundle (.onnx), a run folder, the name of a shipped bundle, or a router (.json). "
-    "Without it photos can be viewed and identities corrected, but photos cannot be searched or added.",
+    "Without it photos can be viewed and identities corrected, but photos cannot be searched or added. With --immich "
+    "repeat it for several; NAME=MODEL answers only this of Immich's names of models.",
 )
 @detector_options
 @click.option(
@@ -33,7 +36,9 @@ from familiar.core.errors import FamiliarError
     "--address", default="127.0.0.1", show_default=True, help="Bind address; a non-loopback address requires a token."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port; 0 picks a free one."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Port; 0 picks a free one (default: 8000, with --immich 3003).",
 )
 @click.option(
     "--host",
@@ -47,56 +52,89 @@ from familiar.core.errors import FamiliarError
     type=FILE,
     help="File with the access token (default: the environment variable FAMILIAR_TOKEN).",
 )
+@click.option("--no-token", is_flag=True, help="Let everyone who can reach the server use it: on a trusted network.")
 @click.option("--certificate", type=FILE, help="Certificate chain for HTTPS (PEM).")
 @click.option("--certificate-key", type=FILE, help="Private key of the certificate (PEM).")
 @click.option("--read-only", is_flag=True, help="Refuse all changes to the gallery.")
+@click.option("--immich", is_flag=True, help="Recognize faces for an Immich server, in place of a gallery.")
+@click.option(
+    "--upstream",
+    metavar="URL",
+    help="With --immich: another machine-learning server, for search by text and for text in photos.",
+)
 def serve(
-    folder: Path,
-    model: Path | None,
+    folder: Path | None,
+    models: tuple[str, ...],
     detector: str | None,
     detector_model: Path | None,
     roots: tuple[Path, ...],
     report: Path | None,
     address: str,
-    port: int,
+    port: int | None,
     hosts: tuple[str, ...],
     token_file: Path | None,
+    no_token: bool,
     certificate: Path | None,
     certificate_key: Path | None,
     read_only: bool,
+    immich: bool,
+    upstream: str | None,
 ) -> None:
-    """Serve a gallery as web pages and an HTTP API.
+    """Serve a gallery as web pages and an HTTP API, or recognize faces for Immich.
 
     On the pages you add photos, name, merge and split identities, answer review questions, search and compare; the API
     is under /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after
     all accepted changes are saved.
 
+    With --immich there is no GALLERY: an Immich server that has this server's URL in its settings for machine learning
+    gets the faces of people and pets. Immich sends no token, so unless it runs on this machine give --no-token.
+
     \b
     Example:
       familiar serve album --model pet-nano
+      familiar serve --immich --model person-mobile --model pet-nano
     """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if (certificate is None) != (certificate_key is None):
+        raise click.UsageError("--certificate and --certificate-key go together")
+    reached: dict[str, Any] = {
+        "address": address,
+        "hosts": hosts,
+        "token": None if no_token else _token(token_file),
+        "trusted_network": no_token,
+        "certificate": certificate,
+        "certificate_key": certificate_key,
+        "detector": detector,
+    }
+    if immich:
+        if folder is not None or detector_model is not None or roots or report is not None or read_only:
+            raise click.UsageError("--immich goes without GALLERY, --detector-model, --root, --report and --read-only")
+        from familiar.web.immich.app import PORT, ImmichSettings, parse_models, serve_immich
+
+        port = PORT if port is None else port
+        settings = ImmichSettings(models=parse_models(models), upstream=upstream, port=port, **reached)
+        serve_immich(settings, lambda url: note(f"give this URL to Immich: {url}"))
+        return
+    if folder is None:
+        raise click.UsageError("give a GALLERY, or --immich")
+    if upstream is not None:
+        raise click.UsageError("--upstream needs --immich")
+    if len(models) > 1:
+        raise click.UsageError("a gallery has one --model; combine several with familiar species")
     from familiar.web.server import serve as serve_gallery
     from familiar.web.settings import Settings
 
-    if (certificate is None) != (certificate_key is None):
-        raise click.UsageError("--certificate and --certificate-key go together")
-    settings = Settings(
+    gallery_settings = Settings(
         gallery=folder,
-        model=model,
-        detector=detector,
+        model=Path(models[0]) if models else None,
         detector_model=detector_model,
         report=report,
         roots=roots,
-        address=address,
-        port=port,
-        hosts=hosts,
-        token=_token(token_file),
-        certificate=certificate,
-        certificate_key=certificate_key,
+        port=8000 if port is None else port,
         read_only=read_only,
+        **reached,
     )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    serve_gallery(settings, lambda url: note(f"{folder}: open {url} in a browser"))
+    serve_gallery(gallery_settings, lambda url: note(f"{folder}: open {url} in a browser"))
 
 
 def _token(file: Path | None) -> str | None:

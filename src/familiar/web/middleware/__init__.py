@@ -10,12 +10,12 @@ from familiar.web.middleware.access import CSRF_STATE_KEY, AccessMiddleware
 from familiar.web.middleware.headers import SecurityHeadersMiddleware
 from familiar.web.middleware.limits import LimitsMiddleware
 from familiar.web.middleware.log import LogMiddleware
-from familiar.web.settings import Settings
+from familiar.web.settings import ServerSettings
 
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
 
 
-def wrap_app(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.time) -> ASGIApp:
+def wrap_app(app: ASGIApp, settings: ServerSettings, clock: Callable[[], float] = time.time) -> ASGIApp:
     """Wrap `app` in the log, security headers, limits and access control.
 
     There are no websocket endpoints, so websockets are closed.

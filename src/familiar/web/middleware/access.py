@@ -16,7 +16,7 @@ from familiar.web.middleware.hosts import AllowedHosts
 from familiar.web.middleware.login import Login, redirect_to_login
 from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Session, Sessions
-from familiar.web.settings import Settings
+from familiar.web.settings import ServerSettings
 
 CSRF_STATE_KEY = "csrf"  # of scope["state"]: the token that a page sends when it writes
 
@@ -36,11 +36,11 @@ class _Credentials:
 class AccessMiddleware:
     """Passes on the requests that the policies admit, and answers all others itself."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, clock: Callable[[], float]) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, clock: Callable[[], float]) -> None:
         self._app = app
         self._hosts = AllowedHosts(settings)
         self._rate = TokenBuckets(settings.limits.requests_per_minute, clock)
-        self._sessions = Sessions(settings.gallery, settings.token, clock)
+        self._sessions = Sessions(settings.session_name, settings.token, clock)
         wrong_tokens = TokenBuckets(settings.limits.wrong_tokens_per_minute, clock)
         self._login = Login(settings.token, self._sessions, wrong_tokens)
         self._gives_sessions = settings.token is None

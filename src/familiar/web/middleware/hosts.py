@@ -11,7 +11,7 @@ from http import HTTPStatus
 from starlette.datastructures import Headers
 
 from familiar.web.errors import HttpProblem
-from familiar.web.settings import Settings
+from familiar.web.settings import ServerSettings
 
 HOST = re.compile(r"(\[(?P<ipv6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(:[0-9]{1,5})?")
 
@@ -22,7 +22,7 @@ class AllowedHosts:
     If other machines can reach it, also any IP address: rebinding takes a name.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         names = ("localhost", "127.0.0.1", "::1", settings.address, *settings.hosts)
         self._names = {canonical(name) for name in names}
         self._any_address = not settings.loopback

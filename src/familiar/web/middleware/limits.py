@@ -19,7 +19,9 @@ MAX_HEADERS = 100
 MIN_BYTES_PER_SECOND = 500  # of a body, on average; the default of Apache's mod_reqtimeout
 # The rest of a body is read this long after an early response: closing a socket with unread data may lose the response.
 LINGER_SECONDS = 2.0
-PHOTO_PATHS = re.compile(r"/api/v1/(photos|detect|embed|search/photo|verify|identities/[0-9]+/verify)|/search|/compare")
+PHOTO_PATHS = re.compile(
+    r"/api/v1/(photos|detect|embed|search/photo|verify|identities/[0-9]+/verify)|/search|/compare|/predict"
+)
 DISCONNECT: Message = {"type": "http.disconnect"}
 REST_MISSING = HttpProblem(HTTPStatus.REQUEST_TIMEOUT, "too-slow", "the rest of the request did not arrive in time")
 TOO_SLOW = HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "too-slow", "the server took too long; try again later")

@@ -16,7 +16,7 @@ from familiar.web.middleware.session import Sessions
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES = 8_192
 LOCAL_PATH = re.compile(r"/(?!/)[!-\[\]-~]{0,2047}")  # printable ASCII without spaces and backslashes
-OPEN_PATHS = frozenset({"/login", "/healthz"})
+OPEN_PATHS = frozenset({"/login", "/healthz", "/ping"})  # /ping: Immich's health check
 TOO_MANY_WRONG = "too many wrong tokens; wait a moment"
 
 

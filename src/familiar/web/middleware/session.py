@@ -7,11 +7,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from starlette.datastructures import Headers
-
-from familiar.core.files import absolute_path
 
 LIFETIME_SECONDS = 30 * 24 * 3600
 MAX_REVOKED = 10_000
@@ -34,8 +31,8 @@ class Sessions:
     tokens could be tried offline.
     """
 
-    def __init__(self, gallery: Path, token: str | None, clock: Callable[[], float]) -> None:
-        self._name = cookie_name(gallery)
+    def __init__(self, session_name: str, token: str | None, clock: Callable[[], float]) -> None:
+        self._name = cookie_name(session_name)
         secret = secrets.token_bytes(32) if token is None else token.encode()
         self._key = hmac.digest(b"familiar sessions 1", secret, "sha256")  # HKDF's extract (RFC 5869)
         self._clock = clock
@@ -92,6 +89,6 @@ class Sessions:
         return f"{self._name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{end}"
 
 
-def cookie_name(gallery: Path) -> str:
-    """Return a cookie name per gallery: browsers share cookies between all ports of a machine."""
-    return f"familiar_{sha256(os.fsencode(absolute_path(gallery))).hexdigest()[:8]}"
+def cookie_name(session_name: str) -> str:
+    """Return a cookie name per `ServerSettings.session_name`: browsers share cookies between all ports of a machine."""
+    return f"familiar_{sha256(os.fsencode(session_name)).hexdigest()[:8]}"

@@ -1,0 +1,1 @@
+"""Immich's machine-learning contract: what an Immich server sends to recognize faces, answered by familiar's models."""

@@ -1,0 +1,150 @@
+"""Faces of a photo by several models, as Immich stores them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import numpy as np
+from jaxtyping import Float32
+
+from familiar.core.errors import FamiliarError, NoBundleForSpecies
+from familiar.detection.detectors import build_detector
+from familiar.detection.quality import SAME_FACE_OVERLAP, overlap_of_smaller
+from familiar.embedding.all_faces import MIN_SCORE
+from familiar.embedding.bundle import Bundle
+from familiar.embedding.model import Model
+from familiar.web.errors import HttpProblem
+from familiar.web.immich.entries import DEFAULT_MIN_SCORE
+from familiar.web.immich.vectors import make_blocks
+from familiar.web.inference import BatchingInference, FaceResult, PhotoResult
+from familiar.web.settings import Limits
+from familiar.web.uploads import Upload
+
+ANY_NAME = ""
+"""Of models that answer whatever name Immich asks for."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFace:
+    """A face as Immich stores it.
+
+    Attributes:
+        box_xyxy_px: whole pixels of the photo.
+        score: in [0, 1], on Immich's scale.
+        embedding: 512 numbers.
+    """
+
+    box_xyxy_px: tuple[int, int, int, int]
+    score: float
+    embedding: Float32[np.ndarray, "512"]
+
+
+class FaceRecognition:
+    """Finds and embeds faces with all models of a name.
+
+    Args:
+        models: for each of Immich's names of models those that answer it; the order of all decides where their numbers
+            are stored.
+        detector: name of the detector of all models; None: each has its own.
+        limits: of requests.
+
+    Raises:
+        FamiliarError: there is no model, or their numbers do not fit.
+        BadDetector: there is no such detector.
+    """
+
+    def __init__(self, models: Mapping[str, Sequence[Model]], detector: str | None, limits: Limits) -> None:
+        distinct = list(dict.fromkeys(model for each in models.values() for model in each))
+        if not distinct:
+            raise FamiliarError("give the models that recognize faces, such as --model person-mobile --model pet-nano")
+        self._models = models
+        self._blocks = make_blocks([bundle for model in distinct for bundle in model.bundles.values()])
+        self._inference = {
+            model: BatchingInference(model, build_detector(detector) if detector else model.detector(), limits)
+            for model in distinct
+        }
+
+    async def start(self) -> None:
+        """Start the threads."""
+        for inference in self._inference.values():
+            await inference.start()
+
+    async def stop(self) -> None:
+        """Stop the threads."""
+        for inference in self._inference.values():
+            await inference.stop()
+
+    async def recognize(self, photo: Upload, name: str, min_score: float) -> tuple[tuple[int, int], list[StoredFace]]:
+        """Find the faces of a photo.
+
+        Args:
+            photo: of a request.
+            name: Immich's name of the model.
+            min_score: faces below it are left out; on Immich's scale.
+
+        Returns:
+            (width, height) of the upright photo, and its faces, those of the highest score first.
+
+        Raises:
+            HttpProblem: 500, no model answers to that name.
+            BadUpload, UnreadablePhoto: it is no photo, or a damaged one.
+        """
+        models = self._models.get(name) or self._models.get(ANY_NAME)
+        if not models:
+            names = ", ".join(sorted(self._models))
+            raise HttpProblem(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "no-model", f"no model answers to that name, only to: {names}"
+            )
+        results = await asyncio.gather(*(self._detect(model, photo) for model in models))
+        size_px = next(result.size_px for _, result in results)
+        faces = [(face, model) for model, result in results for face in result.faces]
+        return size_px, [
+            StoredFace(_whole_pixels(face, size_px), immich_score(face.detection.score), self._store(model, face))
+            for face, model in _without_doubles(faces)
+            if immich_score(face.detection.score) >= min_score
+        ]
+
+    async def _detect(self, model: Model, photo: Upload) -> tuple[Model, PhotoResult]:
+        try:
+            return model, await self._inference[model].detect(photo)
+        except NoBundleForSpecies:  # a router that has none for any face of the photo
+            detected = await self._inference[model].detect(photo, embed=False)
+            return model, PhotoResult(detected.size_px, ())
+
+    def _store(self, model: Model, face: FaceResult) -> Float32[np.ndarray, "512"]:
+        assert face.embedding is not None
+        embedder, columns = model.embedder_for(face.species)
+        return self._blocks[_space(embedder.bundle)].store(face.embedding[columns])
+
+
+def immich_score(score: float) -> float:
+    """Map a detector's score so that our lowest, .5, becomes Immich's default, .7; 0 and 1 stay.
+
+    >>> immich_score(0.0), immich_score(0.5), immich_score(1.0)
+    (0.0, 0.7, 1.0)
+    """
+    if score < MIN_SCORE:
+        return score * DEFAULT_MIN_SCORE / MIN_SCORE
+    return 1 - (1 - score) * (1 - DEFAULT_MIN_SCORE) / (1 - MIN_SCORE)
+
+
+def _space(bundle: Bundle) -> str:
+    return bundle.metadata.space_id
+
+
+def _whole_pixels(face: FaceResult, size_px: tuple[int, int]) -> tuple[int, int, int, int]:
+    left, top, right, bottom = face.detection.box_xyxy_px
+    width, height = size_px
+    x1, y1 = (min(max(0, round(low)), size - 1) for low, size in ((left, width), (top, height)))
+    x2, y2 = (min(max(low + 1, round(high)), size) for low, high, size in ((x1, right, width), (y1, bottom, height)))
+    return x1, y1, x2, y2
+
+
+def _without_doubles(faces: Sequence[tuple[FaceResult, Model]]) -> list[tuple[FaceResult, Model]]:
+    """Keep the best of faces that several models found at one place."""
+    best: list[tuple[FaceResult, Model]] = []
+    for face, model in sorted(faces, key=lambda each: -each[0].detection.score):
+        if all(overlap_of_smaller(face.detection, other.detection) < SAME_FACE_OVERLAP for other, _ in best):
+            best.append((face, model))
+    return best
