@@ -137,9 +137,27 @@ def test_a_high_threshold_becomes_a_distance_of_about_one_half(threshold: float,
     near = (threshold * rows[0] + math.sqrt(1 - threshold**2) * across).astype(np.float32)
     block = Block(7, 100, threshold)
     assert float(block.store(rows[0]) @ block.store(near)) == pytest.approx(
-        0.5, abs=5 * (1 - block.share) / math.sqrt(80)
+        0.5, abs=5 * (1 - 0.5 / threshold) / math.sqrt(80)
     )
     assert float(block.store(near) @ block.store(near)) == pytest.approx(1, abs=1e-5)
+
+
+@given(st.floats(0.51, 0.8), st.floats(0.05, 0.2), st.integers(0, 1000))
+def test_a_high_threshold_is_lowered_by_the_mean_of_the_species(threshold: float, longer: float, seed: int):
+    """Exactly, for two embeddings whose similarity to the mean is the average."""
+    generator = np.random.default_rng(seed)
+    axes = np.linalg.qr(generator.normal(size=(20, 3)))[0].T
+    square = 2 * threshold - 1 + longer
+    mean = math.sqrt(square) * axes[0]
+    cosine = (threshold - square) / (1 - square)  # of what two embeddings have besides the mean
+    rest = axes[1], cosine * axes[1] + math.sqrt(1 - cosine**2) * axes[2]
+    first, second = ((mean + math.sqrt(1 - square) * each).astype(np.float32) for each in rest)
+    assert float(first @ second) == pytest.approx(threshold, abs=1e-6)
+    block = Block(3, 20, threshold, np.stack([mean, -mean]))
+    assert block.end == 23
+    assert float(block.store(first) @ block.store(second)) == pytest.approx(0.5, abs=1e-5)
+    too_short = Block(3, 20, threshold, 0.1 * mean[None])
+    assert too_short.end == 103
 
 
 def test_shipped_models_for_people_and_pets_fit_together():

@@ -9,9 +9,10 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import normalize
@@ -22,41 +23,41 @@ STORED_NUMBERS = 512
 DEFAULT_DISTANCE = 0.5
 """Immich's default for the largest distance of two faces of one person."""
 RANDOM_NUMBERS = 80
-"""Appended where all similarities have to become lower."""
+"""Appended where similarities have to become lower and the means of the species cannot do it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Where the embeddings of one space are stored, and how their similarities are mapped.
 
-    A threshold t of .5 or less becomes .5 exactly: a constant number is appended, so that a similarity c becomes
-    `a c + 1 - a`. A higher one is lowered: what is appended is random, drawn from the embedding itself, so that c
-    becomes `a c` with an error of about `(1 - a) / sqrt(80)`; equal embeddings stay equal.
+    A threshold t of .5 or less is raised to .5 exactly: a constant number is appended, so that a similarity c becomes
+    `1 - a (1 - c)` with `a = .5 / (1 - t)`.
+
+    A higher one is lowered: of the mean m of all photos of a species, which is no evidence of identity, as large a
+    share s is subtracted as makes t become .5 for two embeddings that are as similar to m as the average:
+    `(2 s - s^2) |m|^2 = 2 t - 1`. If the bundle has no means, or they are too short, random numbers are appended, drawn
+    from the embedding itself: c becomes `a c` with `a = .5 / t` and an error of about `(1 - a) / sqrt(80)`.
 
     Attributes:
         start: index of its first number.
         embedding_dim: of the space.
         threshold: similarity of the space that becomes a distance of .5, in (0, 1).
+        species_means: of the bundle; None: it has none.
     """
 
     start: int
     embedding_dim: int
     threshold: float
-
-    @property
-    def raises(self) -> bool:
-        """Whether similarities become higher."""
-        return self.threshold <= DEFAULT_DISTANCE
-
-    @property
-    def share(self) -> float:
-        """The factor a of similarities."""
-        return DEFAULT_DISTANCE / (1 - self.threshold if self.raises else self.threshold)
+    species_means: Float64[np.ndarray, "species d"] | None = None
 
     @property
     def end(self) -> int:
         """Index after its last number."""
-        return self.start + self.embedding_dim + (1 if self.raises else RANDOM_NUMBERS)
+        if self.threshold <= DEFAULT_DISTANCE:
+            appended = 1
+        else:
+            appended = RANDOM_NUMBERS if self._subtracted is None else 0
+        return self.start + self.embedding_dim + appended
 
     def store(self, embedding: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, "512"]:
         """Return the unit vector that Immich stores for an embedding.
@@ -64,11 +65,27 @@ class Block:
         Args:
             embedding: unit vector of the space.
         """
-        appended = np.ones(1, np.float32) if self.raises else _random_direction(embedding)
+        if self._subtracted is not None:
+            directions, subtracted = self._subtracted
+            numbers = normalize((embedding - subtracted[(directions @ embedding).argmax()])[None].astype(np.float32))[0]
+        elif self.threshold <= DEFAULT_DISTANCE:
+            numbers = _append(embedding, np.ones(1, np.float32), DEFAULT_DISTANCE / (1 - self.threshold))
+        else:
+            numbers = _append(embedding, _random_direction(embedding), DEFAULT_DISTANCE / self.threshold)
         stored = np.zeros(STORED_NUMBERS, np.float32)
-        stored[self.start : self.start + self.embedding_dim] = math.sqrt(self.share) * embedding
-        stored[self.start + self.embedding_dim : self.end] = math.sqrt(1 - self.share) * appended
+        stored[self.start : self.end] = numbers
         return stored
+
+    @cached_property
+    def _subtracted(self) -> tuple[Float64[np.ndarray, "species d"], Float64[np.ndarray, "species d"]] | None:
+        """The direction of each species' mean, and what of it is subtracted; None: nothing."""
+        if self.threshold <= DEFAULT_DISTANCE or self.species_means is None:
+            return None
+        squares = np.square(self.species_means).sum(axis=1, keepdims=True)
+        if squares.min() < 2 * self.threshold - 1:
+            return None
+        shares = 1 - np.sqrt(1 - (2 * self.threshold - 1) / squares)
+        return self.species_means / np.sqrt(squares), shares * self.species_means
 
 
 def make_blocks(bundles: Sequence[Bundle]) -> dict[str, Block]:
@@ -92,7 +109,8 @@ def make_blocks(bundles: Sequence[Bundle]) -> dict[str, Block]:
                 f"{bundle.path}: its balanced threshold is {threshold:.3f}, where 0 to 1 is needed; calibrate it with "
                 "familiar evaluate --calibrate"
             )
-        block = Block(start, metadata.embedding_dim, threshold)
+        means = None if metadata.species_means is None else metadata.species_means.rows()
+        block = Block(start, metadata.embedding_dim, threshold, means)
         if block.end > STORED_NUMBERS:
             raise FamiliarError(
                 f"{bundle.path}: its {metadata.embedding_dim} numbers do not fit into what is left of the "
@@ -102,6 +120,12 @@ def make_blocks(bundles: Sequence[Bundle]) -> dict[str, Block]:
         blocks[metadata.space_id] = block
         start = block.end
     return blocks
+
+
+def _append(
+    embedding: Float32[np.ndarray, " d"], appended: Float32[np.ndarray, " a"], share: float
+) -> Float32[np.ndarray, " n"]:
+    return np.concatenate([math.sqrt(share) * embedding, math.sqrt(1 - share) * appended]).astype(np.float32)
 
 
 def _random_direction(embedding: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " r"]:
