@@ -48,10 +48,9 @@ def main(options: list[str]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     times = f"{grouping:.0f} | {searching:.0f} | {merging:.0f} | {grouping + searching + merging:.0f}"
     print(f"| {arguments.count:,} | {times} | {peak:,.0f} | {figures(clusters, identities)} |")
-    measured = grouping, searching, merging
     for count in [int(each) for each in arguments.predict.split(",") if each]:
         factors = [work / now for work, now in zip(work_of(count), work_of(arguments.count), strict=True)]
-        seconds = [factor * second for factor, second in zip(factors, measured, strict=True)]
+        seconds = [factor * second for factor, second in zip(factors, (grouping, searching, merging), strict=True)]
         disk = count * (2 * 2 * DIM + NEIGHBORS * 6) / 1e9
         memory = count * (2 * DIM + 60) / 1e9
         times = " | ".join(f"{second / 60:,.0f} min" for second in (*seconds, sum(seconds)))

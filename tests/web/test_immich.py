@@ -233,10 +233,10 @@ def test_malformed_requests(serve: Serve, photo: bytes):
 def test_concurrent_requests_get_their_own_faces(serve: Serve, tmp_path: Path):
     client = serve()
     photos = [path.read_bytes() for path in draw_album(tmp_path / "several", red=4, green=4, blue=4)]
-    alone = [ask(client, FACES, photo).json() for photo in photos]
+    one_by_one = [ask(client, FACES, photo).json() for photo in photos]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda photo: ask(client, FACES, photo).json(), photos * 4))
-    assert together == alone * 4
+    assert together == one_by_one * 4
 
 
 @pytest.fixture
@@ -281,8 +281,8 @@ def test_without_an_upstream_other_tasks_are_refused(serve: Serve, photo: bytes)
     refused = ask(serve(), CLIP, text="a cat")
     assert refused.status_code == 501
     assert "--upstream" in refused.json()["detail"]
-    gone = ask(serve(upstream="http://127.0.0.1:9"), CLIP, text="a cat")
-    assert gone.status_code == 502
+    unreachable = ask(serve(upstream="http://127.0.0.1:9"), CLIP, text="a cat")
+    assert unreachable.status_code == 502
     assert ask(serve(upstream="http://127.0.0.1:9"), FACES, photo).status_code == 200
 
 

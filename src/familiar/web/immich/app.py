@@ -104,26 +104,26 @@ async def _predict(
         entries, image, text = form.get("entries"), form.get("image"), form.get("text")
         if not isinstance(entries, str):
             raise HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-entries", "the form has no field entries")
-        asked = parse_entries(entries)
+        tasks = parse_entries(entries)
         if not isinstance(image, UploadFile) and not isinstance(text, str):
             raise HttpProblem(HTTPStatus.BAD_REQUEST, "no-input", "the form has neither an image nor a text")
-        if asked.faces is not None and not isinstance(image, UploadFile):
+        if tasks.faces is not None and not isinstance(image, UploadFile):
             raise HttpProblem(HTTPStatus.BAD_REQUEST, "no-input", f"{FACES} needs an image")
-        if asked.others and upstream is None:
+        if tasks.others and upstream is None:
             raise HttpProblem(
                 HTTPStatus.NOT_IMPLEMENTED,
                 "faces-only",
-                f"familiar has no models for {', '.join(asked.others)}: start it with --upstream, give Immich the URL "
+                f"familiar has no models for {', '.join(tasks.others)}: start it with --upstream, give Immich the URL "
                 "of another machine-learning server too, or turn that off in Immich",
             )
         files = [image] if isinstance(image, UploadFile) else []
         answer: dict[str, Any] = {}
         async with receive(files, settings.limits) as uploads:
             photo = uploads[0] if uploads else None
-            if asked.others and upstream is not None:
-                answer |= await upstream.predict(asked.others, photo, text if isinstance(text, str) else None)
-            if asked.faces is not None and photo is not None:
-                size_px, faces = await recognition.recognize(photo, asked.faces.model, asked.faces.min_score)
+            if tasks.others and upstream is not None:
+                answer |= await upstream.predict(tasks.others, photo, text if isinstance(text, str) else None)
+            if tasks.faces is not None and photo is not None:
+                size_px, faces = await recognition.recognize(photo, tasks.faces.model, tasks.faces.min_score)
                 width, height = size_px
                 answer |= {FACES: [_describe(face) for face in faces], "imageHeight": height, "imageWidth": width}
         return answer

@@ -53,10 +53,9 @@ class Block:
     @property
     def end(self) -> int:
         """Index after its last number."""
+        appended = RANDOM_NUMBERS if self._subtracted is None else 0
         if self.threshold <= DEFAULT_DISTANCE:
             appended = 1
-        else:
-            appended = RANDOM_NUMBERS if self._subtracted is None else 0
         return self.start + self.embedding_dim + appended
 
     def store(self, embedding: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, "512"]:
