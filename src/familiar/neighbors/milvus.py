@@ -19,6 +19,7 @@ from familiar.core.errors import FamiliarError, IndexUnavailable
 PREFIX = "milvus:"  # of the addresses of indexes
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # secrets are not stored with a gallery
 TIMEOUT_SECONDS = 30.0
+WRITING_SECONDS = 600.0  # for a request: Milvus Lite merges its files in between, for minutes at a million vectors
 WRITTEN_ROWS = 2_000  # per request
 LISTED_ROWS = 10_000
 # As for HnswIndex: a recall@10 of .99 (benchmarks/gallery.py milvus).
@@ -143,7 +144,7 @@ class MilvusIndex:
                 for row in rows[start : start + WRITTEN_ROWS]
             ]
             with self._named_errors():
-                self._client.upsert(self.name, entries, timeout=TIMEOUT_SECONDS)
+                self._client.upsert(self.name, entries, timeout=WRITING_SECONDS)
 
     def remove(self, keys: Collection[int]) -> None:
         """Remove vectors, and ask for them to prove that they are gone.
@@ -156,7 +157,7 @@ class MilvusIndex:
         """
         for part in _parts(sorted(keys)):
             with self._named_errors():
-                self._client.delete(self.name, ids=part, timeout=TIMEOUT_SECONDS)
+                self._client.delete(self.name, ids=part, timeout=WRITING_SECONDS)
                 remaining = self._client.query(
                     self.name, filter=f"{KEY} in {part}", output_fields=[KEY], timeout=TIMEOUT_SECONDS
                 )
