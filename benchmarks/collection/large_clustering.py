@@ -52,7 +52,7 @@ def main(options: list[str]) -> None:
         factors = [work / now for work, now in zip(work_of(count), work_of(arguments.count), strict=True)]
         seconds = [factor * second for factor, second in zip(factors, (grouping, searching, merging), strict=True)]
         disk = count * (2 * 2 * DIM + NEIGHBORS * 6) / 1e9
-        memory = count * (2 * DIM + 60) / 1e9
+        memory = peak / 1000 * count / arguments.count
         times = " | ".join(f"{second / 60:,.0f} min" for second in (*seconds, sum(seconds)))
         print(f"| {count:,}, predicted | {times} | disk {disk:.0f} GB, memory {memory:.0f} GB |")
 
