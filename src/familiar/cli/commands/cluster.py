@@ -48,7 +48,6 @@ def cluster(embeddings: Path, model: Path, output: Path, share: tuple[int, int],
 
     \b
     Example:
-      familiar embed photos/ --model pet-mobile --engine ray --output embeddings/
       familiar cluster embeddings/ --model pet-mobile --output clusters.parquet
     """
     from familiar.core.plural import pluralize
