@@ -3,8 +3,10 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,14 +17,16 @@ from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.database.tables.photos import Photos
 from familiar.gallery.editing.corrections import IdentityFaces, assign, name_identity
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
+from familiar.gallery.transfer import xmp_export
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import load_photo
-from familiar.photos.jpeg_xmp import differs_only_in_packet, read_packet
+from familiar.photos.jpeg_xmp import differs_only_in_packet, read_packet, replace_packet
 from familiar.photos.regions import Region
 from familiar.photos.xmp import add_names, read_regions
 from support.color_album import RGB_U8
@@ -57,8 +61,8 @@ class ColorDetector:
             near = np.abs(photo.rgb_u8.astype(int) - rgb).max(axis=2) < 60
             rows, columns = np.nonzero(near)
             if len(rows) > 100:
-                box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-                detections.append(Detection(tuple(map(float, box)), None, 1.0))
+                left, top, right, bottom = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+                detections.append(Detection((float(left), float(top), float(right), float(bottom)), None, 1.0))
         return detections
 
 
@@ -72,7 +76,7 @@ def draw(path: Path, *colors: str, orientation: int = 1, shade: int = 0, xmp: by
     exif = Image.Exif()
     exif[0x0112] = orientation
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"xmp": xmp} if xmp else {}
+    options: dict[str, Any] = {"xmp": xmp} if xmp else {}
     stored = Image.fromarray(np.ascontiguousarray(TURN_TO_STORE[orientation](pixels)))
     stored.save(path, exif=exif, quality=95, **options)
     return path
@@ -228,6 +232,54 @@ def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path,
     undo(gallery)
     assert counts(export_xmp(gallery, in_place=True)) == (0, 0, 1, 0)
     assert photo.read_bytes() == before
+
+
+def test_photo_stays_known_if_the_process_dies_before_the_gallery_is_updated(
+    mean_color_bundle: Path, gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch
+):
+    give_names(gallery)
+    before = face_rows(gallery), names_of(gallery)
+    with monkeypatch.context() as patched:
+        patched.setattr(Photos, "update_content", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            export_xmp(gallery, in_place=True)
+    assert read_packet(photo.read_bytes())
+    assert "has changed since it was enrolled" in export_xmp(gallery, in_place=True).skipped[0]
+    result = enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo], ColorDetector())
+    assert (result.edited, result.photos) == (1, 0)
+    assert (face_rows(gallery), names_of(gallery)) == before
+    assert counts(export_xmp(gallery, in_place=True)) == (2, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "break_file",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),  # a disk that loses bytes
+        lambda path: path.write_bytes(replace_packet(path.read_bytes(), b"<a/>")),
+    ],
+    ids=["pixels", "packet"],
+)
+def test_photo_stays_as_it_is_if_the_written_file_is_wrong(
+    gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch, break_file: Callable[[Path], int]
+):
+    give_names(gallery)
+    before = photo.read_bytes()
+    utime = os.utime
+    monkeypatch.setattr(os, "utime", lambda path, *args, **kwargs: (break_file(path), utime(path, *args, **kwargs)))
+    (reason,) = export_xmp(gallery, in_place=True).skipped
+    assert "was not written as it should be" in reason
+    assert photo.read_bytes() == before
+    assert list(photo.parent.iterdir()) == [photo]
+
+
+def test_photo_that_another_program_changes_meanwhile_stays_as_it_is(
+    gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch
+):
+    give_names(gallery)
+    monkeypatch.setattr(xmp_export, "content_sha256", lambda _: b"another")
+    (reason,) = export_xmp(gallery, in_place=True).skipped
+    assert "changed meanwhile by another program" in reason
+    assert read_packet(photo.read_bytes()) is None
 
 
 def test_in_place_also_changes_an_earlier_sidecar(gallery: GalleryDatabase, sidecar: Path):

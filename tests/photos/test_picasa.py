@@ -23,7 +23,7 @@ faces=rect64(0000000080008000),123456789abcdef;rect64(1000100020002000),11111111
 
 def test_reads_names_and_boxes():
     regions = read_picasa_ini(INI.encode())
-    assert {photo: [region.name for region in found] for photo, found in regions.items()} == {
+    assert {photo: [region.name for region in marked] for photo, marked in regions.items()} == {
         "img_1.jpg": ["Zoë Müller", "Tom"],
         "other.jpg": ["Ann", ""],
     }

@@ -33,8 +33,9 @@ def test_upright_box_is_where_the_decoded_photo_shows_the_mark(orientation: int,
     data = photo_with_mark(orientation, image_format)
     metadata = read_metadata(data, "photo")
     assert (metadata.stored_size_px, metadata.orientation) == (STORED_SIZE_PX, orientation)
-    shares = tuple(side / STORED_SIZE_PX[index % 2] for index, side in enumerate(STORED_BOX_PX))
-    box_px = upright_box_px(shares, metadata.stored_size_px, metadata.orientation)
+    (left, top, right, bottom), (width, height) = STORED_BOX_PX, STORED_SIZE_PX
+    box = (left / width, top / height, right / width, bottom / height)
+    box_px = upright_box_px(box, metadata.stored_size_px, metadata.orientation)
     rows, columns = np.nonzero(decode_photo(data, "photo").rgb_u8[..., 0] > 128)
     shown = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     assert box_px == pytest.approx(shown, abs=1.01 if image_format in ("JPEG", "WEBP") else 1e-9)

@@ -27,7 +27,7 @@ text = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from(
         (b"<a>&undefined;</a>", "not valid XML"),
         (b"<p:a/>", "prefix p is not declared"),
         (b'<a p:b="1"/>', "prefix p is not declared"),
-        (b"<a>" * 101 + b"</a>" * 101, "nests more than 100"),
+        (b"<a>" * 51 + b"</a>" * 51, "nests more than 50"),
         (b'<?xml version="1.0" encoding="klingon"?><a/>', "not valid XML"),
         (b"<a>\xff\xfe</a>", "not valid XML"),
         (b" " * (MAX_BYTES + 1), "more than the limit"),

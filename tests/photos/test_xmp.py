@@ -166,6 +166,14 @@ def test_changed_name_replaces_region_and_keywords():
     assert keywords(packet, f"{DIGIKAM}TagsList") == ["People/Mia Müller", "People/Tom"]
 
 
+def test_separators_in_names_make_no_levels_of_keywords():
+    packet = add(None, Region(MIA.box, "AC/DC | live"))
+    assert read_regions(packet, SIZE_PX)[0].name == "AC/DC | live"
+    assert keywords(packet, f"{DIGIKAM}TagsList") == ["People/AC_DC | live"]
+    assert keywords(packet, f"{LR}hierarchicalSubject") == ["People|AC/DC _ live"]
+    assert add_names(packet, [], SIZE_PX) is None
+
+
 def test_keywords_of_other_programs_stay_when_a_name_goes():
     assert keywords(add(add(MWG, TOM)), f"{DC}subject") == ["beach", "Tom"]
 

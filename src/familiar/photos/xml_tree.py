@@ -11,7 +11,7 @@ from xml.parsers import expat
 from familiar.core.errors import BadMetadata
 
 MAX_BYTES = 16 * 2**20  # of a document; a packet with a camera's edits, masks and a preview has some hundred thousand
-_MAX_DEPTH = 100  # of elements in each other; XMP needs about ten
+_MAX_DEPTH = 50  # of elements in each other; XMP needs about ten
 _XMLNS = "http://www.w3.org/2000/xmlns/"
 _PREDEFINED = {"xml": "http://www.w3.org/XML/1998/namespace", "xmlns": _XMLNS, "": ""}
 

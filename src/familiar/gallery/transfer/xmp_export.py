@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from familiar.core.errors import BadMetadata, CannotWrite, FamiliarError
-from familiar.core.files import content_sha256, real_path, write_atomically
+from familiar.core.files import content_sha256, real_path, remove_unfinished_files, write_atomically
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.transfer.photo_metadata import (
     SUFFIX,
@@ -27,6 +27,7 @@ from familiar.photos.xmp import add_names, has_added_names, has_names
 
 _PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
 _HEAD_BYTES = 2**18  # of a JPEG that shows nobody known, in which a packet that was written earlier is looked for
+_STALE_SECONDS = 3600.0  # writing one file takes less; an older unfinished one was left by a killed process
 _LEFT = "the file is left as it is"
 
 
@@ -94,6 +95,7 @@ class _Export:
     not_in_place: list[str] = field(default_factory=list[str])
     _counts: Counter[str] = field(default_factory=Counter[str])
     _folders: MetadataFolders = field(default_factory=MetadataFolders)
+    _cleaned: set[Path] = field(default_factory=set[Path])
 
     def result(self) -> XmpExportResult:
         names = ("faces", "photos", "sidecars", "jpegs", "removed")
@@ -150,8 +152,7 @@ class _Export:
 
     def _write_sidecar(self, sidecar: Path, packet: bytes | None) -> None:
         file = real_path(sidecar)  # a link stays one
-        if file.exists():
-            _require_writable(file)
+        self._prepare(file)
         if packet is not None:
             write_atomically(file, packet, keep_attributes=True)
             self._counts["sidecars"] += 1
@@ -190,7 +191,7 @@ class _Export:
         If the process is killed in between, the next `enroll` finds an edited photo with the same faces.
         """
         file = real_path(photo.path)  # a link stays one
-        _require_writable(file)
+        self._prepare(file)
 
         def check(written: Path) -> None:
             _check_written(written, content, packet)
@@ -207,6 +208,14 @@ class _Export:
             status = file.stat()
             repository.photos.update_content(photo.photo, sha256, status.st_size, status.st_mtime_ns)
         self._counts["jpegs"] += 1
+
+    def _prepare(self, file: Path) -> None:
+        """Refuse to replace a protected file, which renaming another one would do; remove unfinished files once."""
+        if file.exists() and not os.access(file, os.W_OK):
+            raise CannotWrite(f"{file}: is write-protected; allow writing to it, or export without it")
+        if file.parent not in self._cleaned:
+            self._cleaned.add(file.parent)
+            remove_unfinished_files(file.parent, _STALE_SECONDS)
 
 
 def _regions(faces: Sequence[_NamedFace], content: PhotoContent) -> list[Region]:
@@ -240,12 +249,6 @@ def _may_have_names(path: Path) -> bool:
     except OSError:
         return False  # a photo that shows nobody known needs not be read
     return is_jpeg(head) and has_added_names(head)
-
-
-def _require_writable(file: Path) -> None:
-    """Raise CannotWrite if a file is protected: renaming another one to its name would not respect that."""
-    if not os.access(file, os.W_OK):
-        raise CannotWrite(f"{file}: is write-protected; allow writing to it, or export without it")
 
 
 def _check_written(written: Path, content: PhotoContent, packet: bytes | None) -> None:
