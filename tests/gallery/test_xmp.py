@@ -27,6 +27,7 @@ from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import load_photo
 from familiar.photos.jpeg_xmp import differs_only_in_packet, read_packet, replace_packet
+from familiar.photos.rdf import MARKER_URI
 from familiar.photos.regions import Region
 from familiar.photos.xmp import add_names, read_regions
 from support.color_album import RGB_U8
@@ -131,6 +132,13 @@ def written(sidecar: Path, size_px: tuple[int, int] = SIZE_PX) -> dict[str, str]
         color_of(tuple(np.multiply(region.box, (width, height, width, height)))): region.name
         for region in read_regions(sidecar.read_bytes(), size_px)
     }
+
+
+def sidecar_of(*named: tuple[str, str]) -> bytes:
+    regions = [Region(tuple(np.divide(FACES[color], (200, 120, 200, 120)).tolist()), name) for color, name in named]
+    packet = add_names(None, regions, SIZE_PX)
+    assert packet is not None
+    return packet
 
 
 def counts(result: XmpExportResult) -> tuple[int, int, int, int]:
@@ -369,15 +377,18 @@ def test_sidecar_of_lightroom_is_used_unless_it_may_belong_to_another_file(galle
     assert sorted(path.name for path in photo.parent.iterdir()) == ["a.cr2", "a.jpg", "a.jpg.xmp", "a.xmp"]
 
 
-def test_new_sidecar_repeats_the_regions_in_the_photo(tmp_path: Path, mean_color_bundle: Path):
-    left, top, right, bottom = FACES["blue"]
-    region = Region((left / 200, top / 120, right / 200, bottom / 120), "Bob")
-    photo = draw(tmp_path / "a.jpg", "red", "blue", xmp=add_names(OTHER, [region], SIZE_PX))
+@pytest.mark.parametrize("by_this_program", [False, True])
+def test_new_sidecar_repeats_regions_of_other_programs_in_the_photo(
+    tmp_path: Path, mean_color_bundle: Path, by_this_program: bool
+):
+    packet = sidecar_of(("blue", "Bob"))
+    if not by_this_program:
+        packet = packet.replace(MARKER_URI.encode(), b"urn:another-program:1.0/")
+    photo = draw(tmp_path / "a.jpg", "red", "blue", xmp=packet)
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         give_names(gallery, red="Mia")
         export_xmp(gallery)
-    # Names that an earlier export wrote into the photo are the gallery's, not another program's.
-    assert written(tmp_path / "a.jpg.xmp") == {"red": "Mia"}
+    assert written(tmp_path / "a.jpg.xmp") == {"red": "Mia"} | ({} if by_this_program else {"blue": "Bob"})
 
 
 def test_reads_microsoft_picasa_and_embedded_regions(tmp_path: Path, mean_color_bundle: Path):
@@ -410,13 +421,6 @@ def test_reads_microsoft_picasa_and_embedded_regions(tmp_path: Path, mean_color_
         assert "contact whose name" in result.skipped[0]
 
 
-def sidecar_of(*named: tuple[str, str]) -> bytes:
-    regions = [Region(tuple(np.divide(FACES[color], (200, 120, 200, 120)).tolist()), name) for color, name in named]
-    packet = add_names(None, regions, SIZE_PX)
-    assert packet is not None
-    return packet
-
-
 @pytest.mark.parametrize(
     ("named", "imported", "cause"),
     [
@@ -445,6 +449,31 @@ def test_import_skips_a_name_that_another_face_of_the_photo_has(gallery: Gallery
     sidecar.write_bytes(sidecar_of(("red", "Mia"), ("green", "Tom")))
     assert import_xmp(gallery).skipped == ()
     assert names_of(gallery) == {("a.jpg", "green"): "Tom", ("a.jpg", "red"): "Mia"}
+
+
+def test_region_means_only_the_face_that_it_overlaps_most(gallery: GalleryDatabase, sidecar: Path):
+    left, top, right, bottom = FACES["red"]
+    red, green = (face for face, _, _ in face_rows(gallery))
+    with gallery.writing() as repository:  # the faces of two people who look over each other's shoulder
+        repository.connection.execute(
+            "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ? WHERE id = ?",
+            (left + 8, top, right + 8, bottom, green),
+        )
+    sidecar.write_bytes(sidecar_of(("red", "Mia")))
+    assert import_xmp(gallery).faces == 1
+    assignments = load_assignments(gallery)
+    assert assignments.identity[assignments.faces.rows_of(np.array([red, green]))].tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(("species", "kind"), [(None, "Face"), ("person", "Face"), ("cat", "Pet")])
+def test_faces_of_animals_are_regions_of_pets(tmp_path: Path, mean_color_bundle: Path, species: str | None, kind: str):
+    photo = draw(tmp_path / "a.jpg", "red")
+    embedder = Embedder(mean_color_bundle, threads=1)
+    with GalleryDatabase.create(tmp_path / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
+        enroll(gallery, embedder, [photo], ColorDetector(), species=species)
+        give_names(gallery)
+        export_xmp(gallery)
+    assert [region.kind for region in read_regions((tmp_path / "a.jpg.xmp").read_bytes(), SIZE_PX)] == [kind]
 
 
 def test_first_file_that_names_a_face_counts(gallery: GalleryDatabase, sidecar: Path, photo: Path):

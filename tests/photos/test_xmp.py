@@ -99,6 +99,12 @@ def test_reads_mwg_regions_in_every_notation():
     ]
 
 
+def test_ignores_regions_of_other_things():
+    focus = MWG.replace(b'stArea:d="0.1"', b'stArea:w="0.1" stArea:h="0.1"')
+    assert focus != MWG
+    assert [region.name for region in read_regions(focus, SIZE_PX)] == ["Bob", "Rex"]
+
+
 def test_reads_microsoft_regions():
     assert names_and_boxes(read_regions(MICROSOFT, SIZE_PX)) == [
         ("Bob", "Face", (0.1, 0.2, 0.3, 0.5)),
