@@ -351,6 +351,57 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert "no gallery to repair" in fails(familiar, "repair", photos)
 
 
+def test_names_go_into_photos_metadata_and_back(familiar: Familiar, clustered: Path, photos: Path):
+    familiar("gallery", "name", clustered, "#1", "Rosa")
+    result = familiar("gallery", "export", clustered, "--xmp")
+    assert result.out == f"{clustered}: 3 named faces in 3 photos; 3 sidecars written; 0 skipped\n"
+    assert len(list(photos.glob("*.png.xmp"))) == 3
+    assert "nothing to change" in familiar("gallery", "export", clustered, "--xmp").out
+    before = identity_by_photo(clustered)
+    familiar("gallery", "undo", clustered)
+    assert "Rosa" not in identity_by_photo(clustered).values()
+    imported = run_json(familiar, "import", clustered, "--xmp", photos)
+    assert (imported["faces"], imported["identities"], imported["skipped"]) == (3, 1, [])
+    named = {photo for photo, name in before.items() if name == "Rosa"}
+    assert {photo for photo, name in identity_by_photo(clustered).items() if name == "Rosa"} == named
+    familiar("gallery", "undo", clustered)
+    exported = run_json(familiar, "export", clustered, "--xmp", "--in-place")
+    assert (exported["faces"], exported["removed"], exported["jpegs"]) == (0, 3, 0)
+
+
+def test_bad_sidecars_are_reported(familiar: Familiar, clustered: Path, photos: Path):
+    photo = next(photo for photo, number in identity_by_photo(clustered).items() if number == "1")
+    (photos / f"{photo}.png.xmp").write_text("no XML")
+    familiar("gallery", "name", clustered, "#1", "Rosa")
+    result = familiar("gallery", "export", clustered, "--xmp")
+    assert result.code == 0
+    assert "2 sidecars written; 1 skipped" in result.out
+    assert f"skipped {photos}/{photo}.png.xmp: is not valid XML" in result.err
+    assert "repair or remove it" in result.err
+    line = fails(familiar, "import", clustered, "--xmp", photos / f"{photo}.png")
+    assert line == f"familiar: {clustered}: no name in the photos' metadata matches a face; nothing was imported"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("import",), "--xmp"),
+        (("import", "a.csv", "b.csv"), "--xmp"),
+        (("export",), "--output and --xmp"),
+        (("export", "--xmp", "--output", "a.csv"), "--output and --xmp"),
+        (("export", "--output", "a.csv", "--in-place"), "--in-place is for --xmp"),
+        (("export", "--xmp", "--copy"), "--copy is for folders"),
+    ],
+)
+def test_import_and_export_refuse_options_that_exclude_each_other(
+    familiar: Familiar, clustered: Path, arguments: tuple[str, ...], cause: str
+):
+    command, *rest = arguments
+    result = familiar("gallery", command, clustered, *rest)
+    assert result.code == 2
+    assert cause in result.err
+
+
 def test_import_restores_names_from_exported_csv_and_folders(
     familiar: Familiar, tmp_path: Path, clustered: Path, photos: Path
 ):

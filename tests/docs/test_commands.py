@@ -44,6 +44,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/evaluate-honestly.md": 3,
     "docs/how-to/find-a-lost-pet.md": 8,
     "docs/how-to/immich.md": 1,
+    "docs/how-to/names-in-photos.md": 8,
     "docs/how-to/search-with-milvus.md": 5,
     "docs/how-to/immich.md": 1,
     "docs/how-to/serve.md": 3,

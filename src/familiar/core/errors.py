@@ -9,6 +9,10 @@ class UnreadablePhoto(FamiliarError):
     """A file that is not a photo, or cannot be decoded."""
 
 
+class BadMetadata(FamiliarError):
+    """An XMP sidecar, or the metadata in a photo, that cannot be read, or cannot be changed without losing data."""
+
+
 class NoFaceFound(FamiliarError):
     """The detector found no face in a photo."""
 

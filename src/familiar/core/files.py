@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite
@@ -14,10 +14,23 @@ from familiar.core.errors import CannotWrite
 _UNFINISHED = ".familiar."
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(
+    path: Path,
+    content: bytes,
+    *,
+    keep_attributes: bool = False,
+    check: Callable[[Path], None] = lambda _: None,
+) -> None:
     """Write a file so that, on any failure or crash, the path has either the old content or the new.
 
     Writes a temporary file in the same folder, flushes it to the disk and renames it.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        keep_attributes: copy the permissions and extended attributes of the file that is replaced, if there is one.
+        check: called with the path of the temporary file before it is renamed; if it raises an error, the old file
+            stays.
 
     Raises:
         CannotWrite: the system refuses.
@@ -28,6 +41,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if keep_attributes and path.exists():
+            shutil.copystat(path, temporary)
+            os.utime(temporary)  # changed now: programs that make backups compare the time
+        check(temporary)
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
 from .transfer.import_export import ExportResult, ImportResult
 from .transfer.migrate import MigrationResult
+from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
     "ClusterResult",
@@ -28,4 +29,5 @@ __all__ = [
     "Match",
     "MigrationResult",
     "Question",
+    "XmpExportResult",
 ]

@@ -30,6 +30,8 @@ from familiar.gallery.search import search as searches
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.transfer import import_export, migrate
+from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
+from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
@@ -497,6 +499,25 @@ class Gallery:
         if path.suffix.lower() == ".csv":
             return import_export.export_csv(self.database, path)
         return import_export.export_folders(self.database, path, mode)
+
+    def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
+        """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
+
+        Args:
+            photos: paths of photos, or of folders of photos; none: all photos of the gallery.
+
+        Returns:
+            As for `import_labels`.
+        """
+        return import_xmp(self.database, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
+
+    def export_xmp(self, *, in_place: bool = False) -> XmpExportResult:
+        """Write the names of faces into XMP sidecars, as face regions and keywords. Data of other programs stay.
+
+        Args:
+            in_place: write into JPEGs themselves; other formats get sidecars.
+        """
+        return export_xmp(self.database, in_place=in_place)
 
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""

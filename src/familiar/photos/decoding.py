@@ -71,6 +71,21 @@ class Header:
     size_px: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class PhotoMetadata:
+    """What a photo's file says about it, besides its pixels.
+
+    Attributes:
+        stored_size_px: (width, height) before the photo is turned upright.
+        orientation: of EXIF, 1 to 8: how `decode_photo` turns it. 1 for HEIC, which is always decoded upright.
+        xmp: the XMP packet of a format other than JPEG, if there is one: `jpeg_xmp` reads those of JPEGs.
+    """
+
+    stored_size_px: tuple[int, int]
+    orientation: int
+    xmp: bytes | None
+
+
 @runtime_checkable
 class PhotoOpener(Protocol[Source]):
     """Loads a source, such as a path, as a photo. `load_photo` is one."""
@@ -162,6 +177,35 @@ def read_header(data: bytes, source: Path | str) -> Header:
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
+def read_metadata(data: bytes, source: Path | str, max_pixels: int = 100_000_000) -> PhotoMetadata:
+    """Read size, orientation and XMP packet from a file's content.
+
+    Args:
+        data: the content.
+        source: names it in messages.
+        max_pixels: limit for width x height; only the pixels of a PNG are decoded, as its EXIF may follow them.
+
+    Raises:
+        UnreadablePhoto: it is not a photo, too large, or broken.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
+            image = _open_header(data)
+            stored_size_px = image.size
+            _check_pixels(image.size, max_pixels)
+            if image.format == "PNG":
+                image.load()
+            orientation = _read_orientation(image.getexif)
+            xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp")
+            if image.format == "TIFF":  # Pillow reports the upright size, even before it turns the pixels
+                tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
+                stored_size_px = int(tags[256]), int(tags[257])  # ImageWidth, ImageLength
+    except Exception as error:  # as in decode_photo
+        raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
+    return PhotoMetadata(stored_size_px, orientation, xmp.encode() if isinstance(xmp, str) else xmp)
+
+
 def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
     """List the given files, and all photos in the given folders and their subfolders.
 
@@ -246,6 +290,14 @@ def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels
         return _turn_upright(clean.rgb_u8, orientation, source, clean.full_size_px, clean.stored_as)
 
 
+def _check_pixels(size_px: tuple[int, int], max_pixels: int) -> None:
+    width, height = size_px
+    if width * height > max_pixels:
+        raise ValueError(
+            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
+        )
+
+
 def _parse_exif(data: bytes) -> Image.Exif:
     exif = Image.Exif()
     exif.load(data)
@@ -256,10 +308,7 @@ def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None
     """Decode with Pillow, which knows every format and tolerates small defects."""
     image = _open_header(data)
     width, height = image.size
-    if width * height > max_pixels:
-        raise ValueError(
-            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
-        )
+    _check_pixels(image.size, max_pixels)
     stored_as = _describe_storage(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))

@@ -14,17 +14,15 @@ from typing import Literal
 from familiar.core.errors import BadDataset, CannotWrite
 from familiar.core.files import absolute_path, content_sha256, write_atomically
 from familiar.core.terminal_text import printable
-from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.photos.decoding import find_photos
+from familiar.photos.regions import Box, intersection_over_union
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user")
 SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
 _NAME_BYTES = 200  # of a folder name: file systems allow 255, and a number may be appended
-
-_Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class _TableRow:
 
     line: int
     path: str
-    box: _Box | None
+    box: Box | None
     face: int | None
     label: str
 
@@ -131,7 +129,7 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
                     f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
                     "two faces in one photo cannot be the same individual"
                 )
-    return _assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, skipped)
+    return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, skipped)
 
 
 def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
@@ -170,7 +168,7 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
             first_label, first_path = label_and_path.setdefault(faces[0][0], (label, path))
             if first_label != label:
                 raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
-    return _assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
+    return assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
 
 
 def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
@@ -212,8 +210,14 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
 
 
-def _assign_labels(gallery: GalleryDatabase, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
-    """Assign faces, given by number, to the identities of their labels."""
+def assign_labels(gallery: GalleryDatabase, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
+    """Assign faces, given by number, to the identities of their labels, as one decision.
+
+    Args:
+        gallery: to write to.
+        label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
+        skipped: for the result.
+    """
     faces_of: defaultdict[str, list[int]] = defaultdict(list)
     for face, label in label_of.items():
         faces_of[label].append(face)
@@ -230,11 +234,11 @@ class _PhotoLookup:
 
     by_path: Mapping[str, int]
     by_content: Mapping[bytes, int]
-    faces: Mapping[int, list[tuple[int, _Box]]]
+    faces: Mapping[int, list[tuple[int, Box]]]
 
     @staticmethod
     def load(gallery: GalleryDatabase) -> "_PhotoLookup":
-        faces: defaultdict[int, list[tuple[int, _Box]]] = defaultdict(list)
+        faces: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
         with gallery.reading() as repository:
             photos = repository.photos.paths_and_hashes()
             for photo, face, left, top, right, bottom in repository.faces.boxes():
@@ -253,7 +257,7 @@ class _PhotoLookup:
         """Return the face of a photo that a row means: by its box, as the only one, or by its number."""
         faces = self.faces.get(photo, [])
         if row.box is not None:
-            overlaps = ((_intersection_over_union(row.box, box), face) for face, box in faces)
+            overlaps = ((intersection_over_union(row.box, box), face) for face, box in faces)
             overlap, face = max(overlaps, default=(0.0, 0))
             return face if overlap >= SAME_BOX else None
         if len(faces) == 1:
@@ -299,12 +303,6 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
         raise ValueError(f"the name {name!r} is not one line of printable characters")
     label = name or (f"#{int(number)}" if number else "")
     return _TableRow(line, cells["path"], box, int(face) if face else None, label)
-
-
-def _intersection_over_union(first: _Box, second: _Box) -> float:
-    intersection = box_intersection_px(first, second)
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
-    return intersection / (areas - intersection) if intersection else 0.0
 
 
 def _list_folders(root: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, open_to_correct
-from familiar.cli.console import list_skipped, print_json
+from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.plural import pluralize
 
@@ -15,28 +15,45 @@ TABLE_SUFFIX = ".csv"
 
 @click.command("import")
 @folder_argument
-@click.argument("source", metavar="SOURCE", type=FILE)
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=FILE)
+@click.option(
+    "--xmp",
+    is_flag=True,
+    help="Import the names in the photos' own metadata. SOURCE are photos or folders. [default: all of the gallery]",
+)
 @json_option
-def import_(folder: Path, source: Path, as_json: bool) -> None:
-    """Import identity labels from a CSV file or folders.
+def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -> None:
+    """Import identity labels from a CSV file, from folders, or from the photos' metadata.
 
     SOURCE is a CSV file with the columns path and name (and left_px, top_px, right_px, bottom_px or face, where photos
-    show several faces), or a folder with one subfolder of photos per identity. Imported labels count as confirmed;
-    one `undo` takes the whole import back.
+    show several faces), or a folder with one subfolder of photos per identity. With --xmp, names are read from the face
+    regions in XMP sidecars, in photos and in .picasa.ini (digiKam, Lightroom, Windows Photo Gallery, Picasa). Imported
+    labels count as confirmed; one `undo` takes the whole import back.
 
     \b
     Example:
       familiar gallery import album names.csv
       familiar gallery import album sorted-photos/
+      familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
     from familiar.gallery.transfer.import_export import import_csv, import_folders
+    from familiar.gallery.transfer.xmp_import import import_xmp
 
+    if not xmp and len(sources) != 1:
+        raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     with open_to_correct(folder) as gallery:
-        result = import_folders(gallery, source) if source.is_dir() else import_csv(gallery, source)
+        if xmp:
+            result = import_xmp(gallery, sources)
+        else:
+            result = import_folders(gallery, sources[0]) if sources[0].is_dir() else import_csv(gallery, sources[0])
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
-        raise BadDataset(f"{source}: no row matches a face in {folder}; nothing was imported")
+        raise BadDataset(
+            f"{folder}: no name in the photos' metadata matches a face; nothing was imported"
+            if xmp
+            else f"{sources[0]}: no row matches a face in {folder}; nothing was imported"
+        )
     if as_json:
         print_json(asdict(result))
         return
@@ -49,20 +66,64 @@ def import_(folder: Path, source: Path, as_json: bool) -> None:
 
 @click.command()
 @folder_argument
-@click.option("--output", "-o", required=True, type=FILE, help="The .csv file or the new folder to write.")
+@click.option("--output", "-o", type=FILE, help="The .csv file or the new folder to write.")
 @click.option("--copy", is_flag=True, help="Copy the photos into the folder instead of linking to them.")
+@click.option("--xmp", is_flag=True, help="Write the names into the photos' metadata: XMP sidecars beside them.")
+@click.option("--in-place", is_flag=True, help="With --xmp: write into JPEGs themselves; other formats get sidecars.")
 @json_option
-def export(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    """Export identity labels as a CSV file or folders.
+def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: bool, as_json: bool) -> None:
+    """Export identity labels as a CSV file, as folders, or into the photos' metadata.
 
     The CSV file has one row per face, and `familiar gallery import` reads it. Folders of unnamed identities are called
-    #12.
+    #12. With --xmp, named faces become face regions and keywords that digiKam, Lightroom and others read; repeat it
+    after changes, and the files follow the gallery.
 
     \b
     Example:
       familiar gallery export album --output names.csv
       familiar gallery export album --output sorted-photos
+      familiar gallery export album --xmp
     """
+    if xmp == (output is not None):
+        raise click.UsageError("Give one of --output and --xmp.")
+    if in_place and not xmp:
+        raise click.UsageError("--in-place is for --xmp")
+    if copy and xmp:
+        raise click.UsageError("--copy is for folders")
+    if output is None:
+        _export_xmp(folder, in_place, as_json)
+    else:
+        _export_files(folder, output, copy, as_json)
+
+
+def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
+    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.transfer.xmp_export import export_xmp
+
+    with GalleryDatabase.open(folder) as gallery:
+        result = export_xmp(gallery, in_place=in_place)
+    list_skipped(result.skipped)
+    for reason in result.not_in_place:
+        note(f"a sidecar instead: {reason}")
+    if as_json:
+        print_json(asdict(result))
+        return
+    written = [
+        f"{pluralize(count, noun)} {verb}"
+        for count, noun, verb in (
+            (result.sidecars, "sidecar", "written"),
+            (result.jpegs, "JPEG", "changed"),
+            (result.removed, "sidecar", "removed"),
+        )
+        if count
+    ]
+    click.echo(
+        f"{folder}: {pluralize(result.faces, 'named face')} in {pluralize(result.photos, 'photo')}; "
+        f"{', '.join(written) or 'nothing to change'}; {len(result.skipped):,} skipped"
+    )
+
+
+def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.transfer.import_export import export_csv, export_folders
 

@@ -225,6 +225,17 @@ class Faces(Table):
             "LEFT JOIN identities ON identities.id = identity_id ORDER BY path, faces.id"
         ).fetchall()
 
+    def named(self) -> list[tuple[int, int, float, float, float, float, str | None, str]]:
+        """Return photo, face, left, top, right, bottom, species and name of the faces with a box in named identities.
+
+        They are sorted by face.
+        """
+        return self._connection.execute(
+            f"SELECT photo_id, faces.id, {_BOX_COLUMNS}, species, name FROM faces "
+            "JOIN assignments ON face_id = faces.id JOIN identities ON identities.id = identity_id "
+            "WHERE name IS NOT NULL AND left_px < right_px AND top_px < bottom_px ORDER BY faces.id"
+        ).fetchall()
+
     def filtered(
         self, identities: Sequence[int] | None, species: str | None, since: str | None, until: str | None
     ) -> list[int]:

@@ -54,6 +54,15 @@ class Photos(Table):
         """Return the path, size in bytes, modification time in ns and SHA-256 of every photo."""
         return self._connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
 
+    def contents(self) -> list[tuple[int, str, int, int, bytes]]:
+        """Return id, path, size in bytes, modification time in ns and SHA-256 of every photo that has a file, by path.
+
+        Of several photos at one path the newest is first.
+        """
+        return self._connection.execute(
+            "SELECT id, path, size_bytes, modified_ns, sha256 FROM photos WHERE size_bytes > 0 ORDER BY path, id DESC"
+        ).fetchall()
+
     def paths_and_hashes(self) -> list[tuple[int, str, bytes]]:
         """Return the id, path and SHA-256 of every photo, by rising id."""
         return self._connection.execute("SELECT id, path, sha256 FROM photos ORDER BY id").fetchall()
@@ -107,6 +116,13 @@ class Photos(Table):
         self._connection.execute(
             "UPDATE photos SET path = CAST(? AS TEXT), size_bytes = ?, modified_ns = ? WHERE id = ?",
             (os.fsencode(path), size_bytes, modified_ns, photo),
+        )
+
+    def update_content(self, photo: int, sha256: bytes, size_bytes: int, modified_ns: int) -> None:
+        """Store the new content of a photo's file, whose pixels are the same."""
+        self._connection.execute(
+            "UPDATE photos SET sha256 = ?, size_bytes = ?, modified_ns = ? WHERE id = ?",
+            (sha256, size_bytes, modified_ns, photo),
         )
 
     def delete(self, photos: Iterable[int]) -> None:

@@ -1,0 +1,264 @@
+"""Write the names of a gallery's faces into XMP sidecars, or into the JPEGs themselves."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from familiar.core.errors import BadMetadata, CannotWrite, FamiliarError
+from familiar.core.files import content_sha256, real_path, remove_unfinished_files, write_atomically
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.transfer.photo_metadata import (
+    SUFFIX,
+    MetadataFolders,
+    PhotoContent,
+    StoredPhoto,
+    find_unchanged,
+    load_photos,
+    read_limited,
+    read_photo,
+)
+from familiar.photos.decoding import read_metadata
+from familiar.photos.jpeg_xmp import differs_only_in_packet, is_jpeg, read_packet, replace_packet
+from familiar.photos.regions import Box, Region, stored_box
+from familiar.photos.xmp import add_names, has_added_names, has_names
+
+_PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
+_HEAD_BYTES = 2**18  # of a JPEG that shows nobody known, in which a packet that was written earlier is looked for
+_STALE_SECONDS = 3600.0  # writing one file takes less; an older unfinished one was left by a killed process
+_LEFT = "the file is left as it is"
+
+
+@dataclass(frozen=True)
+class XmpExportResult:
+    """The outcome of an export to photos' metadata.
+
+    Attributes:
+        faces: the number of faces whose names were written, or were there already.
+        photos: the number of photos with such faces.
+        sidecars: the number of sidecars that were written.
+        jpegs: the number of JPEGs that were changed.
+        removed: the number of sidecars that contained nothing else, and were removed with the last name.
+        not_in_place: each JPEG that could not be changed and got a sidecar instead, and why.
+        skipped: each photo or sidecar that could not be read or written, and why.
+    """
+
+    faces: int
+    photos: int
+    sidecars: int
+    jpegs: int
+    removed: int
+    not_in_place: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _NamedFace:
+    box_px: Box
+    species: str | None
+    name: str
+
+
+def export_xmp(gallery: GalleryDatabase, *, in_place: bool = False) -> XmpExportResult:
+    """Write the faces of named identities into the metadata of their photos, and take back names that have gone.
+
+    Repeating it makes the files follow the gallery: also after `undo`. Data of other programs stay.
+
+    Args:
+        gallery: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
+        in_place: change the XMP packets in JPEGs. Other formats always get sidecars.
+    """
+    with gallery.reading() as repository:
+        photos = load_photos(repository)
+        faces: dict[int, list[_NamedFace]] = {}
+        for photo, _, left, top, right, bottom, species, name in repository.faces.named():
+            faces.setdefault(photo, []).append(_NamedFace((left, top, right, bottom), species, name))
+    export = _Export(gallery, faces, in_place)
+    for path, stored in photos.items():
+        try:
+            export.write_photo(path, stored)
+        except FamiliarError as error:
+            export.skipped.append(str(error))
+    return export.result()
+
+
+@dataclass
+class _Export:
+    """An export and its result so far."""
+
+    gallery: GalleryDatabase
+    faces: Mapping[int, Sequence[_NamedFace]]
+    in_place: bool
+    skipped: list[str] = field(default_factory=list[str])
+    not_in_place: list[str] = field(default_factory=list[str])
+    _counts: Counter[str] = field(default_factory=Counter[str])
+    _folders: MetadataFolders = field(default_factory=MetadataFolders)
+    _cleaned: set[Path] = field(default_factory=set[Path])
+
+    def result(self) -> XmpExportResult:
+        names = ("faces", "photos", "sidecars", "jpegs", "removed")
+        counts = {name: self._counts[name] for name in names}
+        return XmpExportResult(**counts, not_in_place=tuple(self.not_in_place), skipped=tuple(self.skipped))
+
+    def write_photo(self, path: Path, stored: Sequence[StoredPhoto]) -> None:
+        sidecars = self._folders.sidecars(path)
+        if not any(photo.photo in self.faces for photo in stored):
+            self._take_back(path, stored, sidecars)
+            return
+        photo = find_unchanged(path, stored)
+        content = read_photo(path)
+        regions = _regions(self.faces.get(photo.photo, ()), content)
+        written_in_place = self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions)
+        if written_in_place:
+            # A sidecar with names of an earlier export would contradict the photo.
+            self._write_sidecars(sidecars, regions, content)
+        else:
+            self._write_sidecars(sidecars or [path.with_name(path.name + SUFFIX)], regions, content, create=True)
+        self._counts.update(photos=bool(regions), faces=len(regions))
+
+    def _take_back(self, path: Path, stored: Sequence[StoredPhoto], sidecars: Sequence[Path]) -> None:
+        """Remove the names that earlier exports wrote for a photo that shows nobody known by now."""
+        self._write_sidecars(sidecars, [], None)
+        if self.in_place and _may_have_names(path):
+            self._write_in_place(find_unchanged(path, stored), read_photo(path), [])
+
+    def _write_sidecars(
+        self, sidecars: Sequence[Path], regions: Sequence[Region], content: PhotoContent | None, create: bool = False
+    ) -> None:
+        """Write the names to the first sidecar; in others, take back those that are there.
+
+        Args:
+            sidecars: of the photo.
+            regions: the faces with names.
+            content: of the photo, if there are regions.
+            create: also write to a sidecar without names of an earlier export, or to a new one.
+        """
+        for index, sidecar in enumerate(sidecars):
+            packet = read_limited(sidecar) if sidecar.exists() else None
+            if not create and (packet is None or not has_added_names(packet)):
+                continue
+            is_first = index == 0
+            size_px = (1, 1) if content is None else content.metadata.stored_size_px
+            try:
+                base = None if content is None else _packet_of(content)
+                changed = add_names(packet, regions if is_first else [], size_px, base if is_first else None)
+            except BadMetadata as error:
+                raise BadMetadata(f"{sidecar}: {error}; {_LEFT}; repair or remove it") from error
+            if changed is packet:
+                continue
+            self._write_sidecar(sidecar, changed)
+
+    def _write_sidecar(self, sidecar: Path, packet: bytes | None) -> None:
+        file = real_path(sidecar)  # a link stays one
+        self._prepare(file)
+        if packet is not None:
+            write_atomically(file, packet, keep_attributes=True)
+            self._counts["sidecars"] += 1
+            return
+        try:
+            file.unlink()
+        except OSError as error:
+            raise CannotWrite(f"{sidecar}: cannot be removed ({error.strerror})") from error
+        self._counts["removed"] += 1
+
+    def _write_in_place(self, photo: StoredPhoto, content: PhotoContent, regions: Sequence[Region]) -> bool:
+        """Change the packet in a JPEG; False if that is not possible, and a sidecar is needed."""
+        try:
+            packet = content.packet
+            changed = add_names(packet, regions, content.metadata.stored_size_px)
+        except BadMetadata as error:
+            raise BadMetadata(
+                f"{photo.path}: its XMP packet {error}; {_LEFT}; repair it, for instance by saving the photo again in "
+                "the program that wrote it"
+            ) from error
+        if changed is packet:
+            return True
+        try:
+            if content.extended_packet is not None and has_names(content.extended_packet):
+                raise BadMetadata("has regions or keywords in an extended XMP packet, which is not changed")
+            data = replace_packet(content.data, changed)
+        except BadMetadata as error:
+            self.not_in_place.append(f"{photo.path}: {error}")
+            return False
+        self._replace_photo(photo, content, data, changed)
+        return True
+
+    def _replace_photo(self, photo: StoredPhoto, content: PhotoContent, data: bytes, packet: bytes | None) -> None:
+        """Write, check and replace a photo's file, and record its new content in the gallery.
+
+        If the process is killed in between, the next `enroll` finds an edited photo with the same faces.
+        """
+        file = real_path(photo.path)  # a link stays one
+        self._prepare(file)
+
+        def check(written: Path) -> None:
+            _check_written(written, content, packet)
+            if content_sha256(file) != _sha256(content.data):
+                raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
+
+        sha256 = _sha256(data)
+        with self.gallery.writing() as repository:
+            if repository.photos.with_hash(sha256) is not None:
+                raise CannotWrite(
+                    f"{photo.path}: would become equal to another photo of the gallery; {_LEFT}; remove one of the two"
+                )
+            write_atomically(file, data, keep_attributes=True, check=check)
+            status = file.stat()
+            repository.photos.update_content(photo.photo, sha256, status.st_size, status.st_mtime_ns)
+        self._counts["jpegs"] += 1
+
+    def _prepare(self, file: Path) -> None:
+        """Refuse to replace a protected file, which renaming another one would do; remove unfinished files once."""
+        if file.exists() and not os.access(file, os.W_OK):
+            raise CannotWrite(f"{file}: is write-protected; allow writing to it, or export without it")
+        if file.parent not in self._cleaned:
+            self._cleaned.add(file.parent)
+            remove_unfinished_files(file.parent, _STALE_SECONDS)
+
+
+def _regions(faces: Sequence[_NamedFace], content: PhotoContent) -> list[Region]:
+    """Convert faces to regions of the stored photo; one without any part in the photo is left out."""
+    metadata = content.metadata
+    regions: list[Region] = []
+    for face in faces:
+        box = stored_box(face.box_px, metadata.stored_size_px, metadata.orientation)
+        if box is not None:
+            regions.append(Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet"))
+    return regions
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _packet_of(content: PhotoContent) -> bytes | None:
+    """Return the packet in a photo, or None if it cannot be read."""
+    try:
+        return content.packet
+    except BadMetadata:
+        return None
+
+
+def _may_have_names(path: Path) -> bool:
+    """Whether a JPEG contains names of an earlier export, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False  # a photo that shows nobody known needs not be read
+    return is_jpeg(head) and has_added_names(head)
+
+
+def _check_written(written: Path, content: PhotoContent, packet: bytes | None) -> None:
+    """Raise CannotWrite unless a written JPEG has the new packet, and is otherwise as it was."""
+    data = written.read_bytes()
+    is_right = (
+        read_packet(data) == packet
+        and differs_only_in_packet(content.data, data)
+        and read_metadata(data, written).orientation == content.metadata.orientation
+        and read_metadata(data, written).stored_size_px == content.metadata.stored_size_px
+    )
+    if not is_right:
+        raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")

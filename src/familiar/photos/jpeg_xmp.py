@@ -1,0 +1,130 @@
+"""Read and replace the XMP packet in a JPEG; its pixels and all other data stay byte for byte.
+
+XMP specification, part 3, 1.1.3: the packet is in an APP1 segment; what does not fit there is in an extended packet, in
+parts of other APP1 segments.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from familiar.core.errors import BadMetadata
+
+MAX_PACKET_BYTES = 65_535 - 2 - 29  # of a segment, less its length and the header
+_HEADER = b"http://ns.adobe.com/xap/1.0/\0"
+_EXTENSION_HEADER = b"http://ns.adobe.com/xmp/extension/\0"
+_APP0, _APP1, _APP2, _START_OF_SCAN = 0xE0, 0xE1, 0xE2, 0xDA
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A segment: its marker, and where it begins and ends in the file."""
+
+    marker: int
+    start: int
+    payload: bytes
+    end: int
+
+    @property
+    def is_packet(self) -> bool:
+        return self.marker == _APP1 and self.payload.startswith(_HEADER)
+
+
+def is_jpeg(data: bytes) -> bool:
+    """Whether data begin as a JPEG does."""
+    return data[:3] == b"\xff\xd8\xff"
+
+
+def read_packet(data: bytes) -> bytes | None:
+    """Return the XMP packet of a JPEG, without the extended one; None if it has none.
+
+    Raises:
+        BadMetadata: the JPEG is broken, or has several packets.
+    """
+    packets = [segment.payload for segment in _segments(data) if segment.is_packet]
+    if len(packets) > 1:
+        raise BadMetadata(f"contains {len(packets)} XMP packets; save it again in the program that wrote them")
+    return packets[0][len(_HEADER) :].strip(b"\0 \r\n\t") if packets else None
+
+
+def read_extended_packet(data: bytes, number: str) -> bytes | None:
+    """Return the extended packet with the number that `xmp.extension_id` reads; None if a part of it is missing."""
+    parts: dict[int, bytes] = {}
+    for segment in _segments(data):
+        header, content = segment.payload[:75], segment.payload[75:]
+        if segment.marker == _APP1 and header.startswith(_EXTENSION_HEADER) and header[35:67] == number.encode():
+            parts[int.from_bytes(header[71:75], "big")] = content
+    extended = b""
+    for offset in sorted(parts):
+        if offset != len(extended):
+            return None
+        extended += parts[offset]
+    return extended or None
+
+
+def replace_packet(data: bytes, packet: bytes | None) -> bytes:
+    """Return a JPEG with another XMP packet; None: with none.
+
+    Raises:
+        BadMetadata: the JPEG is broken; the packet is too large for a segment; or the file contains further pictures
+            or packets, which a change would break. The message says so of the photo.
+    """
+    segments = list(_segments(data))
+    read_packet(data)  # refuses several
+    if packet is not None and len(packet) > MAX_PACKET_BYTES:
+        raise BadMetadata(f"{len(packet):,} bytes of XMP do not fit into a JPEG ({MAX_PACKET_BYTES:,})")
+    if any(segment.marker == _APP2 and segment.payload.startswith(b"MPF\0") for segment in segments):
+        raise BadMetadata("contains several pictures, whose table would become wrong")
+    segment_bytes = b""
+    if packet is not None:
+        payload = _HEADER + packet
+        segment_bytes = b"\xff\xe1" + (len(payload) + 2).to_bytes(2, "big") + payload
+    start, end = next(((each.start, each.end) for each in segments if each.is_packet), (None, None))
+    if start is None or end is None:
+        start = end = _insertion_offset(segments)
+    return data[:start] + segment_bytes + data[end:]
+
+
+def differs_only_in_packet(first: bytes, second: bytes) -> bool:
+    """Whether two JPEGs have the same segments, without their XMP packets, and the same bytes from the pixels on."""
+    return _rest(first) == _rest(second)
+
+
+def _rest(data: bytes) -> tuple[list[bytes], bytes]:
+    segments = list(_segments(data))
+    pixels = segments[-1].end if segments else 2
+    return [data[each.start : each.end] for each in segments if not each.is_packet], data[pixels:]
+
+
+def _insertion_offset(segments: list[_Segment]) -> int:
+    """Return where a new packet goes: after JFIF's and EXIF's segments, which must come first."""
+    offset = 2
+    for segment in segments:
+        is_exif = segment.marker == _APP1 and segment.payload.startswith(b"Exif\0\0")
+        if segment.marker != _APP0 and not is_exif:
+            break
+        offset = segment.end
+    return offset
+
+
+def _segments(data: bytes) -> Iterator[_Segment]:
+    """Iterate over the segments before the pixels.
+
+    Raises:
+        BadMetadata: the data are not a JPEG, or broken before the pixels begin.
+    """
+    offset = 2
+    while is_jpeg(data):
+        start = offset
+        while data[offset : offset + 2] == b"\xff\xff":  # fill bytes
+            offset += 1
+        if data[offset : offset + 1] != b"\xff" or offset + 4 > len(data):
+            break
+        marker, length = data[offset + 1], int.from_bytes(data[offset + 2 : offset + 4], "big")
+        if marker == _START_OF_SCAN:
+            return
+        end = offset + 2 + length
+        if length < 2 or end > len(data):
+            break
+        yield _Segment(marker, start, data[offset + 4 : end], end)
+        offset = end
+    raise BadMetadata("is not a JPEG, or a broken one")

@@ -1,0 +1,102 @@
+"""Regions of faces in a photo's metadata, and how they turn with the photo.
+
+The guidelines of the Metadata Working Group (version 2.0, "Image Region Metadata") place a region in the photo as it is
+stored; a viewer that turns the photo by its EXIF orientation turns the regions too. Microsoft's regions, and those of
+Picasa for JPEGs, have the same frame (ExifTool copies them into each other unchanged). Boxes in a gallery are in pixels
+of the upright photo.
+"""
+
+from dataclasses import dataclass
+
+Box = tuple[float, float, float, float]
+
+SAME_FACE = 0.5  # least intersection over union of two regions that mark one face
+
+# Of each EXIF orientation: swap x and y of the stored photo, then mirror x, then mirror y, to have it upright.
+_TURNS = {
+    1: (False, False, False),
+    2: (False, True, False),
+    3: (False, True, True),
+    4: (False, False, True),
+    5: (True, False, False),
+    6: (True, True, False),
+    7: (True, True, True),
+    8: (True, False, True),
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """A marked part of a photo.
+
+    Attributes:
+        box: left, top, right and bottom as shares of the stored photo's width and height.
+        name: who it shows; empty if the file does not say.
+        kind: "Face", "Pet" or another type of the guidelines.
+    """
+
+    box: Box
+    name: str
+    kind: str = "Face"
+
+
+def upright_box_px(box: Box, stored_size_px: tuple[int, int], orientation: int) -> Box:
+    """Convert a region's box to pixels of the upright photo.
+
+    Args:
+        box: left, top, right and bottom as shares of the stored photo.
+        stored_size_px: width and height before the photo is turned.
+        orientation: EXIF orientation, 1 to 8.
+
+    >>> upright_box_px((0.0, 0.25, 0.5, 0.5), (200, 100), 6)
+    (50.0, 0.0, 75.0, 100.0)
+    """
+    swap, mirror_x, mirror_y = _TURNS[orientation]
+    width, height = stored_size_px
+    if swap:
+        box, width, height = _swap_axes(box), height, width
+    left, top, right, bottom = _mirror(box, mirror_x, mirror_y)
+    return left * width, top * height, right * width, bottom * height
+
+
+def stored_box(box_px: Box, stored_size_px: tuple[int, int], orientation: int) -> Box | None:
+    """Convert a box in pixels of the upright photo to shares of the stored photo; `upright_box_px` inverts it.
+
+    Returns:
+        The part of the box inside the photo, or None if there is none.
+    """
+    swap, mirror_x, mirror_y = _TURNS[orientation]
+    width, height = stored_size_px[::-1] if swap else stored_size_px
+    left, right = (min(max(side / width, 0.0), 1.0) for side in box_px[::2])
+    top, bottom = (min(max(side / height, 0.0), 1.0) for side in box_px[1::2])
+    if not (left < right and top < bottom):
+        return None
+    box = _mirror((left, top, right, bottom), mirror_x, mirror_y)
+    return _swap_axes(box) if swap else box
+
+
+def intersection_over_union(first: Box, second: Box) -> float:
+    """Compute the intersection over union of two boxes; 0 if they do not overlap.
+
+    >>> intersection_over_union((0, 0, 2, 1), (1, 0, 3, 1))
+    0.3333333333333333
+    """
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
+    return width * height / (areas - width * height)
+
+
+def _swap_axes(box: Box) -> Box:
+    return box[1], box[0], box[3], box[2]
+
+
+def _mirror(box: Box, mirror_x: bool, mirror_y: bool) -> Box:
+    left, top, right, bottom = box
+    if mirror_x:
+        left, right = 1 - right, 1 - left
+    if mirror_y:
+        top, bottom = 1 - bottom, 1 - top
+    return left, top, right, bottom
