@@ -46,7 +46,6 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/immich.md": 1,
     "docs/how-to/names-in-photos.md": 8,
     "docs/how-to/search-with-milvus.md": 5,
-    "docs/how-to/immich.md": 1,
     "docs/how-to/serve.md": 3,
     "docs/how-to/sort-an-album.md": 8,
     "docs/how-to/train-on-my-photos.md": 9,

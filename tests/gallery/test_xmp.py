@@ -26,10 +26,10 @@ from familiar.gallery.transfer import xmp_export
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import load_photo
-from familiar.photos.jpeg_xmp import differs_only_in_packet, read_packet, replace_packet
-from familiar.photos.rdf import MARKER_URI
-from familiar.photos.regions import Region
-from familiar.photos.xmp import add_names, read_regions
+from familiar.photos.metadata.jpeg import differs_only_in_packet, read_packet, replace_packet
+from familiar.photos.metadata.rdf import MARKER_URI
+from familiar.photos.metadata.regions import Region
+from familiar.photos.metadata.xmp import add_names, read_regions
 from support.color_album import RGB_U8
 
 SQUARE_PX = 40

@@ -17,7 +17,7 @@ from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.photos.decoding import find_photos
-from familiar.photos.regions import Box, intersection_over_union
+from familiar.photos.metadata.regions import Box, intersection_over_union
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user")

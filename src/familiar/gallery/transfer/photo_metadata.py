@@ -10,12 +10,12 @@ from pathlib import Path
 from familiar.core.errors import BadMetadata, UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.gallery.database.repository import Repository
-from familiar.photos import picasa
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
-from familiar.photos.jpeg_xmp import is_jpeg, read_extended_packet, read_packet
-from familiar.photos.regions import Region
-from familiar.photos.xml_tree import MAX_BYTES
-from familiar.photos.xmp import extension_id
+from familiar.photos.metadata import picasa
+from familiar.photos.metadata.jpeg import is_jpeg, read_extended_packet, read_packet
+from familiar.photos.metadata.regions import Region
+from familiar.photos.metadata.xml_tree import MAX_BYTES
+from familiar.photos.metadata.xmp import extension_id
 
 SUFFIX = ".xmp"
 

@@ -21,9 +21,9 @@ from familiar.gallery.transfer.photo_metadata import (
     read_photo,
 )
 from familiar.photos.decoding import read_metadata
-from familiar.photos.jpeg_xmp import differs_only_in_packet, is_jpeg, read_packet, replace_packet
-from familiar.photos.regions import Box, Region, stored_box
-from familiar.photos.xmp import add_names, has_added_names, has_names
+from familiar.photos.metadata.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
+from familiar.photos.metadata.regions import Box, Region, stored_box
+from familiar.photos.metadata.xmp import add_names, has_added_names, has_names
 
 _PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
 _HEAD_BYTES = 2**18  # of a JPEG that shows nobody known, in which a packet that was written earlier is looked for

@@ -20,8 +20,8 @@ from familiar.gallery.transfer.photo_metadata import (
     read_photo,
 )
 from familiar.photos.decoding import find_photos
-from familiar.photos.regions import Box, Region, intersection_over_union, upright_box_px
-from familiar.photos.xmp import read_regions
+from familiar.photos.metadata.regions import Box, Region, intersection_over_union, upright_box_px
+from familiar.photos.metadata.xmp import read_regions
 
 _REMEDY = "its names are left out; repair or remove it"
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from familiar.core.errors import BadMetadata
-from familiar.photos.rdf import (
+from familiar.photos.metadata.rdf import (
     DC_URI,
     DIGIKAM_URI,
     LIGHTROOM_URI,
@@ -34,9 +34,9 @@ from familiar.photos.rdf import (
     resources_of,
     set_field,
 )
-from familiar.photos.regions import Region
-from familiar.photos.xml_tree import Element, parse_xml, write_xml
-from familiar.photos.xmp_regions import (
+from familiar.photos.metadata.regions import Region
+from familiar.photos.metadata.xml_tree import Element, parse_xml, write_xml
+from familiar.photos.metadata.xmp_regions import (
     ADDED,
     MP_REGION_URI,
     MP_URI,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.photos.decoding import decode_photo, read_metadata
-from familiar.photos.regions import Box, intersection_over_union, stored_box, upright_box_px
+from familiar.photos.metadata.regions import Box, intersection_over_union, stored_box, upright_box_px
 
 STORED_SIZE_PX = (120, 80)
 STORED_BOX_PX = (10, 20, 40, 30)  # left, top, right, bottom: no symmetry hides a wrong turn

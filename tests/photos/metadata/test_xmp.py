@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadMetadata
 from familiar.core.terminal_text import printable
-from familiar.photos.regions import Region
-from familiar.photos.xmp import add_names, has_added_names, read_regions
+from familiar.photos.metadata.regions import Region
+from familiar.photos.metadata.xmp import add_names, has_added_names, read_regions
 
 SIZE_PX = (4000, 3000)
 RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"

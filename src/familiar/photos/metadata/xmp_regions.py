@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from familiar.core.errors import BadMetadata
-from familiar.photos.rdf import (
+from familiar.photos.metadata.rdf import (
     AREA_URI,
     DIMENSIONS_URI,
     MARKER_URI,
@@ -25,8 +25,8 @@ from familiar.photos.rdf import (
     remove_property,
     set_field,
 )
-from familiar.photos.regions import SAME_FACE, Box, Region, intersection_over_union
-from familiar.photos.xml_tree import Element, declaration
+from familiar.photos.metadata.regions import SAME_FACE, Box, Region, intersection_over_union
+from familiar.photos.metadata.xml_tree import Element, declaration
 
 MP_URI = "http://ns.microsoft.com/photo/1.2/"
 MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"

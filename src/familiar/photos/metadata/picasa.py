@@ -8,7 +8,7 @@ contact's number follows. `[Contacts2]` has the names, as `8e62398ebda8c1a5=NAME
 
 import re
 
-from familiar.photos.regions import Region
+from familiar.photos.metadata.regions import Region
 
 INI_NAMES = (".picasa.ini", "Picasa.ini")
 MAX_BYTES = 16 * 2**20
