@@ -101,7 +101,7 @@ class MilvusIndex:
             indexes = self._client.prepare_index_params()
             building = {"M": CONNECTIVITY, "efConstruction": EXPANSION_BUILDING}
             indexes.add_index(VECTOR, index_type="HNSW", metric_type="IP", params=building)
-            # Strong: a search finds what was written before it.
+            # Strong: lists, and the proof that something is gone, are of what was written before.
             self._client.create_collection(
                 self.name,
                 schema=schema,
@@ -145,6 +145,7 @@ class MilvusIndex:
             ]
             with self._named_errors():
                 self._client.upsert(self.name, entries, timeout=WRITING_SECONDS)
+        self._wait_until_visible()
 
     def remove(self, keys: Collection[int]) -> None:
         """Remove vectors, and ask for them to prove that they are gone.
@@ -190,9 +191,17 @@ class MilvusIndex:
                 filter="" if group is None else f"{GROUP} == {_quoted(group)}",
                 search_params={"metric_type": "IP", "params": {"ef": max(EXPANSION_SEARCHING, 2 * k)}},
                 output_fields=[KEY],
+                consistency_level="Eventually",
                 timeout=TIMEOUT_SECONDS,
             )
         return np.array([hit[KEY] for hit in hits], np.int64)
+
+    def _wait_until_visible(self) -> None:
+        """Wait until searches see what was written, once here, since waiting in each search takes .2 s."""
+        with self._named_errors():
+            self._client.query(
+                self.name, filter=f"{KEY} >= 0", limit=1, consistency_level="Strong", timeout=TIMEOUT_SECONDS
+            )
 
     @contextlib.contextmanager
     def _named_errors(self) -> Generator[None]:
