@@ -107,6 +107,27 @@ detector_options = all_of(
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
 )
 
+_PROVIDERS = {
+    name.lower(): f"{name}ExecutionProvider"
+    for name in ("CPU", "CUDA", "TensorRT", "CoreML", "OpenVINO", "ROCm", "MIGraphX", "QNN", "XNNPACK", "WebGPU")
+} | {"directml": "DmlExecutionProvider", "tensorrt": "TensorrtExecutionProvider", "rocm": "ROCMExecutionProvider"}
+
+
+def _full_names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the names of execution providers as ONNX Runtime has them; None: the default."""
+    return tuple(_PROVIDERS.get(name.lower(), name) for name in names) or None
+
+
+provider_option = click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    callback=_full_names,
+    help="Run the network on cuda, tensorrt, coreml, directml, openvino or another execution provider of ONNX Runtime; "
+    "may be repeated, for what the first cannot do. [default: cpu]",
+)
+
 embedding_options = all_of(
     click.option(
         "--tta",
@@ -114,4 +135,5 @@ embedding_options = all_of(
         help="Test-time augmentation: average the embeddings of each photo and its mirror image, at twice the cost.",
     ),
     detector_options,
+    provider_option,
 )

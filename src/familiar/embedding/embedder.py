@@ -227,7 +227,10 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
     """Create a function that runs the bundle's network, each call in one thread."""
     available = ort.get_available_providers()
     if missing := [provider for provider in providers if provider not in available]:
-        raise FamiliarError(f"ONNX Runtime has no {missing[0]} here; it has {', '.join(available)}")
+        raise FamiliarError(
+            f"ONNX Runtime has no {missing[0]} here; it has {', '.join(available)}. Install one that has it, such as "
+            "onnxruntime-gpu for CUDA"
+        )
     options = session_options(dequantize_at_opening=bundle.metadata.precision == "int4-weights")
     try:
         session = ort.InferenceSession(bundle.onnx, options, providers=providers, enable_fallback=0)

@@ -1,7 +1,7 @@
 """The model of an evaluation: open a bundle or a router, list its bundles, and describe it for the results."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +15,22 @@ from familiar.evaluation.context import EvaluationContext
 from familiar.evaluation.results.document import ModelInfo
 
 
-def open_evaluated_model(model: Path | str, resize_px: int | None, *, centered: bool) -> Embedder | RoutedEmbedder:
+def open_evaluated_model(
+    model: Path | str, resize_px: int | None, *, centered: bool, providers: Sequence[str] | None = None
+) -> Embedder | RoutedEmbedder:
     """Open a bundle or a router.
 
     Args:
         model: a file, a run folder or the name of a bundle.
         resize_px: replaces how the bundle resizes photos; None: as the bundle says.
         centered: whether the means of the photos will be subtracted.
+        providers: as for `Embedder`.
 
     Raises:
         BadBundle: there is no such model.
         BadDataset: `resize_px` does not fit the bundle, or an option is for a single bundle only.
     """
-    opened = open_model(model)
+    opened = open_model(model, providers=providers)
     if isinstance(opened, RoutedEmbedder):
         for option, is_set in (("--resize-px", resize_px is not None), ("--centered", centered)):
             if is_set:
@@ -42,7 +45,8 @@ def open_evaluated_model(model: Path | str, resize_px: int | None, *, centered: 
         preprocessing = replace(opened.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
     except ValueError as error:
         raise BadDataset(f"--resize-px: {error}") from error
-    return Embedder(replace(opened.bundle, metadata=replace(opened.metadata, preprocessing=preprocessing)))
+    bundle = replace(opened.bundle, metadata=replace(opened.metadata, preprocessing=preprocessing))
+    return Embedder(bundle, providers=providers)
 
 
 def embedding_bundles(model: Model) -> list[Bundle]:

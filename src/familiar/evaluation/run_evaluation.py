@@ -1,7 +1,7 @@
 """Evaluate a model on labeled photos, from files to report: the work of `familiar evaluate`."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +44,7 @@ def evaluate(
     detector: Detector | str | None = None,
     flip: bool = False,
     centered: bool = False,
+    providers: Sequence[str] | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> EvaluationResults:
     """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
@@ -68,6 +69,7 @@ def evaluate(
         flip: average each photo's embedding with that of its mirror image.
         centered: subtract the means of the evaluated photos from the embeddings and use the bundle's thresholds for
             galleries: what a gallery of these photos does if the bundle has species means. Not with a router.
+        providers: execution providers of ONNX Runtime; None: the CPU.
         on_progress: called with a line of text.
 
     Returns:
@@ -79,7 +81,7 @@ def evaluate(
     """
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
-    opened = open_evaluated_model(model, resize_px, centered=centered)
+    opened = open_evaluated_model(model, resize_px, centered=centered, providers=providers)
     detector = opened.detector(detector)
     paths = [bundle.path for bundle in embedding_bundles(opened)]
     chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))

@@ -34,7 +34,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        embedder = None if settings.model is None else open_model(settings.model)
+        embedder = None if settings.model is None else open_model(settings.model, providers=settings.providers)
         detector = WholePhoto() if embedder is None else embedder.detector(settings.detector, settings.detector_model)
         _create_gallery_if_missing(settings, embedder)
         limits = settings.limits

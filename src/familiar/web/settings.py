@@ -85,6 +85,7 @@ class Settings(ServerSettings):
 
     Attributes:
         model: None: nothing can be embedded, all else works.
+        providers: execution providers of ONNX Runtime; None: the CPU.
         report: a folder that `familiar evaluate` wrote.
         roots: folders whose photos may be read, in addition to the gallery's own; empty: the folders of the photos
             that the gallery contains.
@@ -92,6 +93,7 @@ class Settings(ServerSettings):
 
     gallery: Path
     model: Path | None = None
+    providers: tuple[str, ...] | None = None
     detector: str | None = None
     detector_model: Path | None = None
     report: Path | None = None

@@ -37,6 +37,7 @@ def embed(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     engine: Literal["local", "ray"],
     workers: int | None,
     as_json: bool,
@@ -61,7 +62,13 @@ def embed(
         from familiar.embedding.distributed.worker import EmbeddingSettings
 
         detector_file = None if detector_model is None else str(detector_model)
-        _embed_with_ray(EmbeddingSettings(str(model), detector, detector_file, tta), photos, output, workers, as_json)
+        _embed_with_ray(
+            EmbeddingSettings(str(model), detector, detector_file, tta, providers=providers),
+            photos,
+            output,
+            workers,
+            as_json,
+        )
         return
     if workers is not None:
         raise click.UsageError("--workers needs --engine ray")
@@ -76,7 +83,7 @@ def embed(
     from familiar.photos.decoding import find_photos
 
     require_parent_folder(output)
-    opened = open_model(model)
+    opened = open_model(model, providers=providers)
     paths = find_photos(photos)
     status = StatusLine()
 

@@ -100,6 +100,7 @@ def evaluate(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
@@ -141,6 +142,7 @@ def evaluate(
         detector=build_detector(detector, detector_model) if detector else None,
         flip=tta,
         centered=centered,
+        providers=providers,
         on_progress=status.show,
     )
     status.clear()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from familiar.cli.console import note
-from familiar.cli.options import FILE, detector_options
+from familiar.cli.options import FILE, detector_options, provider_option
 from familiar.core.errors import FamiliarError
 
 
@@ -23,6 +23,7 @@ from familiar.core.errors import FamiliarError
     "repeat it for several; NAME=MODEL answers only this of Immich's names of models.",
 )
 @detector_options
+@provider_option
 @click.option(
     "--root",
     "roots",
@@ -67,6 +68,7 @@ def serve(
     models: tuple[str, ...],
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     roots: tuple[Path, ...],
     report: Path | None,
     address: str,
@@ -105,6 +107,7 @@ def serve(
         "certificate": certificate,
         "certificate_key": certificate_key,
         "detector": detector,
+        "providers": providers,
     }
     if immich:
         if folder is not None or detector_model is not None or roots or report is not None or read_only:

@@ -46,6 +46,7 @@ def species(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Train a router: a classifier that picks a bundle by species.
@@ -76,7 +77,7 @@ def species(
     def embedder(text: Path | str) -> Embedder:
         path = resolve_model(text).resolve()
         if path not in opened:
-            opened[path] = Embedder(path)
+            opened[path] = Embedder(path, providers=providers)
         return opened[path]
 
     features = embedder(model)

@@ -35,6 +35,7 @@ def verify(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Decide whether two photos show the same identity.
@@ -56,7 +57,7 @@ def verify(
         raise click.UsageError("--face is given at most twice: for A, then for B")
     # One number is for both photos.
     chosen = (faces[0], faces[-1]) if faces else (None, None)
-    opened = open_model(model)
+    opened = open_model(model, providers=providers)
     face_detector = opened.detector(detector, detector_model)
     crops: list[Crop] = []
     if isinstance(opened, RoutedEmbedder):

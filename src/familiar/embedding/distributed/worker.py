@@ -29,6 +29,7 @@ class EmbeddingSettings:
         detector_model: path of the detector's network.
         flip: as in `Embedder.embed`.
         min_score: detections below it are ignored, in [0, 1].
+        providers: execution providers of ONNX Runtime; None: the CPU.
     """
 
     model: str
@@ -36,6 +37,7 @@ class EmbeddingSettings:
     detector_model: str | None = None
     flip: bool = False
     min_score: float = MIN_SCORE
+    providers: tuple[str, ...] | None = None
 
     def with_absolute_paths(self) -> "EmbeddingSettings":
         """Return them for processes whose current folder may be another."""
@@ -47,7 +49,7 @@ class EmbeddingSettings:
 
     def open(self) -> tuple[Model, Detector]:
         """Open the model and its detector, for one thread."""
-        model = open_model(self.model, threads=1)
+        model = open_model(self.model, threads=1, providers=self.providers)
         return model, model.detector(self.detector, Path(self.detector_model) if self.detector_model else None)
 
     def describe(self, model: Model, detector: Detector) -> EmbeddedWith:

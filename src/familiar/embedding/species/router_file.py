@@ -7,6 +7,7 @@ detected. `sha256` is the checksum of the rest of the JSON, so that every change
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,23 @@ FORMAT_VERSION = 2  # version 1 has other names for some fields and is still rea
 SUFFIX = ".json"
 
 
-def open_model(model: Path | str, threads: int | None = None) -> Embedder | RoutedEmbedder:
+def open_model(
+    model: Path | str, threads: int | None = None, *, providers: Sequence[str] | None = None
+) -> Embedder | RoutedEmbedder:
     """Open a router (`.json`), or else a bundle or run folder.
 
     Args:
         model: its path, or the name of a shipped bundle.
         threads: as for `Embedder`.
+        providers: as for `Embedder`.
 
     Raises:
         BadBundle: as from `load_router` and `Embedder`.
+        FamiliarError: a provider is missing or does not start.
     """
-    return load_router(model, threads) if Path(model).suffix == SUFFIX else Embedder(model, threads)
+    if Path(model).suffix == SUFFIX:
+        return load_router(model, threads, providers=providers)
+    return Embedder(model, threads, providers=providers)
 
 
 def as_model(model: Model | Path | str) -> Model:
@@ -62,12 +69,15 @@ def write_router(path: Path, router: RoutedEmbedder) -> None:
     write_atomically(path, _canonical({**stored, "sha256": _sha256(stored)}))
 
 
-def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
+def load_router(
+    path: Path | str, threads: int | None = None, *, providers: Sequence[str] | None = None
+) -> RoutedEmbedder:
     """Load a router and open its bundles, each once.
 
     Args:
         path: the router file.
         threads: as for `Embedder`.
+        providers: as for `Embedder`.
 
     Raises:
         BadBundle: the file is missing, corrupted or of another format, or a bundle is missing, corrupted or not the
@@ -81,7 +91,7 @@ def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
         bundle_path = path.resolve().parent / reference["path"]
         if bundle_path not in opened:
             try:
-                opened[bundle_path] = Embedder(bundle_path, threads)
+                opened[bundle_path] = Embedder(bundle_path, threads, providers=providers)
             except BadBundle as error:
                 raise BadBundle(f"{path}: its bundle {role} cannot be opened: {error}") from error
         if opened[bundle_path].bundle.file_id != reference["file_id"]:

@@ -36,11 +36,13 @@ class ImmichSettings(ServerSettings):
 
     Attributes:
         models: models by the name that Immich asks for; `ANY_NAME`: those that answer any other name.
+        providers: execution providers of ONNX Runtime; None: the CPU.
         detector: name of the detector of all models; None: each has its own.
         upstream: URL of a server for what is not about faces.
     """
 
     models: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    providers: tuple[str, ...] | None = None
     detector: str | None = None
     upstream: str | None = None
 
@@ -66,7 +68,7 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     """
     opened: dict[Path, Model] = {}
     for path in (path for paths in settings.models.values() for path in paths):
-        opened.setdefault(path, open_model(path))
+        opened.setdefault(path, open_model(path, providers=settings.providers))
     models = {name: [opened[path] for path in paths] for name, paths in settings.models.items()}
     recognition = FaceRecognition(models, settings.detector, settings.limits)
     upstream = None if settings.upstream is None else Upstream(settings.upstream)

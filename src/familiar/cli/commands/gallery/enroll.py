@@ -35,6 +35,7 @@ def enroll(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Add photos to a gallery.
@@ -51,7 +52,7 @@ def enroll(
     from familiar.gallery.enrollment.enroll import enroll as enroll_photos
     from familiar.photos.decoding import find_photos
 
-    embedder = open_model(model)
+    embedder = open_model(model, providers=providers)
     face_detector = embedder.detector(detector, detector_model)
     paths = find_photos(photos)
     status = StatusLine()

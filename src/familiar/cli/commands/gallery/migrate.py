@@ -8,7 +8,7 @@ import click
 from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, print_json
-from familiar.cli.options import json_option
+from familiar.cli.options import json_option, provider_option
 from familiar.core.plural import pluralize
 
 
@@ -18,8 +18,9 @@ from familiar.core.plural import pluralize
 @click.option(
     "--tta", is_flag=True, help="Average the embeddings of each face and its mirror image, at twice the cost."
 )
+@provider_option
 @json_option
-def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
+def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | None, as_json: bool) -> None:
     """Embed a gallery's faces again with another model.
 
     Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
@@ -36,7 +37,7 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
     with GalleryDatabase.open(folder) as gallery:
-        embedder, status, total = open_model(model), StatusLine(), len(gallery.faces().ids)
+        embedder, status, total = open_model(model, providers=providers), StatusLine(), len(gallery.faces().ids)
         result = migrate_gallery(
             gallery,
             embedder,

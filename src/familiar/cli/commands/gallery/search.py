@@ -66,6 +66,7 @@ def search(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Find who is in a photo, and similar photos.
@@ -84,7 +85,7 @@ def search(
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
     with GalleryDatabase.open(folder) as gallery:
-        embedder = open_model(model)
+        embedder = open_model(model, providers=providers)
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
         query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)

@@ -36,6 +36,7 @@ def verify(
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Decide whether a photo shows an identity.
@@ -54,7 +55,9 @@ def verify(
 
     with GalleryDatabase.open(folder) as gallery:
         number = resolve_identity(gallery, identity)
-        query = embed_best_face(gallery, open_model(model), photo, detector, detector_model, flip=tta, face=face)
+        query = embed_best_face(
+            gallery, open_model(model, providers=providers), photo, detector, detector_model, flip=tta, face=face
+        )
         result = verify_identity(gallery, query, number)
         name = label_of(gallery, number)
     if as_json:
