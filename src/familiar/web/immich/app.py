@@ -115,8 +115,8 @@ async def _predict(
             raise HttpProblem(
                 HTTPStatus.NOT_IMPLEMENTED,
                 "faces-only",
-                f"familiar has no models for {', '.join(tasks.others)}: start it with --upstream and the URL of Immich's "
-                "own machine-learning server, or turn that off in Immich",
+                f"familiar has no models for {', '.join(tasks.others)}: start it with --upstream and the URL of "
+                "Immich's own machine-learning server, or turn that off in Immich",
             )
         files = [image] if isinstance(image, UploadFile) else []
         answer: dict[str, Any] = {}
