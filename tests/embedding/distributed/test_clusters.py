@@ -1,5 +1,7 @@
 """Clusters of the faces of a folder: the same with files as in memory, by species, and by several processes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from familiar.embedding.distributed import clusters as clusters_module
 from familiar.embedding.distributed.clusters import NO_CLUSTER, cluster_parts
 from familiar.embedding.embedder import Embedder
 from familiar.metrics.clustering import contingency
+from familiar.neighbors.large_clustering import LargeClustering
 from support.embedded_faces import write_faces
 
 
@@ -59,6 +62,27 @@ def test_the_last_share_writes(model: Embedder, tmp_path: Path, monkeypatch: pyt
         results = cluster_parts(tmp_path / "faces", model, output, share=share, shares=3)
         assert (results is not None, output.exists()) == (share == 2,) * 2
     assert agreement(true, read_clusters(output)) == 1.0
+
+
+def test_shares_that_end_at_the_same_time_write_once(model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(clusters_module, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
+    true = write_faces(tmp_path / "faces", model)
+    output, both_done = tmp_path / "clusters.parquet", threading.Barrier(2)
+    search = LargeClustering.search
+
+    def search_until_both_are_done(self: LargeClustering, share: int, shares: int) -> bool:
+        search(self, share, shares)
+        both_done.wait(60)
+        return search(self, share, shares)
+
+    monkeypatch.setattr(LargeClustering, "search", search_until_both_are_done)
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(cluster_parts, tmp_path / "faces", model, output, share=k, shares=2) for k in range(2)]
+        results = [each.result() for each in running]
+    assert sorted(len(each or ()) for each in results) == [0, 1]
+    assert agreement(true, read_clusters(output)) == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clusters.parquet", "faces"]
 
 
 def test_a_repeated_command_searches_again_only_if_the_faces_have_changed(

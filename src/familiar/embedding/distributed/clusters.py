@@ -1,9 +1,11 @@
 """Clusters of the faces in a folder of Parquet files, written to one Parquet file."""
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from familiar.embedding.distributed.parts import (
 )
 from familiar.embedding.model import Model
 from familiar.metrics.calibration import uncalibrated
-from familiar.neighbors.album import cluster_album, evenly_spaced, measure_album
+from familiar.neighbors.album import AlbumThreshold, AlbumWhitening, cluster_album, evenly_spaced, measure_album
 from familiar.neighbors.large_clustering import LargeClustering, reserve_array
 from familiar.neighbors.purity import split_mixed
 
@@ -32,6 +34,7 @@ MAX_IN_MEMORY = 100_000
 """Faces of a species that are clustered in memory, as in a gallery; more are clustered with files."""
 SAMPLE_ROWS = 20_000
 NO_CLUSTER = -1
+_Measured = tuple[AlbumWhitening, AlbumThreshold] | None  # None: the faces show too little
 COLUMNS = {
     "photo": "as in the folder of embeddings",
     "face": "likewise",
@@ -84,7 +87,7 @@ def cluster_parts(
         on_progress: called with what is done now, how much of it is done, and how much there is.
 
     Returns:
-        What was written, by species; None if other shares are not done yet.
+        What was written, by species: nothing if another share has done so; None if others are not done yet.
 
     Raises:
         BadDataset: there is no Parquet file, or a damaged one or one of another origin.
@@ -96,33 +99,30 @@ def cluster_parts(
         raise CannotWrite(f"{output}: the folder is that of the embeddings; choose another one")
     faces = _read_faces(folder, model)
     work = output.with_name(f"{output.name}.work")
-    cluster = np.full(len(faces.species), NO_CLUSTER, np.int64)
-    results: list[SpeciesClusters] = []
-    is_complete = True
-    for number, species in enumerate(faces.species_names):
-        rows = np.flatnonzero((faces.species == number) & faces.is_clustered)
-        if not len(rows):
-            continue
-        embedder, columns = model.embedder_for(species)
-        fallback = (embedder.metadata.calibration or uncalibrated()).high_precision.similarity
-        if len(rows) <= MAX_IN_MEMORY:
-            embeddings = np.concatenate(list(faces.embeddings(rows, columns)))
-            album = measure_album(embeddings, fallback)
-            clusters = cluster_album(embeddings, fallback)
-        else:
-            large = _LargeSpecies(faces, rows, columns, fallback, work / str(number), on_progress)
-            if not large.clustering.search(share, shares):
-                is_complete = False
-                continue
-            album, clusters = large.album, large.clusters()
-        threshold = album[1].threshold if album else fallback
-        results.append(SpeciesClusters(species, len(rows), int(clusters.max()) + 1, threshold, album is not None))
-        cluster[rows] = cluster.max(initial=NO_CLUSTER) + 1 + clusters
-    if not is_complete:
+    groups = [_Group(faces, number, model) for number in range(len(faces.species_names))]
+    large = {
+        number: _LargeSpecies(faces, group, work / str(number), on_progress)
+        for number, group in enumerate(groups)
+        if len(group.rows) > MAX_IN_MEMORY
+    }
+    is_searched = [each.clustering.search(share, shares) for each in large.values()]
+    if not all(is_searched):
         return None
-    on_progress("writing", 0, 1)
-    _write(output, faces, cluster)
-    shutil.rmtree(work, ignore_errors=True)
+    with _lock(output):
+        if large and not work.exists():
+            return []  # another share ended at the same time, and has written it
+        cluster = np.full(len(faces.species), NO_CLUSTER, np.int64)
+        results: list[SpeciesClusters] = []
+        for number, group in enumerate(groups):
+            if len(group.rows):
+                album, clusters = large[number].cluster() if number in large else group.cluster_in_memory()
+                threshold = album[1].threshold if album else group.fallback
+                name, count = faces.species_names[number], int(clusters.max()) + 1
+                results.append(SpeciesClusters(name, len(group.rows), count, threshold, album is not None))
+                cluster[group.rows] = cluster.max(initial=NO_CLUSTER) + 1 + clusters
+        on_progress("writing", 0, 1)
+        _write(output, faces, cluster)
+        shutil.rmtree(work, ignore_errors=True)
     return results
 
 
@@ -154,33 +154,44 @@ class _Faces:
         return hashlib.sha256(json.dumps(names).encode() + rows.tobytes()).hexdigest()[:24]
 
 
+class _Group:
+    """The faces of a species that are clustered.
+
+    Attributes:
+        rows: rising.
+        columns: of the species' bundle.
+        fallback: threshold of the bundle.
+    """
+
+    def __init__(self, faces: _Faces, species: int, model: Model) -> None:
+        self._faces = faces
+        self.rows = np.flatnonzero((faces.species == species) & faces.is_clustered)
+        embedder, self.columns = model.embedder_for(faces.species_names[species])
+        self.fallback = (embedder.metadata.calibration or uncalibrated()).high_precision.similarity
+
+    def cluster_in_memory(self) -> tuple[_Measured, Int64[np.ndarray, " m"]]:
+        embeddings = np.concatenate(list(self._faces.embeddings(self.rows, self.columns)))
+        return measure_album(embeddings, self.fallback), cluster_album(embeddings, self.fallback)
+
+
 class _LargeSpecies:
     """Faces of a species that are clustered with files.
 
     Args:
         faces: of all species.
-        rows: those of the species, rising.
-        columns: of its bundle.
-        fallback: threshold of the bundle.
+        group: of the species.
         work: folder for the files.
         on_progress: as for `cluster_parts`.
     """
 
-    def __init__(
-        self,
-        faces: _Faces,
-        rows: Int64[np.ndarray, " m"],
-        columns: slice,
-        fallback: float,
-        work: Path,
-        on_progress: Callable[[str, int, int], None],
-    ) -> None:
+    def __init__(self, faces: _Faces, group: _Group, work: Path, on_progress: Callable[[str, int, int], None]) -> None:
         from filelock import FileLock
 
         on_progress("measuring", 0, 1)
+        rows, columns = group.rows, group.columns
         sample = np.concatenate(list(faces.embeddings(rows[evenly_spaced(len(rows), SAMPLE_ROWS)], columns)))
-        self.album = measure_album(sample, fallback)
-        self._fallback = fallback
+        self.album = measure_album(sample, group.fallback)
+        self._fallback = group.fallback
         path = work / "vectors" / f"{faces.fingerprint(rows)}.npy"
         make_folder(path.parent)
         with FileLock(work / ".lock"):  # processes that share the search wait until the first has prepared it
@@ -195,12 +206,23 @@ class _LargeSpecies:
             self._rows = np.load(path, mmap_mode="r")
             self.clustering = LargeClustering(self._rows, work, on_progress)
 
-    def clusters(self) -> Int64[np.ndarray, " m"]:
+    def cluster(self) -> tuple[_Measured, Int64[np.ndarray, " m"]]:
         if self.album is None:
-            return self.clustering.clusters_at(self._fallback)
+            return None, self.clustering.clusters_at(self._fallback)
         estimate = self.album[1]
         clusters = self.clustering.clusters_at(estimate.threshold)
-        return split_mixed(self._rows, clusters, estimate.threshold, estimate.uncertainty)
+        return self.album, split_mixed(self._rows, clusters, estimate.threshold, estimate.uncertainty)
+
+
+@contextlib.contextmanager
+def _lock(output: Path) -> Generator[None]:
+    """Let one process at a time cluster and write; shares may end at the same time."""
+    from filelock import FileLock
+
+    path = output.with_name(f".{output.name}.lock")
+    with FileLock(path):
+        yield
+    path.unlink(missing_ok=True)
 
 
 def _read_faces(folder: Path, model: Model) -> _Faces:
@@ -246,6 +268,8 @@ def _write(output: Path, faces: _Faces, cluster: Int64[np.ndarray, " n"]) -> Non
                 table = table.append_column("cluster", pa.array(cluster[start : start + count]))
                 writer.write_table(table.cast(schema))
                 start += count
+        with draft.open("rb") as written:
+            os.fsync(written.fileno())
         draft.replace(output)
     except OSError as error:
         draft.unlink(missing_ok=True)
