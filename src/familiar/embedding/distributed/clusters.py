@@ -34,7 +34,7 @@ MAX_IN_MEMORY = 100_000
 """Faces of a species that are clustered in memory, as in a gallery; more are clustered with files."""
 SAMPLE_ROWS = 20_000
 NO_CLUSTER = -1
-_Measured = tuple[AlbumWhitening, AlbumThreshold] | None  # None: the faces show too little
+_Album = tuple[AlbumWhitening, AlbumThreshold] | None  # None: the faces show too little
 COLUMNS = {
     "photo": "as in the folder of embeddings",
     "face": "likewise",
@@ -169,7 +169,7 @@ class _Group:
         embedder, self.columns = model.embedder_for(faces.species_names[species])
         self.fallback = (embedder.metadata.calibration or uncalibrated()).high_precision.similarity
 
-    def cluster_in_memory(self) -> tuple[_Measured, Int64[np.ndarray, " m"]]:
+    def cluster_in_memory(self) -> tuple[_Album, Int64[np.ndarray, " m"]]:
         embeddings = np.concatenate(list(self._faces.embeddings(self.rows, self.columns)))
         return measure_album(embeddings, self.fallback), cluster_album(embeddings, self.fallback)
 
@@ -206,7 +206,7 @@ class _LargeSpecies:
             self._rows = np.load(path, mmap_mode="r")
             self.clustering = LargeClustering(self._rows, work, on_progress)
 
-    def cluster(self) -> tuple[_Measured, Int64[np.ndarray, " m"]]:
+    def cluster(self) -> tuple[_Album, Int64[np.ndarray, " m"]]:
         if self.album is None:
             return None, self.clustering.clusters_at(self._fallback)
         estimate = self.album[1]
