@@ -41,7 +41,7 @@ def photos(tmp_path: Path) -> list[Path]:
 def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Settings:
     with color_album.create_gallery(tmp_path / "album", mean_color_bundle, photos) as gallery:
         cluster(gallery)
-    return Settings(tmp_path / "album", mean_color_bundle, token=TOKEN)
+    return Settings(gallery=tmp_path / "album", model=mean_color_bundle, token=TOKEN)
 
 
 @pytest.fixture
