@@ -55,7 +55,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(options)
     with tempfile.TemporaryDirectory() as root:
-        settings = Settings(_drawn_gallery(Path(root), arguments.model), arguments.model)
+        settings = Settings(gallery=_drawn_gallery(Path(root), arguments.model), model=arguments.model)
         report = contract(settings, max(1, arguments.cases // _OPERATIONS), seed=arguments.seed)
     print("| cases | failures |")
     print("|---|---|")
