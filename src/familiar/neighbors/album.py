@@ -27,6 +27,8 @@ SPREADS_PER_LOG = 0.7
 """The threshold in spreads above the median, for each e-fold of the number of faces."""
 SATURATION_FACES = 1000
 """From here on the threshold no longer rises: 10,000 faces of people have the same best threshold."""
+MIN_QUALITY = 0.02
+"""Faces below it are in no cluster: blurred or tiny faces resemble each other. Chosen on dogs29 and cats23."""
 MIN_FACES, MIN_INDIVIDUALS = 24, 4.0
 """With fewer faces, or of fewer individuals, the bulk does not tell how similar two individuals are."""
 MAX_SPREAD = 0.35
@@ -178,7 +180,19 @@ def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> I
     Raises:
         ValueError: rows that are not unit vectors, or a threshold outside [-1, 1].
     """
-    album = measure_album(embeddings, threshold)
+    return cluster_measured(embeddings, measure_album(embeddings, threshold), threshold)
+
+
+def cluster_measured(
+    embeddings: Float32[np.ndarray, "n d"], album: tuple[AlbumWhitening, AlbumThreshold] | None, threshold: float
+) -> Int64[np.ndarray, " n"]:
+    """Cluster as `cluster_album` does, where the album is measured already.
+
+    Args:
+        embeddings: unit rows.
+        album: as `measure_album` returns it.
+        threshold: of the model.
+    """
     if album is None:
         return cluster_by_domain(embeddings, threshold)[0]
     whitening, estimate = album

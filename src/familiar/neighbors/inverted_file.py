@@ -39,7 +39,7 @@ class InvertedFile:
     """
 
     rows: Rows
-    original: Int64[np.ndarray, " n"] | Int32[np.ndarray, " n"]
+    original: Int32[np.ndarray, " n"]
     centroids: Float32[np.ndarray, "g d"]
     starts: Int64[np.ndarray, " g+1"]
 

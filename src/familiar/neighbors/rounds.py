@@ -49,8 +49,22 @@ class Clusters:
     def __len__(self) -> int:
         return int(np.count_nonzero(self.sizes))
 
-    def merge(self, merged: Int32[np.ndarray, " m"], into: Int32[np.ndarray, " m"]) -> None:
-        """Merge clusters into others, which are also among the merged ones, each with itself."""
+    def merge(self, became: Int32[np.ndarray, " n"]) -> Int32[np.ndarray, " m"]:
+        """Merge clusters.
+
+        Args:
+            became: of each cluster, the one that it becomes part of; itself: it stays.
+
+        Returns:
+            Those that merged, survivors included.
+        """
+        moved = np.flatnonzero(became != np.arange(len(became), dtype=np.int32))
+        changed = np.union1d(moved, became[moved]).astype(np.int32)
+        self._sum(changed, became[changed])
+        self.cluster = became[self.cluster]
+        return changed
+
+    def _sum(self, merged: Int32[np.ndarray, " m"], into: Int32[np.ndarray, " m"]) -> None:
         order = np.argsort(into, kind="stable")
         merged = merged[order]
         survivors, starts = np.unique(into[order], return_index=True)
@@ -129,10 +143,7 @@ def merge_in_rounds(clusters: Clusters, pairs: Pairs, threshold: float) -> None:
     pairs, similarity = pairs[known], similarity[known]
     for step in _descending_to(threshold):
         while (became := _follow_nearest(pairs, similarity, step, len(clusters.sizes))) is not None:
-            merged = np.flatnonzero(became != np.arange(len(became), dtype=np.int32))
-            merged = np.union1d(merged, became[merged]).astype(np.int32)
-            clusters.merge(merged, became[merged])
-            clusters.cluster = became[clusters.cluster]
+            merged = clusters.merge(became)
             pairs, similarity = _after_merging(clusters, pairs, similarity, became, merged, floor)
 
 

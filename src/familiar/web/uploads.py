@@ -17,8 +17,8 @@ from pathlib import Path
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
-from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
-from familiar.core.files import fsync_directory, remove_unfinished_files, write_atomically
+from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.files import fsync_directory, make_folder, remove_unfinished_files, write_atomically
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
@@ -218,10 +218,7 @@ def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: lis
         content = upload.read()
         name = hashlib.sha256(content).hexdigest()
         subfolder = folder / name[:2]
-        try:
-            subfolder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(f"{subfolder}: cannot be created ({error.strerror})") from error
+        make_folder(subfolder)
         new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
         path = next(subfolder.glob(f"{name}*"), new)
         if not (path.is_file() and path.stat().st_size == len(content)):

@@ -99,7 +99,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if (certificate is None) != (certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
-    reached: dict[str, Any] = {
+    common: dict[str, Any] = {
         "address": address,
         "hosts": hosts,
         "token": None if no_token else _token(token_file),
@@ -108,14 +108,13 @@ def serve(
         "certificate_key": certificate_key,
         "detector": detector,
         "providers": providers,
-    }
+    } | ({} if port is None else {"port": port})
     if immich:
         if folder is not None or detector_model is not None or roots or report is not None or read_only:
             raise click.UsageError("--immich goes without GALLERY, --detector-model, --root, --report and --read-only")
-        from familiar.web.immich.app import PORT, ImmichSettings, parse_models, serve_immich
+        from familiar.web.immich.app import ImmichSettings, parse_models, serve_immich
 
-        port = PORT if port is None else port
-        settings = ImmichSettings(models=parse_models(models), upstream=upstream, port=port, **reached)
+        settings = ImmichSettings(models=parse_models(models), upstream=upstream, **common)
         serve_immich(settings, lambda url: note(f"give this URL to Immich: {url}"))
         return
     if folder is None:
@@ -133,9 +132,8 @@ def serve(
         detector_model=detector_model,
         report=report,
         roots=roots,
-        port=8000 if port is None else port,
         read_only=read_only,
-        **reached,
+        **common,
     )
     serve_gallery(gallery_settings, lambda url: note(f"{folder}: open {url} in a browser"))
 

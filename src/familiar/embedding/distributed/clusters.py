@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -24,12 +25,17 @@ from familiar.embedding.distributed.parts import (
 )
 from familiar.embedding.model import Model
 from familiar.metrics.calibration import uncalibrated
-from familiar.neighbors.album import AlbumThreshold, AlbumWhitening, cluster_album, evenly_spaced, measure_album
+from familiar.neighbors.album import (
+    MIN_QUALITY,
+    AlbumThreshold,
+    AlbumWhitening,
+    cluster_measured,
+    evenly_spaced,
+    measure_album,
+)
 from familiar.neighbors.large_clustering import LargeClustering, reserve_array
 from familiar.neighbors.purity import split_mixed
 
-MIN_QUALITY = 0.02
-"""Faces below it are in no cluster, as in a gallery: blurred or tiny faces resemble each other."""
 MAX_IN_MEMORY = 100_000
 """Faces of a species that are clustered in memory, as in a gallery; more are clustered with files."""
 SAMPLE_ROWS = 20_000
@@ -142,8 +148,7 @@ class _Faces:
         for path, count in self.parts:
             first, last = np.searchsorted(rows, (start, start + count))
             if last > first:
-                table = read_columns(path, ["face", "embedding"])
-                table = table.filter(table["face"].is_valid())
+                table = _read_faces_of(path, "embedding")
                 values = table["embedding"].combine_chunks().flatten().to_numpy().reshape(count, -1)
                 yield values[rows[first:last] - start][:, columns]
             start += count
@@ -171,7 +176,8 @@ class _Group:
 
     def cluster_in_memory(self) -> tuple[_Album, Int64[np.ndarray, " m"]]:
         embeddings = np.concatenate(list(self._faces.embeddings(self.rows, self.columns)))
-        return measure_album(embeddings, self.fallback), cluster_album(embeddings, self.fallback)
+        album = measure_album(embeddings, self.fallback)
+        return album, cluster_measured(embeddings, album, self.fallback)
 
 
 class _LargeSpecies:
@@ -241,14 +247,19 @@ def _read_faces(folder: Path, model: Model) -> _Faces:
             raise SpaceMismatch(f"{path}: not embedded as {paths[0].name} was; embed all photos into one folder")
         if (stored.space_id, stored.embedding_dim) != (space_id, dim):
             raise SpaceMismatch(f"{path}: embedded by another model, of the space {stored.space_id}, not {space_id}")
-        table = read_columns(path, ["face", "species", "quality"])
-        table = table.filter(table["face"].is_valid())
+        table = _read_faces_of(path, "species", "quality")
         parts.append((path, table.num_rows))
         species.append(
             np.array([names.setdefault(name, len(names)) for name in table["species"].to_pylist()], np.int64)
         )
         is_clustered.append(table["quality"].to_numpy() >= MIN_QUALITY)
     return _Faces(parts, embedded_with, list(names), np.concatenate(species), np.concatenate(is_clustered))
+
+
+def _read_faces_of(path: Path, *columns: str) -> Any:
+    """Read the number and some other columns of a part's faces, without the photos that have no embedding."""
+    table = read_columns(path, [*columns, "face"])
+    return table.filter(table["face"].is_valid())
 
 
 def _write(output: Path, faces: _Faces, cluster: Int64[np.ndarray, " n"]) -> None:
@@ -263,8 +274,7 @@ def _write(output: Path, faces: _Faces, cluster: Int64[np.ndarray, " n"]) -> Non
         with pq.ParquetWriter(draft, schema) as writer:
             start = 0
             for path, count in faces.parts:
-                table = read_columns(path, ["photo", "face", "species"])
-                table = table.filter(table["face"].is_valid())
+                table = _read_faces_of(path, "photo", "species").select(["photo", "face", "species"])
                 table = table.append_column("cluster", pa.array(cluster[start : start + count]))
                 writer.write_table(table.cast(schema))
                 start += count

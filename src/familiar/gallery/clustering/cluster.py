@@ -19,13 +19,13 @@ from familiar.gallery.clustering.plan import Plan, adapt_plan, unassign_conflict
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
+from familiar.neighbors.album import MIN_QUALITY
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.constraints import restrict_constraints
 from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
 from familiar.neighbors.knn_graph import SearchedRows
 from familiar.neighbors.purity import split_mixed
 
-MIN_QUALITY = 0.02  # chosen on dogs29 and cats23 (docs/explanation/clustering.md)
 """Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
 _MAX_ATTEMPTS = 2  # if the last is overtaken by other writers too, what they changed stays as it is
 _MAX_ITERATIONS = 5  # of clustering until nothing changes

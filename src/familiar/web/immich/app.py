@@ -27,8 +27,6 @@ from familiar.web.server import run_server
 from familiar.web.settings import ServerSettings
 from familiar.web.uploads import receive
 
-PORT = 3003  # Immich's default
-
 
 @dataclass(frozen=True, kw_only=True)
 class ImmichSettings(ServerSettings):
@@ -41,6 +39,7 @@ class ImmichSettings(ServerSettings):
         upstream: URL of a server for what is not about faces.
     """
 
+    port: int = 3003  # Immich's default
     models: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
     providers: tuple[str, ...] | None = None
     detector: str | None = None
@@ -57,6 +56,7 @@ def serve_immich(settings: ImmichSettings, on_ready: Callable[[str], None]) -> N
     Raises:
         FamiliarError: a model, the certificate or the address cannot be used.
     """
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log each request
     run_server(make_immich_app(settings), settings, on_ready)
 
 
@@ -154,6 +154,3 @@ def parse_models(models: Sequence[str]) -> dict[str, list[Path]]:
             name, path = ANY_NAME, model
         by_name.setdefault(name, []).append(Path(path))
     return by_name
-
-
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log each request

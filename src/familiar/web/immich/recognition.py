@@ -12,7 +12,6 @@ from familiar.core.errors import FamiliarError, NoBundleForSpecies
 from familiar.detection.detectors import build_detector
 from familiar.detection.quality import SAME_FACE_OVERLAP, overlap_of_smaller
 from familiar.embedding.all_faces import MIN_SCORE
-from familiar.embedding.bundle import Bundle
 from familiar.embedding.model import Model
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import DEFAULT_MIN_SCORE
@@ -115,7 +114,7 @@ class FaceRecognition:
     def _store(self, model: Model, face: FaceResult) -> Float32[np.ndarray, "512"]:
         assert face.embedding is not None
         embedder, columns = model.embedder_for(face.species)
-        return self._blocks[_space(embedder.bundle)].store(face.embedding[columns])
+        return self._blocks[embedder.metadata.space_id].store(face.embedding[columns])
 
 
 def immich_score(score: float) -> float:
@@ -127,10 +126,6 @@ def immich_score(score: float) -> float:
     if score < MIN_SCORE:
         return score * DEFAULT_MIN_SCORE / MIN_SCORE
     return 1 - (1 - score) * (1 - DEFAULT_MIN_SCORE) / (1 - MIN_SCORE)
-
-
-def _space(bundle: Bundle) -> str:
-    return bundle.metadata.space_id
 
 
 def _whole_pixels(face: FaceResult, size_px: tuple[int, int]) -> tuple[int, int, int, int]:
