@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PLAIN := .venv-plain
+RELEASE := .venv-release
+LOWEST := .venv-lowest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Seconds matter on few cores: one test process each with one thread beats one with many. A module's tests stay
 # together (loadfile), so that what they share is made once.
@@ -10,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKER
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all test-durations test-plain pytest pytest-all lint format docs clean
+.PHONY: quickstart test test-fast test-all test-durations test-plain test-lowest pytest pytest-all lint format docs dist clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -41,6 +43,11 @@ test-durations: pytest-all
 test-plain: $(PLAIN)/ready
 	$(PLAIN)/bin/python -m pytest --override-ini addopts=--strict-markers -m plain tests/plain
 
+# With the oldest versions of dependencies that pyproject.toml allows, and the newest test tools. Old versions use what
+# is deprecated by now, which is no error here.
+test-lowest: $(LOWEST)/ready
+	$(MAKE) test-fast VENV=$(LOWEST) PYTEST_ADDOPTS="-W ignore::DeprecationWarning"
+
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
@@ -50,6 +57,17 @@ lint: $(VENV)/ready
 # The documentation, into site/. A dead link, a missing page or any other warning is an error.
 docs: $(VENV)/ready
 	$(VENV)/bin/zensical build --strict --clean
+
+# Wheel, source archive, and the list of all software that the wheel brings (SBOM), into dist/. The same commit gives the
+# same bytes. The SBOM is that of the wheel, installed with the tested versions, and nothing else.
+dist: $(RELEASE)/ready
+	rm -rf dist $(RELEASE)/installed
+	$(RELEASE)/bin/python -m build --no-isolation
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --without-pip $(RELEASE)/installed
+	$(RELEASE)/bin/uv pip install --quiet --python $(RELEASE)/installed --constraints constraints.txt dist/*.whl
+	$(RELEASE)/bin/cyclonedx-py environment $(RELEASE)/installed --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/sbom.cdx.json
 
 format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix
@@ -66,5 +84,17 @@ $(PLAIN)/ready: pyproject.toml constraints.txt $(shell find src -type f ! -name 
 	$(PLAIN)/bin/python $(PIP_INSTALL) . pytest
 	touch $@
 
+$(RELEASE)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(PIP_INSTALL) $$($(PYTHON) -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['release'])")
+	touch $@
+
+$(LOWEST)/ready: pyproject.toml $(RELEASE)/ready
+	$(PYTHON) -m venv $(LOWEST)
+	$(RELEASE)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable '.[all]'
+	$(RELEASE)/bin/uv pip install --quiet --python $(LOWEST) --editable '.[test]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PLAIN) build dist quickstart site .cache
+	rm -rf $(VENV) $(PLAIN) $(RELEASE) $(LOWEST) build dist quickstart site .cache
