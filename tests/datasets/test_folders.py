@@ -87,8 +87,18 @@ def test_folders_become_sorted_identities(cats: Path) -> None:
 def test_scan_is_invariant_to_file_system_order(cats: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = scan_folders(cats)
     scandir = os.scandir
+
+    class Entries(list[os.DirEntry[str]]):
+        """In the place of what `os.scandir` returns."""
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing is open."""
+
     monkeypatch.setattr(
-        os, "scandir", lambda folder: iter(sorted(scandir(folder), key=lambda e: e.name, reverse=backwards))
+        os, "scandir", lambda folder: Entries(sorted(scandir(folder), key=lambda e: e.name, reverse=backwards))
     )
     table = scan_folders(cats)
     assert listed(table) == listed(expected)
@@ -216,6 +226,7 @@ def test_rejects_unlistable_folder_by_name(cats: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(BadDataset, match=r"cats: cannot be read \(Permission denied\)$"):
         scan_folders(cats)
 

@@ -1,10 +1,11 @@
 """Small galleries for tests: embeddings in clear clusters, and access to the rows of the tables."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import create_autospec, patch
+from unittest.mock import patch
 
 import numpy as np
 
@@ -91,7 +92,12 @@ def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
         patch.object(manual_faces, "_embed_box", embed_box),
         patch.object(manual_faces, "_check_space", lambda *_: None),
     ):
-        yield create_autospec(Embedder, instance=True, threads=1)
+        yield _unused_model()
+
+
+@functools.cache
+def _unused_model() -> Embedder:
+    return Embedder("pet-nano", threads=1)
 
 
 def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:

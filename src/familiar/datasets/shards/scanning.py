@@ -17,11 +17,17 @@ ShardPhoto = TarPhoto | ParquetPhoto
 
 
 def names_shards(location: str) -> bool:
-    """Whether a source of data is shards: a URL, a shard, a pattern of shards, or a folder with shards in it."""
+    """Whether a source of data is shards: a URL, a shard, a pattern of shards, or a folder with shards in it.
+
+    A folder that cannot be listed is none; whoever reads its photos says why.
+    """
     if is_url(location) or location.lower().endswith(SUFFIXES):
         return True
     folder = Path(location)
-    return folder.is_dir() and any(path.suffix.lower() in SUFFIXES and path.is_file() for path in folder.iterdir())
+    try:
+        return folder.is_dir() and any(path.suffix.lower() in SUFFIXES and path.is_file() for path in folder.iterdir())
+    except OSError:
+        return False
 
 
 def name_of(location: str) -> str:

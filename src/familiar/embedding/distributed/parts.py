@@ -160,16 +160,17 @@ def require_pyarrow() -> None:
 def _schema(embedded_with: EmbeddedWith) -> Any:
     import pyarrow as pa
 
+    # Lists of no fixed length: pyarrow before version 26 reads those of one wrong, where some are null.
     types = {
         "photo": pa.string(),
         "size_bytes": pa.int64(),
         "modified_ns": pa.int64(),
         "face": pa.int32(),
-        "box_xyxy_px": pa.list_(pa.float32(), 4),
+        "box_xyxy_px": pa.list_(pa.float32()),
         "score": pa.float32(),
         "quality": pa.float32(),
         "species": pa.string(),
-        "embedding": pa.list_(pa.float32(), embedded_with.embedding_dim),
+        "embedding": pa.list_(pa.float32()),
         "file_id": pa.string(),
         "error": pa.string(),
     }
