@@ -49,7 +49,7 @@ def test_wheel_has_every_file_and_the_same_bytes_again(tmp_path: Path):
 def test_image_installs_as_the_page_does():
     containerfile = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
     (step,) = re.findall(r"pip install (.*?)&&", containerfile)
-    (line,) = re.findall(r'pip install (--constraint .*)', PAGE.read_text())
+    (line,) = re.findall(r"pip install (--constraint .*)", PAGE.read_text())
     in_image = step.replace("--no-cache-dir", "").replace("/tmp/familiar/", "")
     assert in_image.split() == line.replace("dist/", "").split()
     (requested,) = re.findall(r"\)\[(.*)\]", line)

@@ -113,12 +113,16 @@ def test_rejects_unavailable_provider(mean_color_bundle: Path):
 def test_rejects_failing_provider_without_output(
     mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
-    """By itself, ONNX Runtime prints a warning and falls back to the CPU; before version 1.23 it only falls back."""
+    """By itself, ONNX Runtime prints a warning and falls back to the CPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
-    refused, fallen_back = r"cannot open it with NoProvider;.*\(Unknown Provider", "has NoProvider, but it did not start"
+    refused, fallen_back = (
+        r"cannot open it with NoProvider;.*\(Unknown Provider",
+        "has NoProvider, but it did not start",
+    )
     with pytest.raises(FamiliarError, match=f"{refused}|{fallen_back}"):
         Embedder(mean_color_bundle, providers=["NoProvider"])
-    assert capfd.readouterr() == ("", "")
+    if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 23):  # older ones print that they fall back
+        assert capfd.readouterr() == ("", "")
 
 
 def test_rejects_provider_that_does_not_start(mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch):
