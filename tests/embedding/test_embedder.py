@@ -115,7 +115,7 @@ def test_rejects_failing_provider_without_output(
 ):
     """By itself, ONNX Runtime prints a warning and falls back to the CPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
-    refused, fallen_back = (
+    refused, fallen_back = "cannot open it with NoProvider;", "has NoProvider, but it did not start"
         r"cannot open it with NoProvider;.*\(Unknown Provider",
         "has NoProvider, but it did not start",
     )
