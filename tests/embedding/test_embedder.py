@@ -116,9 +116,6 @@ def test_rejects_failing_provider_without_output(
     """By itself, ONNX Runtime prints a warning and falls back to the CPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
     refused, fallen_back = "cannot open it with NoProvider;", "has NoProvider, but it did not start"
-        r"cannot open it with NoProvider;.*\(Unknown Provider",
-        "has NoProvider, but it did not start",
-    )
     with pytest.raises(FamiliarError, match=f"{refused}|{fallen_back}"):
         Embedder(mean_color_bundle, providers=["NoProvider"])
     if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 23):  # older ones print that they fall back
