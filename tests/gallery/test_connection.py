@@ -1,5 +1,6 @@
 """Creating, opening and rejecting gallery files; concurrent reads and writes."""
 
+import contextlib
 import multiprocessing
 import os
 import sqlite3
@@ -69,7 +70,7 @@ def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
 
 def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
     path = tmp_path / DATABASE
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE foreign_table (id)")
     connection.close()
     before = path.read_bytes()

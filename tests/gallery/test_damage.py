@@ -1,5 +1,6 @@
 """Damaged galleries are rejected, `check` reports what is wrong, and `repair` recovers the rest."""
 
+import contextlib
 import os
 import random
 import re
@@ -253,7 +254,7 @@ def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_embeddings(gallery, draw_individuals()[0], list("abcde"), "old")
         before = contents(gallery)
-    with sqlite3.connect(folder / DATABASE) as connection:
+    with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         connection.execute("DELETE FROM gallery")
     connection.close()
     with pytest.raises(CorruptGallery, match="which model"):
