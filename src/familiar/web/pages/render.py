@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from familiar.core.gallery_types import Decision
+from familiar.core.likelihood import likelihood
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
@@ -46,15 +47,6 @@ UNDO_LABELS = {
     "delete face": "deleting a face",
 }
 PERCENT = "\N{NO-BREAK SPACE}%"
-# Minimum probability of each phrase, the most likely first.
-LIKELIHOODS = (
-    (0.99, "almost certainly"),
-    (0.9, "very likely"),
-    (0.7, "probably"),
-    (0.5, "perhaps"),
-    (0.1, "probably not"),
-    (0.0, "very unlikely"),
-)
 
 
 async def render_page(
@@ -128,15 +120,6 @@ def similarity(value: float) -> str:
     ('0.432', '−0.100')
     """
     return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-
-
-def likelihood(probability: float) -> str:
-    """Describe a probability in words.
-
-    >>> likelihood(0.95), likelihood(0.5), likelihood(0.02)
-    ('very likely', 'perhaps', 'very unlikely')
-    """
-    return next(word for minimum, word in LIKELIHOODS if probability >= minimum)
 
 
 def display_name(identity: int, name: str | None) -> str:
