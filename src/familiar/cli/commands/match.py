@@ -1,15 +1,20 @@
 """`familiar match`: find the lost pets that a found one may be."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from familiar.cli.commands.gallery.arguments import format_similarity, label
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
+from familiar.core.plural import pluralize
+from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.gallery.lost_pets.candidates import Candidate
     from familiar.gallery.lost_pets.found_pets import FoundPet
 
 
@@ -121,7 +126,7 @@ def match(
     if as_json:
         print_json([_document(pet) for pet in pets])
     for pet in [] if as_json else pets:
-        _print(pet, folder)
+        _print(pet)
     for page in pages:
         note(f"{page}: open it in a browser, or print it")
 

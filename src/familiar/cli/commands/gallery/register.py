@@ -23,8 +23,8 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
     """List the lost and found pets, or enter where and when they were lost or found.
 
     FILE.csv has the columns name, status, species, place, date, contact, note, or only name and some of the others. A
-    name is that of an identity of the gallery, or its number as #12. The status is lost, found or home; a named identity
-    without an entry is lost. All rows are entered, or none. Without FILE.csv the register is listed.
+    name is that of an identity of the gallery, or its number as #12. The status is lost, found or home; a named
+    identity without an entry is lost. All rows are entered, or none. Without FILE.csv the register is listed.
 
     \b
     Example:
