@@ -1,12 +1,13 @@
 """Rank the lost pets that a found one may be, and the found pets that a lost one may be."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import Contradiction, FamiliarError
+from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.core.recognition_types import Match
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
@@ -16,6 +17,8 @@ from familiar.gallery.lost_pets.reports import Pet, Report, Status, find_pet, li
 from familiar.gallery.search.filters import Filter
 from familiar.gallery.search.search import search_identities
 
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_ALL = 2**31 - 1
 OPPOSITE: dict[Status, Status] = {"lost": "found", "found": "lost"}
 
 
@@ -29,6 +32,9 @@ class PetFilter:
         since: ISO date; only pets lost or found then or later. A year or a month will do.
         until: ISO date; only pets lost or found then or earlier. A given year or month is included.
         possible_dates: leave out pets that were lost after the found one was found.
+
+    Raises:
+        Contradiction: `since` or `until` is no date.
     """
 
     species: str = ""
@@ -36,6 +42,11 @@ class PetFilter:
     since: str = ""
     until: str = ""
     possible_dates: bool = False
+
+    def __post_init__(self) -> None:
+        for date in (self.since, self.until):
+            if date and not _DATE.fullmatch(date):
+                raise Contradiction(f"a date must be written as 2026, 2026-05 or 2026-05-31, got {date!r}")
 
     def passes(self, pet: Pet, other: Report) -> bool:
         """Tell whether a pet is to be compared with the one that `other` is the report of."""
@@ -97,7 +108,12 @@ class Ranking:
 
 
 def rank_candidates(
-    gallery: GalleryDatabase, identity: int, k: int = 10, *, only: PetFilter = NO_PET_FILTER
+    gallery: GalleryDatabase,
+    identity: int,
+    k: int = 10,
+    *,
+    only: PetFilter = NO_PET_FILTER,
+    chosen: int | None = None,
 ) -> Ranking:
     """Rank the lost pets that a found pet of the gallery may be; for a lost pet, the found ones.
 
@@ -109,6 +125,7 @@ def rank_candidates(
         identity: of the pet.
         k: maximum number of candidates, at least 1.
         only: the pets that are compared.
+        chosen: identity of the only candidate to list; None: all k.
 
     Raises:
         NotInGallery: there is no such pet.
@@ -124,8 +141,35 @@ def rank_candidates(
         if not len(rows):
             raise FamiliarError(f"{gallery.folder}: {pet.label} has no photo to compare; add one")
         pool = list_pets(gallery, OPPOSITE[pet.report.status])
-        ranking = _rank(gallery, stored.unit_rows(rows), pool, pet.report, dismissed_pets(gallery, identity), k, only)
+        ranking = _rank(
+            gallery, stored.unit_rows(rows), pool, pet.report, dismissed_pets(gallery, identity), k, only, chosen
+        )
     return replace(ranking, query_faces=tuple(stored.ids[rows].tolist()))
+
+
+def compare_pets(
+    gallery: GalleryDatabase, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
+) -> tuple[Candidate, tuple[int, ...]]:
+    """Compare a pet with one candidate, with the probability that `rank_candidates` gives it.
+
+    Args:
+        gallery: of both.
+        identity: of the pet.
+        candidate: identity of the candidate.
+        only: the pets that are compared, which the probability depends on.
+
+    Returns:
+        The candidate, and the pet's faces by `Candidate.photo`.
+
+    Raises:
+        NotInGallery: there is no such pet, or no such candidate for it.
+        Contradiction: the pet is home.
+        FamiliarError: the pet has no photo.
+    """
+    ranking = rank_candidates(gallery, identity, _ALL, only=only, chosen=candidate)
+    if not ranking.candidates:
+        raise NotInGallery(f"{gallery.folder}: #{candidate} is no candidate for #{identity} any more")
+    return ranking.candidates[0], ranking.query_faces
 
 
 def rank_lost_pets(
@@ -168,6 +212,7 @@ def _rank(
     dismissed: frozenset[int],
     k: int,
     only: PetFilter,
+    chosen: int | None = None,
 ) -> Ranking:
     others = [pet for pet in pool if pet.identity not in dismissed]
     passing = [pet for pet in others if only.passes(pet, report)]
@@ -175,7 +220,11 @@ def _rank(
     query = _mean_of_main_part(gallery, embeddings)
     matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
     return Ranking(
-        tuple(_candidate(gallery, embeddings, pets[match.identity], match, report) for match in matches),
+        tuple(
+            _candidate(gallery, embeddings, pets[match.identity], match, report)
+            for match in matches
+            if chosen in (None, match.identity)
+        ),
         len(pets),
         tuple(pet for pet in pool if pet.identity in dismissed),
         len(others) - len(passing),
