@@ -32,7 +32,7 @@ NAV = (
     ("compare", "Compare", "/compare"),
     ("model", "Model", "/model"),
 )
-DESK = ("desk", "Lost pets", "/desk")  # only where the register of lost pets is used
+DESK = ("desk", "Pets", "/desk")  # only where the register of lost pets is used
 # Labels of the undo button, by the kind of the last decision.
 UNDO_LABELS = {
     "name": "naming",
