@@ -136,23 +136,18 @@ def test_report_says_where_a_photo_is_gone(familiar: Familiar, missing: Path, me
     assert len(Page(text).all("img")) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_expected_failures_are_one_line(familiar: Familiar, missing: Path, mean_color_bundle: Path):
+    for arguments, message in (
         (("nothing.png",), "nothing.png"),
         (("found.png", "--not", "Bob"), "has no identity 'Bob'"),
         (("found.png", "--save", "Red"), "has a pet called Red already"),
         (("lost/Red/red1.png", "--save", "Stray"), "shows Red already"),
         (("pets/B/broken.png",), "broken.png"),
         (("found.png", "--found-on", "tomorrow"), "written as 2026-05-31"),
-    ],
-)
-def test_expected_failures_are_one_line(
-    familiar: Familiar, missing: Path, mean_color_bundle: Path, arguments: tuple[str, ...], message: str
-):
-    result = familiar("match", *arguments, "--gallery", missing, "--model", mean_color_bundle)
-    assert (result.code, result.out) == (1, "")
-    assert message in result.err.splitlines()[-1]
+    ):
+        result = familiar("match", *arguments, "--gallery", missing, "--model", mean_color_bundle)
+        assert (result.code, result.out) == (1, ""), arguments
+        assert message in result.err.splitlines()[-1]
 
 
 def test_wrong_usage_is_refused(familiar: Familiar, missing: Path, mean_color_bundle: Path):

@@ -84,7 +84,7 @@ def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
 
 def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """Render a page for a client that is not logged in."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), **context))
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), csrf_query="", **context))
 
 
 def percent(share: float) -> str:
