@@ -1,4 +1,4 @@
-"""Screenshots of docs/how-to/serve.md: drawn pets in the pages, on a desktop and on a phone, in both themes.
+"""Screenshots of the web pages for the documentation: drawn pets, on a desktop and on a phone, in both themes.
 
 serve.py pictures MODEL FOLDER
 """
@@ -20,11 +20,22 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.lost_pets.photos import photo_ids
+from familiar.gallery.lost_pets.register import enter_pet
+from familiar.gallery.lost_pets.reports import Report
 from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
 
 DESKTOP, PHONE = (1_280, 800), (390, 844)
+DESK = (1_280, 1_000)
 NAMES = ("Mia", "Tom", "Birba")
+LOST = {  # the lost pets of the desk, which are drawn cats and dogs in turn
+    "Luna": Report("lost", "cat", "Elm Street 4", "2026-05-01", "555-0101", "red collar"),
+    "Rex": Report("lost", "dog", "Harbor", "2026-05-11", "555-0102", ""),
+    "Minka": Report("lost", "cat", "Old Town", "2026-05-06", "555-0103", "shy"),
+    "Bella": Report("lost", "dog", "Elm Street 9", "2026-04-28", "555-0104", "chipped"),
+    "Simba": Report("lost", "cat", "Mill Lane", "2026-05-14", "555-0105", ""),
+}
 GAP_PX = 24
 
 
@@ -64,6 +75,37 @@ def main(options: list[str]) -> None:
                 shot(PHONE, "dark", "/individuals/1"),
                 shot(PHONE, "light", "/search", first),
             )
+        missing, stray = _draw_desk(Path(root), embedder)
+        with serving(missing, "--model", arguments.model) as server, sync_playwright() as playwright:
+            page = _page(playwright.chromium.launch(executable_path=shutil.which("chromium")), DESK, "light")
+            page.goto(f"{server.url}/desk/{stray}?species=")
+            page.wait_for_load_state("networkidle")
+            picture = Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
+            _save(arguments.folder / "desk.png", picture)
+
+
+def _draw_desk(root: Path, embedder: Embedder) -> tuple[Path, int]:
+    """Make a register of lost pets and one found pet, which is Luna; return the gallery and its number."""
+    folder = root / "missing"
+    with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
+        for index, (name, report) in enumerate(LOST.items()):
+            species, individual = ("cats", "dogs")[index % 2], index // 2
+            _enter(gallery, embedder, root / name, SyntheticSource.parse(f"synthetic:{species}:9x5"), individual, 3)
+            enter_pet(gallery, photo_ids(gallery, find_photos([root / name])), name, report)
+        stray = Report("found", "cat", "Elm Street 17", "2026-05-03", "555-0177", "limps")
+        _enter(gallery, embedder, root / "stray", SyntheticSource.parse("synthetic:cats:9x5"), 0, -2)
+        return folder, enter_pet(gallery, photo_ids(gallery, find_photos([root / "stray"])), "Stray", stray)
+
+
+def _enter(
+    gallery: GalleryDatabase, embedder: Embedder, folder: Path, source: SyntheticSource, individual: int, count: int
+) -> None:
+    """Draw and enroll the first photos of an individual; with a negative count, the last ones."""
+    folder.mkdir()
+    photos = list(source.photos(individual))
+    for index, photo in enumerate(photos[:count] if count > 0 else photos[count:]):
+        save_photo(photo.draw(), folder / f"{index}.png")
+    enroll(gallery, embedder, find_photos([folder]))
 
 
 def _more_photos(folder: Path) -> tuple[Path, Path]:

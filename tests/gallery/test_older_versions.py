@@ -28,7 +28,7 @@ PAGE_BYTES = 2048
 Rows = dict[str, list[Any]]
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 2, 3, 4])
 def version(request: pytest.FixtureRequest) -> int:
     return request.param
 

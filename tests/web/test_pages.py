@@ -29,7 +29,8 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 ASKING = ("/search", "/compare")
 WHERE = [path for _, _, path in NAV]
 PAGES = ("/", "/album", "/individuals", "/individuals/1", "/individuals?tab=unassigned", "/photos/1", "/questions",
-         "/search", "/compare", "/model", "/login", "/login?wrong=1", "/nothing-there")  # fmt: skip
+         "/search", "/compare", "/model", "/desk", "/desk/register", "/login", "/login?wrong=1",
+         "/nothing-there")  # fmt: skip
 State = Literal["waiting", "processing", "clustering", "done", "stopped", "failed"]
 
 
@@ -111,7 +112,7 @@ def test_static_assets_are_served_and_self_contained(client: TestClient):
     urls = [element["src"] for element in page.all("script")] + [
         element["href"] for element in page.all("link") if element["rel"] in ("stylesheet", "icon")
     ]
-    assert len(urls) == 6
+    assert len(urls) == 7
     for path in urls:
         assert client.get(path).status_code == 200, path
     styles = "".join(path.read_text() for path in STATIC.glob("*.css"))

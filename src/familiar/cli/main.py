@@ -15,6 +15,7 @@ from familiar.cli.commands.export import export
 from familiar.cli.commands.gallery import gallery
 from familiar.cli.commands.import_network import import_network
 from familiar.cli.commands.inspect import inspect
+from familiar.cli.commands.match import match
 from familiar.cli.commands.models import models
 from familiar.cli.commands.pack import pack
 from familiar.cli.commands.quickstart import quickstart
@@ -43,6 +44,7 @@ COMMANDS = (
     embed,
     cluster,
     verify,
+    match,
     species,
     gallery,
     serve,

@@ -87,6 +87,7 @@ class Settings(ServerSettings):
         model: None: nothing can be embedded, all else works.
         providers: execution providers of ONNX Runtime; None: the CPU.
         report: a folder that `familiar evaluate` wrote.
+        desk: whether the lost pets come first; otherwise their page is in the navigation once there is a report.
         roots: folders whose photos may be read, in addition to the gallery's own; empty: the folders of the photos
             that the gallery contains.
     """
@@ -99,6 +100,7 @@ class Settings(ServerSettings):
     report: Path | None = None
     roots: tuple[Path, ...] = ()
     read_only: bool = False
+    desk: bool = False
 
     @property
     def session_name(self) -> str:

@@ -57,6 +57,11 @@ from familiar.core.errors import FamiliarError
 @click.option("--certificate", type=FILE, help="Certificate chain for HTTPS (PEM).")
 @click.option("--certificate-key", type=FILE, help="Private key of the certificate (PEM).")
 @click.option("--read-only", is_flag=True, help="Refuse all changes to the gallery.")
+@click.option(
+    "--desk",
+    is_flag=True,
+    help="Open with the lost pets. Without it their page is in the navigation once one is reported lost or found.",
+)
 @click.option("--immich", is_flag=True, help="Recognize faces for an Immich server, in place of a gallery.")
 @click.option(
     "--upstream",
@@ -79,14 +84,15 @@ def serve(
     certificate: Path | None,
     certificate_key: Path | None,
     read_only: bool,
+    desk: bool,
     immich: bool,
     upstream: str | None,
 ) -> None:
     """Serve a gallery as web pages and an HTTP API, or recognize faces for Immich.
 
-    On the pages you add photos, name, merge and split identities, answer review questions, search and compare; the API
-    is under /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after
-    all accepted changes are saved.
+    On the pages you add photos, name, merge and split identities, answer review questions, search and compare, and look
+    for the owners of found pets; the API is under /api/v1. Only this machine can connect unless another --address is
+    given. Ctrl+C stops the server after all accepted changes are saved.
 
     With --immich there is no GALLERY: an Immich server that has this server's URL in its settings for machine learning
     gets the faces of people and pets. Immich sends no token, so unless it runs on this machine give --no-token.
@@ -110,8 +116,10 @@ def serve(
         "providers": providers,
     } | ({} if port is None else {"port": port})
     if immich:
-        if folder is not None or detector_model is not None or roots or report is not None or read_only:
-            raise click.UsageError("--immich goes without GALLERY, --detector-model, --root, --report and --read-only")
+        if folder is not None or detector_model is not None or roots or report is not None or read_only or desk:
+            raise click.UsageError(
+                "--immich goes without GALLERY, --detector-model, --root, --report, --read-only and --desk"
+            )
         from familiar.web.immich.app import ImmichSettings, parse_models, serve_immich
 
         settings = ImmichSettings(models=parse_models(models), upstream=upstream, **common)
@@ -133,6 +141,7 @@ def serve(
         report=report,
         roots=roots,
         read_only=read_only,
+        desk=desk,
         **common,
     )
     serve_gallery(gallery_settings, lambda url: note(f"{folder}: open {url} in a browser"))

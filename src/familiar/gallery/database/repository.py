@@ -12,6 +12,7 @@ from familiar.gallery.database.tables.identities import Identities
 from familiar.gallery.database.tables.learned_faces import LearnedFaces
 from familiar.gallery.database.tables.migration import Migration
 from familiar.gallery.database.tables.photos import Photos
+from familiar.gallery.database.tables.reports import Reports
 from familiar.gallery.database.tables.settings import Settings
 from familiar.gallery.database.tables.undo_log import UndoLog
 
@@ -21,8 +22,8 @@ class Repository:
 
     Attributes:
         connection: to the database; no other module needs it.
-        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log, migration: the
-            statements on the tables of these names. `constraints` has the rejections, too.
+        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, reports, undo_log,
+        migration: the statements on the tables of these names. `constraints` has the rejections, too.
         erasure: deletes faces for good.
     """
 
@@ -37,6 +38,7 @@ class Repository:
         self.domains = Domains(connection)
         self.constraints = Constraints(connection)
         self.learned_faces = LearnedFaces(connection)
+        self.reports = Reports(connection)
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
         self.erasure = Erasure(connection)

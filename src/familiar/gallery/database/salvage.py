@@ -25,6 +25,7 @@ TABLES = (
     "gallery",
     "photos",
     "identities",
+    "reports",
     "faces",
     "assignments",
     "domains",
@@ -39,6 +40,7 @@ _ROW_CONDITIONS = {
     "gallery": "c3 IN (CAST('float16' AS BLOB), CAST('float32' AS BLOB), 'float16', 'float32')",
     "photos": "typeof(c1) = 'blob' AND length(c1) = 32 AND typeof(c2) = 'text' AND typeof(c3) = 'integer'",
     "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
+    "reports": "c1 IN ('lost', 'found', 'home') AND typeof(c6) = 'text' AND c7 IS NULL AND c0 IS NULL",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob'",
     "assignments": "typeof(c1) = 'integer' AND c2 IN (0, 1) AND c3 IS NULL AND c0 IS NULL",
     "domains": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
@@ -97,7 +99,7 @@ def _restore_consistency(target: sqlite3.Connection) -> None:
         "INSERT INTO photos (id, sha256, path, size_bytes, modified_ns) SELECT DISTINCT photo_id, randomblob(32), "
         "'(lost)', 0, 0 FROM faces WHERE photo_id NOT IN (SELECT id FROM photos)"
     )
-    for table in ("assignments", "rejections"):
+    for table in ("assignments", "rejections", "reports"):
         target.execute(
             f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
             "WHERE identity_id NOT IN (SELECT id FROM identities)"

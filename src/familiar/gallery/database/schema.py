@@ -1,16 +1,16 @@
 """SQL schema of a gallery, and the migrations from older versions of it.
 
-A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections`, `learned_faces` and, for
-manual edits, `faces`. While `gallery.open_decision` is set, triggers record the previous content of every changed row
-in `changes`, so `undo` restores everything that a decision did. The previous version of a face is kept in
-`previous_faces`.
+A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections`, `learned_faces`,
+`reports` and, for manual edits, `faces`. While `gallery.open_decision` is set, triggers record the previous content of
+every changed row in `changes`, so `undo` restores everything that a decision did. The previous version of a face is
+kept in `previous_faces`.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 4  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned
+VERSION = 5  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no reports
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -117,6 +117,17 @@ CREATE TABLE learned_faces (                -- confirmed faces that the gallery 
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;                    -- so that salvage.py does not take them for identities
 """
+_REPORT_TABLES = """
+CREATE TABLE reports (                      -- lost and found pets: register/reports.py; a text is empty if not known
+    identity_id INTEGER PRIMARY KEY REFERENCES identities ON DELETE CASCADE,
+    status TEXT NOT NULL CHECK (status IN ('lost', 'found', 'home')),
+    species TEXT NOT NULL,                  -- never NULL, so that salvage.py does not take the rows for identities
+    location TEXT NOT NULL,
+    reported_on TEXT NOT NULL,              -- ISO 8601 day: lost or found on
+    contact TEXT NOT NULL,
+    note TEXT NOT NULL
+) STRICT;
+"""
 _FACE_COLUMNS = (
     "embedding",
     "photo_id",
@@ -139,6 +150,7 @@ _LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "rejections": (("face_id", "identity_id"), ()),
     "faces": (("id", None), ()),  # the other columns are in `previous_faces`
     "learned_faces": (("face_id", None), ()),
+    "reports": (("identity_id", None), ("status", "species", "location", "reported_on", "contact", "note")),
 }
 
 
@@ -147,6 +159,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     _execute_all(connection, _TABLES)
     _execute_all(connection, _PREVIOUS_FACES)
     _execute_all(connection, _LEARNED_FACES)
+    _execute_all(connection, _REPORT_TABLES)
     _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -272,13 +285,19 @@ def _migrate_from_2(connection: sqlite3.Connection) -> None:
     for (trigger,) in triggers:
         connection.execute(f"DROP TRIGGER {trigger}")
     _execute_all(connection, _RENAME_FROM_2)
-    _create_all_triggers(connection, _LOGGED.keys() - {"learned_faces"})
+    _create_all_triggers(connection, _LOGGED.keys() - {"learned_faces", "reports"})
 
 
 def _migrate_from_3(connection: sqlite3.Connection) -> None:
     """Add the table of learned faces."""
     _execute_all(connection, _LEARNED_FACES)
     _create_all_triggers(connection, ["learned_faces"])
+
+
+def _migrate_from_4(connection: sqlite3.Connection) -> None:
+    """Add the table of reports."""
+    _execute_all(connection, _REPORT_TABLES)
+    _create_all_triggers(connection, ["reports"])
 
 
 _RENAME_FROM_2 = """
@@ -304,6 +323,7 @@ _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: _migrate_from_1,
     2: _migrate_from_2,
     3: _migrate_from_3,
+    4: _migrate_from_4,
 }
 
 OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {

@@ -25,6 +25,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
+from familiar.gallery.lost_pets.reports import merge_reports
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def name_identity(gallery: GalleryDatabase, identity: int, new_name: str, *, con
     """
     with decision(gallery, "name") as repository:
         check_identities(gallery, [identity])
-        _set_name(gallery, repository, identity, new_name)
+        set_name(gallery, repository, identity, new_name)
         if confirm:
             repository.assignments.confirm_identity(identity)
     return CorrectionResult(identity, 0)
@@ -77,7 +78,7 @@ def merge(gallery: GalleryDatabase, into: int, others: Sequence[int]) -> Correct
     with decision(gallery, "merge") as repository:
         check_identities(gallery, [into, *others])
         for other in others:
-            _merge_pair(repository, load_assignments(gallery), into, other)
+            merge_pair(repository, load_assignments(gallery), into, other)
         propagated = recluster(gallery, repository, np.empty(0, np.int64), [into]).changed
     return CorrectionResult(into, propagated)
 
@@ -91,7 +92,7 @@ def move(gallery: GalleryDatabase, faces: Sequence[int], to: int) -> CorrectionR
     with decision(gallery, "move") as repository:
         check_faces(gallery, faces)
         check_identities(gallery, [to])
-        return CorrectionResult(to, _reassign(gallery, repository, dict.fromkeys(faces, to)))
+        return CorrectionResult(to, reassign(gallery, repository, dict.fromkeys(faces, to)))
 
 
 def split(gallery: GalleryDatabase, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
@@ -102,8 +103,8 @@ def split(gallery: GalleryDatabase, faces: Sequence[int], name: str | None = Non
     """
     with decision(gallery, "split") as repository:
         check_faces(gallery, faces)
-        identity = _create_identity(gallery, repository, name)
-        return CorrectionResult(identity, _reassign(gallery, repository, dict.fromkeys(faces, identity)))
+        identity = create_identity(gallery, repository, name)
+        return CorrectionResult(identity, reassign(gallery, repository, dict.fromkeys(faces, identity)))
 
 
 def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> int:
@@ -130,10 +131,10 @@ def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> in
         for individual in sorted(individuals, key=lambda individual: individual.name is None):
             identity = _find_identity(repository, before, individual)
             if identity is None or (individual.name is None and identity in used):
-                identity = _create_identity(gallery, repository, individual.name)
+                identity = create_identity(gallery, repository, individual.name)
             used.add(identity)
             identity_of_face |= dict.fromkeys(individual.faces, identity)
-        return _reassign(gallery, repository, identity_of_face, join=False)
+        return reassign(gallery, repository, identity_of_face, join=False)
 
 
 def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
@@ -192,8 +193,18 @@ def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
         _unassign_and_recluster(gallery, repository, before, leaving, opposite)
 
 
-def _merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
-    """Move all faces, rejections and, if needed, the name of `other` to `into`, and delete `other`."""
+def merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
+    """Move all faces, rejections and, if needed, the name of `other` to `into`, merge the reports, and delete `other`.
+
+    Args:
+        repository: of the open decision.
+        before: the assignments as they are.
+        into: the identity that stays.
+        other: the identity that goes.
+
+    Raises:
+        Contradiction: one photo shows both.
+    """
     into_rows, other_rows = before.rows_of_identity(into), before.rows_of_identity(other)
     _require_different_photos(repository, before, into_rows, other_rows)
     if len(into_rows) and len(other_rows):
@@ -201,13 +212,19 @@ def _merge_pair(repository: Repository, before: FaceAssignments, into: int, othe
     repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
     repository.constraints.drop_stale(into)
     repository.constraints.transfer_rejections(other, into)
+    merge_reports(repository, into, other)
     into_name, other_name = repository.identities.name(into), repository.identities.name(other)
     repository.identities.delete(other)
     if into_name is None and other_name is not None:
         repository.identities.set_name(into, other_name)
 
 
-def _set_name(gallery: GalleryDatabase, repository: Repository, identity: int, name: str) -> None:
+def set_name(gallery: GalleryDatabase, repository: Repository, identity: int, name: str) -> None:
+    """Name an identity, within an open decision.
+
+    Raises:
+        Contradiction: another identity has that name, or the name is not valid.
+    """
     name = name.strip()
     if not name or name.startswith("#") or printable(name) != name:
         raise Contradiction(
@@ -222,10 +239,11 @@ def _set_name(gallery: GalleryDatabase, repository: Repository, identity: int, n
     repository.identities.set_name(identity, name)
 
 
-def _create_identity(gallery: GalleryDatabase, repository: Repository, name: str | None) -> int:
+def create_identity(gallery: GalleryDatabase, repository: Repository, name: str | None) -> int:
+    """Create an identity, within an open decision, and return its number. Contradiction as in `set_name`."""
     number = repository.identities.create()
     if name is not None:
-        _set_name(gallery, repository, number, name)
+        set_name(gallery, repository, number, name)
     return number
 
 
@@ -237,7 +255,7 @@ def _find_identity(repository: Repository, before: FaceAssignments, individual: 
     return int(identities[0]) if len(identities) == 1 and identities[0] != UNASSIGNED else None
 
 
-def _reassign(
+def reassign(
     gallery: GalleryDatabase, repository: Repository, identity_of_face: Mapping[int, int], *, join: bool = True
 ) -> int:
     """Assign each face to its identity by the user's decision, and reject it from its previous one.
@@ -250,6 +268,9 @@ def _reassign(
 
     Returns:
         The number of other faces that changed.
+
+    Raises:
+        Contradiction: a photo would have two faces in one identity.
     """
     before = load_assignments(gallery)
     rows = before.faces.rows_of(np.array(list(identity_of_face), np.int64))

@@ -62,8 +62,9 @@ def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
         repository.delete_orphan_rows()
         # An identity that lost its last face may have been deleted since; the restored faces need it.
         repository.identities.insert_missing()
-        # Restored rejections of an identity that has been forgotten since.
+        # Restored rejections and reports of an identity that has been forgotten since.
         repository.constraints.delete_orphan_rejections()
+        repository.reports.delete_orphans()
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
             repository.settings.mark_no_face_clustered()
         repository.undo_log.delete(last.number)

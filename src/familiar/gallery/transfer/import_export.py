@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, CannotWrite
+from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import absolute_path, content_sha256, write_atomically
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
@@ -22,7 +23,6 @@ from familiar.photos.metadata.regions import Box, intersection_over_union
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user")
 SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
-_NAME_BYTES = 200  # of a folder name: file systems allow 255, and a number may be appended
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,10 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
                 missing.append(path)
                 continue
             if number not in folders:
-                folders[number] = folder / _unused_name(_safe_folder_name(name), "", folder_names), set()
+                folders[number] = folder / unused_name(safe_file_name(name), "", folder_names), set()
                 folders[number][0].mkdir()
             identity_folder, file_names = folders[number]
-            target = identity_folder / _unused_name(source.stem, source.suffix, file_names)
+            target = identity_folder / unused_name(source.stem, source.suffix, file_names)
             if mode == "link":
                 target.symlink_to(source)
             else:
@@ -313,24 +313,3 @@ def _list_folders(root: Path) -> Iterator[Path]:
                 yield path
     except OSError as error:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error
-
-
-def _safe_folder_name(name: str) -> str:
-    """Turn an identity's name into a folder name that any system accepts.
-
-    >>> _safe_folder_name("Tom/Jerry: twins"), _safe_folder_name("..hidden")
-    ('Tom_Jerry_ twins', '_.hidden')
-    """
-    safe = "".join("_" if letter in '/\\:*?"<>|' or printable(letter) != letter else letter for letter in name)
-    safe = safe.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(" .")
-    return "_" + safe[1:] if safe.startswith(".") or not safe else safe
-
-
-def _unused_name(stem: str, suffix: str, used_names: set[str]) -> str:
-    """Return the file name, with -2, -3, ... appended if it is used, also in other case; record it as used."""
-    name, count = stem + suffix, 1
-    while name.casefold() in used_names:
-        count += 1
-        name = f"{stem}-{count}{suffix}"
-    used_names.add(name.casefold())
-    return name

@@ -18,7 +18,7 @@ from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Session, Sessions
 from familiar.web.settings import ServerSettings
 
-CSRF_STATE_KEY = "csrf"  # of scope["state"]: the token that a page sends when it writes
+CSRF_STATE_KEY = "csrf"  # of scope["state"], and in the address of a plain form: the token that a page writes with
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class AccessMiddleware:
     def _require_csrf_token(self, request: Request, session: Session | None) -> None:
         """Check the CSRF token of a browser's request. Programs send neither an Origin nor cookies."""
         if "origin" in request.headers or self._sessions.cookie_values(request.headers):
-            require_token(request.headers, None if session is None else self._sessions.csrf_token(session))
+            expected = None if session is None else self._sessions.csrf_token(session)
+            require_token(request.headers, expected, request.query_params.get(CSRF_STATE_KEY, ""))
 
 
 def _is_post(request: Request, path: str) -> bool:

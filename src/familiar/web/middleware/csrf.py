@@ -31,13 +31,16 @@ def require_same_origin(headers: Headers, *, null: bool = False) -> None:
         raise _forged_request("this change was requested by a page of another site")
 
 
-def require_token(headers: Headers, expected: str | None) -> None:
+def require_token(headers: Headers, expected: str | None, query: str = "") -> None:
     """Check X-CSRF-Token against that of the request's session; None: it has no session.
+
+    A form that is sent without JavaScript has no such header, and the token in its address: `query`. The answer is a
+    redirect, pages send no referrer, and the log has no queries, so it stays between the browser and this server.
 
     Raises:
         HttpProblem: 403, the token is missing or wrong.
     """
-    token = headers.get("x-csrf-token", "").encode("latin-1")
+    token = (headers.get("x-csrf-token") or query).encode("latin-1", "replace")
     if expected is None or not hmac.compare_digest(token, expected.encode()):
         raise _forged_request("this page is out of date; reload it and try again")
 

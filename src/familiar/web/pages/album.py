@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.gallery.search.listing import photos
 from familiar.web.pages.render import render_page
@@ -16,6 +16,11 @@ router = APIRouter()
 
 
 @router.get("/")
+async def start(request: Request, service: ServiceDep) -> Response:
+    """Show the album, or lead to the lost pets where these come first."""
+    return RedirectResponse("/desk", 303) if service.settings.desk else await album(request, service)
+
+
 @router.get("/album")
 async def album(
     request: Request, service: ServiceDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST

@@ -27,6 +27,12 @@ _SENTENCES = {  # by `done`: the text before the individual's name, if there is 
     "boxed-unassigned": "The box was saved; the face is unassigned now",
     "deleted": "The face was deleted",
     "undone": "Undone",
+    "entered": "Entered:",
+    "report-saved": "Saved:",
+    "photos-added": "{faces} added to",
+    "dismissed": "Remembered: it is not",
+    "shown-again": "Shown again:",
+    "reunited": "Home again:",
     "changed": "That question was out of date; here is the next one",
 }
 

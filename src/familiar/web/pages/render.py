@@ -10,11 +10,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from familiar.core.gallery_types import Decision
+from familiar.core.gallery_types import Counts, Decision
+from familiar.core.likelihood import likelihood
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.lost_pets.reports import has_reports
 from familiar.gallery.search.listing import counts
 from familiar.web.errors import HttpProblem, problem_headers
 from familiar.web.middleware import csrf_token
@@ -30,6 +32,7 @@ NAV = (
     ("compare", "Compare", "/compare"),
     ("model", "Model", "/model"),
 )
+DESK = ("desk", "Pets", "/desk")  # only where the register of lost pets is used
 # Labels of the undo button, by the kind of the last decision.
 UNDO_LABELS = {
     "name": "naming",
@@ -44,25 +47,20 @@ UNDO_LABELS = {
     "add face": "adding a face",
     "move face": "moving a box",
     "delete face": "deleting a face",
+    "report": "the entry",
+    "reunite": "the reunion",
+    "reconsider": "showing it again",
 }
 PERCENT = "\N{NO-BREAK SPACE}%"
-# Minimum probability of each phrase, the most likely first.
-LIKELIHOODS = (
-    (0.99, "almost certainly"),
-    (0.9, "very likely"),
-    (0.7, "probably"),
-    (0.5, "perhaps"),
-    (0.1, "probably not"),
-    (0.0, "very unlikely"),
-)
 
 
 async def render_page(
     request: Request, service: Service, template: str, status: HTTPStatus = HTTPStatus.OK, **context: Any
 ) -> HTMLResponse:
     """Render a template with `context`, the `counts` of the gallery and the context of the base template."""
-    last_decision, gallery_counts = await service.executor.read(_read_undo_and_counts)
-    context_values = _frame_context(request, service) | {"undo": last_decision, "counts": gallery_counts, **context}
+    last_decision, gallery_counts, uses_desk = await service.executor.read(_read_frame)
+    frame = _frame_context(request, service, uses_desk=uses_desk)
+    context_values = frame | {"undo": last_decision, "counts": gallery_counts, **context}
     # A page of 500 individuals takes long enough to delay other requests.
     text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, context_values)
     return HTMLResponse(text, status)
@@ -86,7 +84,7 @@ def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
 
 def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """Render a page for a client that is not logged in."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), **context))
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), csrf_query="", **context))
 
 
 def percent(share: float) -> str:
@@ -130,15 +128,6 @@ def similarity(value: float) -> str:
     return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
 
 
-def likelihood(probability: float) -> str:
-    """Describe a probability in words.
-
-    >>> likelihood(0.95), likelihood(0.5), likelihood(0.02)
-    ('very likely', 'perhaps', 'very unlikely')
-    """
-    return next(word for minimum, word in LIKELIHOODS if probability >= minimum)
-
-
 def display_name(identity: int, name: str | None) -> str:
     """Return how an individual is shown on a page: its name, else its number."""
     return printable(name) if name else f"#{identity}"
@@ -162,13 +151,17 @@ def day(taken_at: str | None) -> str:
     return (taken_at or "")[:10]
 
 
-def _frame_context(request: Request, service: Service) -> dict[str, Any]:
+def _frame_context(request: Request, service: Service, *, uses_desk: bool = False) -> dict[str, Any]:
     path = request.url.path
-    current = next((key for key, _, start in NAV if path == start or path.startswith(start + "/")), "")
+    is_desk = path == DESK[2] or path.startswith(DESK[2] + "/")
+    nav = (DESK, *NAV) if uses_desk or is_desk or service.settings.desk else NAV
+    current = next((key for key, _, start in nav if path == start or path.startswith(start + "/")), "")
     if path == "/" or path.startswith("/photos/"):
         current = "album"
     return {
-        "nav": NAV,
+        "nav": nav,
+        # The pages of the desk work without JavaScript: their forms have the token in their address.
+        "csrf_query": f"?csrf={csrf_token(request)}" if is_desk else "",
         "current_section": current,
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
         "csrf": csrf_token(request),
@@ -178,9 +171,9 @@ def _frame_context(request: Request, service: Service) -> dict[str, Any]:
     }
 
 
-def _read_undo_and_counts(gallery: GalleryDatabase) -> tuple[Decision | None, Any]:
+def _read_frame(gallery: GalleryDatabase) -> tuple[Decision | None, Counts, bool]:
     with gallery.reading():
-        return next(iter(decisions(gallery, 1)), None), counts(gallery)
+        return next(iter(decisions(gallery, 1)), None), counts(gallery), has_reports(gallery)
 
 
 def _make_environment() -> Environment:

@@ -10,6 +10,7 @@ from familiar.cli.commands.gallery.enroll import enroll
 from familiar.cli.commands.gallery.forget import forget
 from familiar.cli.commands.gallery.index import index
 from familiar.cli.commands.gallery.migrate import migrate
+from familiar.cli.commands.gallery.register import register
 from familiar.cli.commands.gallery.repair import repair
 from familiar.cli.commands.gallery.review import review
 from familiar.cli.commands.gallery.search import search
@@ -32,6 +33,7 @@ COMMANDS = (
     reject,
     undo,
     forget,
+    register,
     stats,
     calibrate,
     migrate,

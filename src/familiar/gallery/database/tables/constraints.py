@@ -1,6 +1,7 @@
 """The user's constraints on pairs of faces, and rejections of faces from identities."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 
 from familiar.gallery.database.tables.table import Table
 
@@ -26,6 +27,21 @@ class Constraints(Table):
         """Return the pairs of a face and an identity that it does not show."""
         return self._connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
 
+    def different_identities(self, identity: int) -> list[int]:
+        """Return the identities with a face that is not this identity's, or from which one of its faces is rejected."""
+        pairs = (
+            "SELECT {1}.identity_id FROM constraints JOIN assignments AS own ON own.face_id = first_face "
+            "JOIN assignments AS other ON other.face_id = second_face WHERE same = 0 AND {0}.identity_id = ?1"
+        )
+        rows = self._connection.execute(
+            "SELECT rejections.identity_id FROM rejections JOIN assignments USING (face_id) "
+            "WHERE assignments.identity_id = ?1 UNION SELECT assignments.identity_id FROM rejections "
+            "JOIN assignments USING (face_id) WHERE rejections.identity_id = ?1 "
+            f"UNION {pairs.format('own', 'other')} UNION {pairs.format('other', 'own')}",
+            (identity,),
+        )
+        return [number for (number,) in rows if number != identity]
+
     def add_rejections(self, rejections: Iterable[tuple[int, int]]) -> None:
         """Store pairs of a face and an identity that it does not show."""
         self._connection.executemany("INSERT OR IGNORE INTO rejections VALUES (?, ?)", rejections)
@@ -46,6 +62,22 @@ class Constraints(Table):
     def delete_orphan_rejections(self) -> None:
         """Delete the rejections from identities that do not exist."""
         self._connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
+
+    def drop_between(self, faces: Sequence[int], identity: int) -> None:
+        """Delete the rejections of faces from an identity."""
+        self._connection.executemany(
+            "DELETE FROM rejections WHERE face_id = ? AND identity_id = ?", ((face, identity) for face in faces)
+        )
+
+    def drop_pairs(self, first: Sequence[int], second: Sequence[int]) -> None:
+        """Delete the constraints that a face of `first` and one of `second` show different individuals."""
+        one_way = (
+            "first_face IN (SELECT value FROM json_each(?{})) AND second_face IN (SELECT value FROM json_each(?{}))"
+        )
+        self._connection.execute(
+            f"DELETE FROM constraints WHERE same = 0 AND ({one_way.format(1, 2)} OR {one_way.format(2, 1)})",
+            (json.dumps(list(first)), json.dumps(list(second))),
+        )
 
     def drop_stale(self, identity: int) -> None:
         """Delete earlier constraints and rejections that contradict the faces an identity has now.

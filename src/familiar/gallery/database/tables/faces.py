@@ -208,6 +208,15 @@ class Faces(Table):
             values,
         ).fetchall()
 
+    def choices(self, photos: Sequence[int]) -> list[tuple[int, int, float, str | None, int | None, str | None, int]]:
+        """Return photo, face, quality, species, identity, name and by_user of the faces in photos, by photo, face."""
+        return self._connection.execute(
+            "SELECT photo_id, faces.id, quality, species, identity_id, name, coalesce(by_user, 0) FROM faces "
+            "LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities ON identities.id = identity_id "
+            "WHERE photo_id IN (SELECT value FROM json_each(?)) ORDER BY photo_id, faces.id",
+            (json.dumps(list(photos)),),
+        ).fetchall()
+
     def hits(self, faces: Sequence[int]) -> list[tuple[int, str, float, float, float, float, int | None, str | None]]:
         """Return id, path, left, top, right, bottom, identity and name of some faces, in any order."""
         return self._connection.execute(
@@ -250,8 +259,8 @@ class Faces(Table):
         conditions: list[str] = []
         values: list[str | int] = []
         if identities is not None:
-            conditions.append(f"identity_id IN ({', '.join('?' * len(identities))})")
-            values += identities
+            conditions.append("identity_id IN (SELECT value FROM json_each(?))")  # there may be very many
+            values.append(json.dumps(list(identities)))
         if species is not None:
             conditions.append("species = ?")
             values.append(species)

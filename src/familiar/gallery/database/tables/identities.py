@@ -68,9 +68,10 @@ class Identities(Table):
         self._connection.execute("DELETE FROM identities WHERE id = ?", (number,))
 
     def delete_empty(self) -> None:
-        """Delete identities that have no name, no face and no rejection."""
+        """Delete identities that have no name, no face, no rejection and no report."""
         self._connection.execute(
             "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
             "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
-            "(SELECT 1 FROM rejections WHERE identity_id = identities.id)"
+            "(SELECT 1 FROM rejections WHERE identity_id = identities.id) AND NOT EXISTS "
+            "(SELECT 1 FROM reports WHERE identity_id = identities.id)"
         )

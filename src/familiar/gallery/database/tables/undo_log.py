@@ -71,7 +71,7 @@ class UndoLog(Table):
         self.delete_empty()
 
     def forget_identity(self, number: int) -> None:
-        """Delete the logged changes that contain an identity's name or rejections from it."""
+        """Delete the logged changes that contain an identity's name, its report or rejections from it."""
         # Other identities' log entries may contain the name: of one merged into this one, or of a previous holder.
         self._connection.execute(
             "DELETE FROM changes WHERE table_name = 'identities' AND (first_key = ? "
@@ -79,3 +79,10 @@ class UndoLog(Table):
             (number, number),
         )
         self._connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second_key = ?", (number,))
+        # The reports of identities that were merged into this one are its own: they name the same people.
+        self._connection.execute(
+            "DELETE FROM changes WHERE table_name = 'reports' AND (first_key = ?1 OR first_key NOT IN "
+            "(SELECT id FROM identities) AND decision_id IN "
+            "(SELECT decision_id FROM changes WHERE table_name = 'reports' AND first_key = ?1))",
+            (number,),
+        )

@@ -1,0 +1,26 @@
+"""Names of files and folders that are made from other names."""
+
+from familiar.core.terminal_text import printable
+
+_MAX_BYTES = 200  # file systems allow 255, and a number may be appended
+
+
+def safe_file_name(name: str) -> str:
+    """Turn a name into that of a file or folder which any system accepts.
+
+    >>> safe_file_name("Tom/Jerry: twins"), safe_file_name("..hidden")
+    ('Tom_Jerry_ twins', '_.hidden')
+    """
+    safe = "".join("_" if letter in '/\\:*?"<>|' or printable(letter) != letter else letter for letter in name)
+    safe = safe.encode()[:_MAX_BYTES].decode(errors="ignore").rstrip(" .")
+    return "_" + safe[1:] if safe.startswith(".") or not safe else safe
+
+
+def unused_name(stem: str, suffix: str, used_names: set[str]) -> str:
+    """Return the file name, with -2, -3, ... appended if it is used, also in other case; record it as used."""
+    name, count = stem + suffix, 1
+    while name.casefold() in used_names:
+        count += 1
+        name = f"{stem}-{count}{suffix}"
+    used_names.add(name.casefold())
+    return name

@@ -1,0 +1,258 @@
+"""Rank the lost pets that a found one may be, and the found pets that a lost one may be."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float32
+
+from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
+from familiar.core.recognition_types import Match
+from familiar.core.vectors import normalize
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.lost_pets.register import dismissed_pets
+from familiar.gallery.lost_pets.reports import Pet, Report, Status, find_pet, list_pets
+from familiar.gallery.search.filters import Filter
+from familiar.gallery.search.search import search_identities
+
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_ALL = 2**31 - 1
+OPPOSITE: dict[Status, Status] = {"lost": "found", "found": "lost"}
+
+
+@dataclass(frozen=True)
+class PetFilter:
+    """The pets that are compared. "" does not restrict, and a pet whose field is empty always passes.
+
+    Attributes:
+        species: only this species, in any case.
+        location: only pets whose place contains this text, in any case.
+        since: ISO date; only pets lost or found then or later. A year or a month will do.
+        until: ISO date; only pets lost or found then or earlier. A given year or month is included.
+        possible_dates: leave out pets that were lost after the found one was found.
+
+    Raises:
+        Contradiction: `since` or `until` is no date.
+    """
+
+    species: str = ""
+    location: str = ""
+    since: str = ""
+    until: str = ""
+    possible_dates: bool = False
+
+    def __post_init__(self) -> None:
+        for date in (self.since, self.until):
+            if date and not _DATE.fullmatch(date):
+                raise Contradiction(f"a date must be written as 2026, 2026-05 or 2026-05-31, got {date!r}")
+
+    def passes(self, pet: Pet, other: Report) -> bool:
+        """Tell whether a pet is to be compared with the one that `other` is the report of."""
+        report = pet.report
+        if self.species and pet.species and pet.species.casefold() != self.species.strip().casefold():
+            return False
+        if report.location and self.location.strip().casefold() not in report.location.casefold():
+            return False
+        if report.reported_on and self.since and report.reported_on < self.since:
+            return False
+        if report.reported_on and self.until and report.reported_on[: len(self.until)] > self.until:
+            return False
+        return not (self.possible_dates and is_impossible(report, other))
+
+
+NO_PET_FILTER = PetFilter()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pet that may be the one that was searched for.
+
+    Attributes:
+        pet: the candidate.
+        match: its similarity and the probability that it is the same pet.
+        photo: row of the query's photo in the most similar pair of photos.
+        face: the candidate's face in that pair.
+        pair_similarity: cosine similarity of that pair, in [-1, 1].
+        impossible_dates: whether the reports say that it was lost after it was found.
+    """
+
+    pet: Pet
+    match: Match
+    photo: int
+    face: int
+    pair_similarity: float
+    impossible_dates: bool
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The outcome of a search for a pet.
+
+    Attributes:
+        candidates: the most similar first.
+        compared: the number of pets that were compared.
+        dismissed: pets that were marked as not the same, which are not compared.
+        filtered: the number of pets that the filter leaves out.
+        without_photo: pets that pass the filter, but have no photo to compare.
+        query_faces: of a pet of the gallery, its face for each row of the query.
+    """
+
+    candidates: tuple[Candidate, ...]
+    compared: int
+    dismissed: tuple[Pet, ...]
+    filtered: int
+    without_photo: tuple[Pet, ...]
+    query_faces: tuple[int, ...] = ()
+
+
+def rank_candidates(
+    gallery: GalleryDatabase,
+    identity: int,
+    k: int = 10,
+    *,
+    only: PetFilter = NO_PET_FILTER,
+    chosen: int | None = None,
+) -> Ranking:
+    """Rank the lost pets that a found pet of the gallery may be; for a lost pet, the found ones.
+
+    All photos of a pet count together, as the mean of its embeddings. The probability is that of `search_identities`:
+    the pet may be one that is not in the register. With a router only pets of the same bundle are compared.
+
+    Args:
+        gallery: to search.
+        identity: of the pet.
+        k: maximum number of candidates, at least 1.
+        only: the pets that are compared.
+        chosen: identity of the only candidate to list; None: all k.
+
+    Raises:
+        NotInGallery: there is no such pet.
+        Contradiction: the pet is home.
+        FamiliarError: the pet has no photo.
+    """
+    with gallery.reading():
+        pet = find_pet(gallery, identity)
+        if pet.report.status not in OPPOSITE:
+            raise Contradiction(f"{pet.label} is home; change its status to search for it again")
+        assignments, stored = load_assignments(gallery), gallery.stored_faces()
+        rows = assignments.rows_of_identity(identity)
+        if not len(rows):
+            raise FamiliarError(f"{gallery.folder}: {pet.label} has no photo to compare; add one")
+        pool = list_pets(gallery, OPPOSITE[pet.report.status])
+        ranking = _rank(
+            gallery, stored.unit_rows(rows), pool, pet.report, dismissed_pets(gallery, identity), k, only, chosen
+        )
+    return replace(ranking, query_faces=tuple(stored.ids[rows].tolist()))
+
+
+def compare_pets(
+    gallery: GalleryDatabase, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
+) -> tuple[Candidate, tuple[int, ...]]:
+    """Compare a pet with one candidate, with the probability that `rank_candidates` gives it.
+
+    Args:
+        gallery: of both.
+        identity: of the pet.
+        candidate: identity of the candidate.
+        only: the pets that are compared, which the probability depends on.
+
+    Returns:
+        The candidate, and the pet's faces by `Candidate.photo`.
+
+    Raises:
+        NotInGallery: there is no such pet, or no such candidate for it.
+        Contradiction: the pet is home.
+        FamiliarError: the pet has no photo.
+    """
+    ranking = rank_candidates(gallery, identity, _ALL, only=only, chosen=candidate)
+    if not ranking.candidates:
+        raise NotInGallery(f"{gallery.folder}: #{candidate} is no candidate for #{identity} any more")
+    return ranking.candidates[0], ranking.query_faces
+
+
+def rank_lost_pets(
+    gallery: GalleryDatabase,
+    embeddings: Float32[np.ndarray, "n d"],
+    k: int = 10,
+    *,
+    only: PetFilter = NO_PET_FILTER,
+    report: Report | None = None,
+    dismissed: Collection[int] = (),
+) -> Ranking:
+    """Rank the lost pets that a found pet may be which is not in the gallery.
+
+    Args:
+        gallery: to search.
+        embeddings: unit rows of its photos, by the gallery's model, at least one.
+        k: maximum number of candidates, at least 1.
+        only: the pets that are compared.
+        report: what is known about it.
+        dismissed: identities that it is known not to be.
+    """
+    with gallery.reading():
+        pool = list_pets(gallery, "lost")
+        return _rank(
+            gallery, gallery.truncate(embeddings), pool, report or Report("found"), frozenset(dismissed), k, only
+        )
+
+
+def is_impossible(first: Report, second: Report) -> bool:
+    """Tell whether a lost and a found pet cannot be the same, as it was found before it was lost."""
+    dates = {report.status: report.reported_on for report in (first, second)}
+    return bool(dates.get("found") and dates.get("lost") and dates["lost"] > dates["found"])
+
+
+def _rank(
+    gallery: GalleryDatabase,
+    embeddings: Float32[np.ndarray, "n d"],
+    pool: Sequence[Pet],
+    report: Report,
+    dismissed: frozenset[int],
+    k: int,
+    only: PetFilter,
+    chosen: int | None = None,
+) -> Ranking:
+    others = [pet for pet in pool if pet.identity not in dismissed]
+    passing = [pet for pet in others if only.passes(pet, report)]
+    pets = {pet.identity: pet for pet in passing if pet.faces}
+    query = _mean_of_main_part(gallery, embeddings)
+    matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
+    return Ranking(
+        tuple(
+            _candidate(gallery, embeddings, pets[match.identity], match, report)
+            for match in matches
+            if chosen in (None, match.identity)
+        ),
+        len(pets),
+        tuple(pet for pet in pool if pet.identity in dismissed),
+        len(others) - len(passing),
+        tuple(pet for pet in passing if not pet.faces),
+    )
+
+
+def _mean_of_main_part(gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
+    """Return the mean of the photos, without those in which a router sees another species than in most."""
+    parts = gallery.space.part_of(embeddings)
+    main = int(np.bincount(parts).argmax())
+    return normalize(embeddings[parts == main].mean(axis=0, keepdims=True))[0]
+
+
+def _candidate(
+    gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
+) -> Candidate:
+    """Find the most similar pair of photos of a pet and a candidate."""
+    faces = gallery.faces_at(embeddings.shape[1])
+    queries = np.stack([faces.center_query(row) for row in embeddings])
+    members = load_assignments(gallery).rows_of_identity(pet.identity)
+    similarity = queries @ faces.unit_rows(members).T
+    photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
+    return Candidate(
+        pet,
+        match,
+        int(photo),
+        int(faces.ids[members[member]]),
+        float(np.clip(similarity[photo, member], -1.0, 1.0)),
+        is_impossible(report, pet.report),
+    )

@@ -1,0 +1,214 @@
+"""Changes to the register of lost and found pets. Each is one decision that `undo` reverts."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from familiar.core.errors import Contradiction, NoFaceFound
+from familiar.gallery.clustering.assignments import check_identities, load_assignments
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.editing.corrections import create_identity, merge_pair, reassign, set_name
+from familiar.gallery.editing.undo_log import decision
+from familiar.gallery.lost_pets.reports import Report, find_pet
+
+PERSON = "person"
+"""The detector's label of people, who may be on a pet's photo too."""
+
+
+def set_reports(gallery: GalleryDatabase, reports: Mapping[int, Report]) -> None:
+    """Store the reports of identities, replacing earlier ones.
+
+    Args:
+        gallery: to write to.
+        reports: of each identity's number.
+
+    Raises:
+        NotInGallery: there is no such identity; nothing is stored.
+    """
+    with decision(gallery, "report") as repository:
+        check_identities(gallery, list(reports))
+        for identity, report in reports.items():
+            repository.reports.store(identity, report.row)
+
+
+def edit_pet(gallery: GalleryDatabase, identity: int, name: str, report: Report) -> None:
+    """Store the name and the report of a pet, as one decision.
+
+    Args:
+        gallery: to write to.
+        identity: its number.
+        name: "" leaves the name as it is.
+        report: replaces the earlier one.
+
+    Raises:
+        NotInGallery: there is no such identity.
+        Contradiction: another identity has that name, or the name is not valid.
+    """
+    with decision(gallery, "report") as repository:
+        check_identities(gallery, [identity])
+        if name.strip():
+            set_name(gallery, repository, identity, name)
+        repository.reports.store(identity, report.row)
+
+
+def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report: Report) -> int:
+    """Enter a pet that enrolled photos show, as one decision.
+
+    Of each photo the best face counts that shows no person and that belongs to no pet yet.
+
+    Args:
+        gallery: to write to.
+        photos: ids of enrolled photos.
+        name: of the pet; "" for none.
+        report: what is known about it.
+
+    Returns:
+        The number of its identity.
+
+    Raises:
+        NoFaceFound: no photo shows a face.
+        Contradiction: a photo shows a pet that was entered before, or the name is taken.
+    """
+    with decision(gallery, "report") as repository:
+        faces = choose_faces(gallery, repository, photos)
+        if not faces:
+            raise NoFaceFound(
+                "no face was found on these photos; take some on which the face is larger, upright and turned to the "
+                "camera"
+            )
+        identity = create_identity(gallery, repository, name.strip() or None)
+        reassign(gallery, repository, dict.fromkeys(faces, identity), join=False)
+        repository.reports.store(identity, report.row)
+    return identity
+
+
+def add_photos(gallery: GalleryDatabase, identity: int, photos: Sequence[int]) -> int:
+    """Add enrolled photos to a pet, as one decision; return how many of them show a face.
+
+    Args:
+        gallery: to write to.
+        identity: the pet's.
+        photos: ids of enrolled photos. Of each the best face counts, as in `enter_pet`.
+
+    Raises:
+        NotInGallery: there is no such identity.
+        Contradiction: a photo shows another pet that was entered before.
+    """
+    with decision(gallery, "report") as repository:
+        check_identities(gallery, [identity])
+        faces = choose_faces(gallery, repository, photos, identity)
+        reassign(gallery, repository, dict.fromkeys(faces, identity), join=False)
+    return len(faces)
+
+
+def dismiss(gallery: GalleryDatabase, first: int, second: int) -> None:
+    """Remember that two pets are not the same: neither is a candidate for the other any more.
+
+    The faces of each are rejected from the other, and the most similar two must not be clustered together. So it
+    outlives a migration to another model, and clustering respects it.
+
+    Args:
+        gallery: to write to.
+        first: a pet's identity.
+        second: the other pet's.
+
+    Raises:
+        NotInGallery: there is no such pet.
+        Contradiction: both are the same identity, or one has no face.
+    """
+    with decision(gallery, "mark different") as repository:
+        faces = [_faces_of_pet(gallery, identity) for identity in (first, second)]
+        if first == second or not all(map(len, faces)):
+            raise Contradiction("only two different pets with photos can be marked as not the same")
+        embeddings = [gallery.faces().unit_rows(gallery.faces().rows_of(ids)) for ids in faces]
+        best = np.unravel_index(int((embeddings[0] @ embeddings[1].T).argmax()), (len(faces[0]), len(faces[1])))
+        repository.constraints.add(int(faces[0][best[0]]), int(faces[1][best[1]]), same=False)
+        repository.constraints.add_rejections((face, second) for face in faces[0].tolist())
+        repository.constraints.add_rejections((face, first) for face in faces[1].tolist())
+
+
+def reconsider(gallery: GalleryDatabase, first: int, second: int) -> None:
+    """Forget that two pets are not the same, so that they are candidates for each other again.
+
+    Args:
+        gallery: to write to.
+        first: a pet's identity.
+        second: the other pet's.
+
+    Raises:
+        NotInGallery: there is no such pet.
+    """
+    with decision(gallery, "reconsider") as repository:
+        faces = [_faces_of_pet(gallery, identity).tolist() for identity in (first, second)]
+        repository.constraints.drop_between(faces[0], second)
+        repository.constraints.drop_between(faces[1], first)
+        repository.constraints.drop_pairs(*faces)
+
+
+def dismissed_pets(gallery: GalleryDatabase, identity: int) -> frozenset[int]:
+    """Return the identities that are known not to be the same as this one, by `dismiss` or by other corrections."""
+    with gallery.reading() as repository:
+        return frozenset(repository.constraints.different_identities(identity))
+
+
+def reunite(gallery: GalleryDatabase, lost: int, found_pet: int) -> None:
+    """Record that a found pet is a lost one: both become one identity with the photos of both, which is home.
+
+    It keeps the number and the name of the lost pet, and its note says where it was found.
+
+    Args:
+        gallery: to write to.
+        lost: identity of a lost pet.
+        found_pet: identity of a found pet.
+
+    Raises:
+        NotInGallery: there is no such pet.
+        Contradiction: it is not a lost and a found pet, or one photo shows both.
+    """
+    with decision(gallery, "reunite") as repository:
+        pets = find_pet(gallery, lost), find_pet(gallery, found_pet)
+        if [pet.report.status for pet in pets] != ["lost", "found"]:
+            raise Contradiction(f"{pets[0].label} and {pets[1].label} are not a lost and a found pet any more")
+        merge_pair(repository, load_assignments(gallery), lost, found_pet)  # its report says that it is home
+        repository.assignments.confirm_identity(lost)
+
+
+def choose_faces(
+    gallery: GalleryDatabase, repository: Repository, photos: Sequence[int], identity: int | None = None
+) -> list[int]:
+    """Choose the face of each photo that shows the pet: the best one that shows no person.
+
+    Args:
+        gallery: to read.
+        repository: of the open transaction.
+        photos: ids of enrolled photos.
+        identity: the pet's, if it was entered before; None: a new one.
+
+    Returns:
+        A face of each photo that has one.
+
+    Raises:
+        Contradiction: the face was entered as another pet.
+    """
+    by_photo: dict[int, list[tuple[bool, float, int]]] = {}
+    owners: dict[int, tuple[int, str | None]] = {}
+    for photo, face, quality, species, owner, name, by_user in repository.faces.choices(photos):
+        by_photo.setdefault(photo, []).append((species != PERSON, quality, face))
+        if owner is not None and (name is not None or by_user):
+            owners[face] = owner, name
+    faces = [max(choices)[2] for choices in by_photo.values()]
+    for face in faces:
+        owner, name = owners.get(face, (identity, None))
+        if owner != identity:
+            raise Contradiction(
+                f"{gallery.folder}: a photo shows {name or f'#{owner}'} already; add photos to that pet, or give others"
+            )
+    return faces
+
+
+def _faces_of_pet(gallery: GalleryDatabase, identity: int) -> np.ndarray:
+    """Return the ids of a pet's faces; raise NotInGallery if there is no such identity."""
+    check_identities(gallery, [identity])
+    assignments = load_assignments(gallery)
+    return assignments.faces.ids[assignments.rows_of_identity(identity)]

@@ -1,0 +1,114 @@
+"""The register of lost and found pets as a CSV table."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.files import write_atomically
+from familiar.core.terminal_text import printable
+from familiar.gallery.clustering.assignments import resolve_identity
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.lost_pets.register import set_reports
+from familiar.gallery.lost_pets.reports import Report, list_pets, read_status
+
+FIELD_OF_COLUMN = {
+    "status": "status",
+    "species": "species",
+    "place": "location",
+    "date": "reported_on",
+    "contact": "contact",
+    "note": "note",
+}
+"""The field of `Report` that each column of the table is."""
+COLUMNS = ("name", *FIELD_OF_COLUMN)
+
+
+def import_register(gallery: GalleryDatabase, path: Path) -> int:
+    """Store the reports of a CSV table, as one decision.
+
+    Args:
+        gallery: to write to.
+        path: of a table with the column `name`, which has a name or a number such as #12, and some of `COLUMNS`. A
+            column that is missing leaves the field as it is; an empty cell empties it, and an empty status is "lost".
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        BadDataset: the table cannot be read, or a row is malformed or names no identity; nothing is stored.
+    """
+    reports: dict[int, Report] = {}
+    lines: dict[int, int] = {}
+    with gallery.write_lock():  # a field that is left as it is must not be changed in between
+        for line, cells in _read_rows(path):
+            try:
+                identity = resolve_identity(gallery, cells["name"])
+                fields = {field: cells[column].strip() for column, field in FIELD_OF_COLUMN.items() if column in cells}
+                reports[identity] = _changed_report(gallery, identity, fields)
+            except FamiliarError as error:
+                reason = str(error).removeprefix(f"{gallery.folder}: ")
+                raise BadDataset(f"{path}, line {line}: {reason}; nothing was stored") from error
+            if identity in lines:
+                name = printable(cells["name"])
+                raise BadDataset(f"{path}, line {line}: {name} is in line {lines[identity]} too; nothing was stored")
+            lines[identity] = line
+        set_reports(gallery, reports)
+    return len(reports)
+
+
+def export_register(gallery: GalleryDatabase, path: Path) -> int:
+    """Write the register as a CSV table with `COLUMNS`, which `import_register` reads; return the number of pets.
+
+    Raises:
+        CannotWrite: the file cannot be written.
+    """
+    pets = list_pets(gallery)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows([pet.label, *report_fields(pet.report).values()] for pet in pets)
+    write_atomically(path, os.fsencode(text.getvalue()))
+    return len(pets)
+
+
+def report_fields(report: Report) -> dict[str, str]:
+    """Return the fields of a report by the table's column."""
+    return {column: getattr(report, field) for column, field in FIELD_OF_COLUMN.items()}
+
+
+def _changed_report(gallery: GalleryDatabase, identity: int, fields: Mapping[str, str]) -> Report:
+    """Return the report of an identity with some fields replaced."""
+    with gallery.reading() as repository:
+        row = repository.reports.report(identity)
+    previous = Report() if row is None else Report.from_row(row)
+    status = read_status(fields["status"] or "lost") if "status" in fields else previous.status
+    return replace(previous, **dict(fields) | {"status": status})
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Read the line and the cells of each row. BadDataset names the first malformed line."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise BadDataset(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise BadDataset(f"{path}: is not a text in UTF-8; save the table as CSV in UTF-8") from error
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        unknown = [name for name in header if name not in COLUMNS]
+        if "name" not in header or unknown or len(set(header)) < len(header):
+            wrong = f'"{printable(unknown[0])}" is none of them' if unknown else '"name" must be there, each only once'
+            raise BadDataset(f"{path}, line 1: the columns are {', '.join(COLUMNS)}; {wrong}; nothing was stored")
+        reader.fieldnames = header
+        for cells in reader:
+            if None in cells or None in cells.values():
+                raise ValueError("has more or fewer cells than the first line")
+            yield reader.line_num, {key: str(value) for key, value in cells.items()}
+    except (csv.Error, ValueError) as error:
+        line = reader.line_num + isinstance(error, csv.Error)  # line_num is of the last row that could be read
+        raise BadDataset(f"{path}, line {line}: {error}; nothing was stored") from error

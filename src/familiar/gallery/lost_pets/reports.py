@@ -1,0 +1,226 @@
+"""Reports of lost and found pets: their fields, and the pets of a gallery.
+
+A pet is an identity with a report. An identity that has a name and no report counts as lost, so that a gallery made
+from folders of lost pets needs no further entry.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from datetime import date
+from typing import Literal, get_args
+
+import numpy as np
+
+from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.terminal_text import printable
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.database.tables.reports import ReportRow
+from familiar.gallery.search.listing import identity_summaries
+
+Status = Literal["lost", "found", "home"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+MAX_CHARACTERS = 2_000
+"""Of one text of a report."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known about a lost or found pet; "" is not known.
+
+    Attributes:
+        status: lost, found, or home again. Only lost and found pets are compared.
+        species: in lower case, such as cat.
+        location: where it was lost or found.
+        reported_on: ISO date on which it was lost or found.
+        contact: of its owner or finder. Not for the public.
+        note: anything else, on one line.
+
+    Raises:
+        Contradiction: the status or the date is not valid, or a text is too long.
+    """
+
+    status: Status = "lost"
+    species: str = ""
+    location: str = ""
+    reported_on: str = ""
+    contact: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        read_status(self.status)
+        for field in fields(self)[1:]:
+            text = " ".join(str(getattr(self, field.name)).split())
+            if len(text) > MAX_CHARACTERS:
+                raise Contradiction(f"a field may have {MAX_CHARACTERS:,} characters; one has {len(text):,}")
+            object.__setattr__(self, field.name, printable(text))
+        object.__setattr__(self, "species", self.species.lower())
+        if self.reported_on and not _is_date(self.reported_on):
+            raise Contradiction(f"a date must be written as 2026-05-31, got {self.reported_on!r}")
+
+    @property
+    def row(self) -> ReportRow:
+        """The values of the database's columns."""
+        return self.status, self.species, self.location, self.reported_on, self.contact, self.note
+
+    @staticmethod
+    def from_row(row: ReportRow) -> "Report":
+        """Return the report of a row of the database."""
+        return Report(read_status(row[0]), *row[1:])
+
+
+@dataclass(frozen=True)
+class Pet:
+    """A lost or found pet of a gallery.
+
+    Attributes:
+        identity: its number.
+        name: if it has one.
+        report: as it was entered; "lost" for an identity with a name alone.
+        is_reported: whether a report was entered.
+        faces: the number of its faces.
+        best: faces that show it well, the best first.
+        species: of the report, or else what most of its faces were detected as; "" if neither is known.
+    """
+
+    identity: int
+    name: str | None
+    report: Report
+    is_reported: bool
+    faces: int
+    best: tuple[int, ...]
+    species: str
+
+    @property
+    def label(self) -> str:
+        """Its name, or its number as #12."""
+        return self.name or f"#{self.identity}"
+
+
+def read_status(text: str) -> Status:
+    """Return the status that a text names; raise Contradiction if it names none."""
+    for status in STATUSES:
+        if text == status:
+            return status
+    raise Contradiction(f"the status must be lost, found or home, got {text!r}")
+
+
+def list_pets(gallery: GalleryDatabase, status: Status | None = None) -> list[Pet]:
+    """List the pets of a gallery by name, those without a name last.
+
+    Args:
+        gallery: to read.
+        status: only pets of this status; None: all.
+    """
+    with gallery.reading():
+        pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
+    return [pet for pet in pets.values() if status in (None, pet.report.status)]
+
+
+def find_pet(gallery: GalleryDatabase, identity: int) -> Pet:
+    """Return a pet; raise NotInGallery if there is no identity of this number that has a name or a report."""
+    with gallery.reading():
+        pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
+    if identity not in pets:
+        raise NotInGallery(f"{gallery.folder}: has no lost or found pet #{identity}; give it a name or a report")
+    return pets[identity]
+
+
+def has_reports(gallery: GalleryDatabase) -> bool:
+    """Tell whether the register of lost and found pets is used."""
+    with gallery.reading() as repository:
+        return repository.reports.any()
+
+
+def merge_reports(repository: Repository, into: int, other: int) -> None:
+    """Give the report of an identity to the one that it is merged into, within a transaction.
+
+    A lost and a found pet are home when they prove to be the same. Otherwise an open case stays open. The fields of
+    `into` win; those that it lacks come from `other`. Of a found pet, where it was found becomes part of the note.
+    """
+    reports = {number: _effective_report(repository, number) for number in (into, other)}
+    first, second = reports[into], reports[other]
+    if second is None or not any(repository.reports.report(number) for number in (into, other)):
+        return
+    if first is None:
+        repository.reports.store(into, second.row)
+        return
+    if {first.status, second.status} == {"lost", "found"}:
+        merged = _reunited(*sorted((first, second), key=lambda report: report.status == "found"))
+    else:
+        status = first.status if first.status != "home" else second.status
+        texts = (text or other_text for text, other_text in zip(first.row[1:], second.row[1:], strict=True))
+        merged = Report(status, *texts)
+    repository.reports.store(into, merged.row)
+
+
+def _reunited(lost: Report, found_report: Report) -> Report:
+    """Combine the reports of a lost pet and of the found pet that it is: it is home, and the note says where it was."""
+    when = f" on {found_report.reported_on}" if found_report.reported_on else ""
+    where = f", {found_report.location}" if found_report.location else ""
+    sentence = f"Found{when}{where}." if when or where else ""
+    return Report(
+        "home",
+        lost.species or found_report.species,
+        lost.location,
+        lost.reported_on,
+        _join("; ", lost.contact, found_report.contact),
+        _join(" ", lost.note, sentence, found_report.note),
+    )
+
+
+def _join(separator: str, *texts: str) -> str:
+    """Join the texts that are not empty, each once, cut to the longest text that a report takes."""
+    return separator.join(dict.fromkeys(filter(None, texts)))[:MAX_CHARACTERS]
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _effective_report(repository: Repository, identity: int) -> Report | None:
+    """Return an identity's report; "lost" if it has none but a name, and None if it has neither."""
+    row = repository.reports.report(identity)
+    if row is not None:
+        return Report.from_row(row)
+    return None if repository.identities.name(identity) is None else Report()
+
+
+def _read_pets(gallery: GalleryDatabase) -> dict[int, Pet]:
+    with gallery.reading() as repository:
+        rows, names = repository.reports.all(), repository.identities.names()
+        summaries = {summary.identity: summary for summary in identity_summaries(gallery, limit=2**31 - 1)}
+        species = _species_of_faces(gallery)
+    pets: list[Pet] = []
+    for identity in rows.keys() | names.keys():
+        report = Report.from_row(rows[identity]) if identity in rows else Report()
+        summary = summaries.get(identity)
+        pets.append(
+            Pet(
+                identity,
+                names.get(identity),
+                report,
+                identity in rows,
+                0 if summary is None else summary.faces,
+                () if summary is None else summary.best,
+                report.species or species.get(identity, ""),
+            )
+        )
+    pets.sort(key=lambda pet: (pet.name is None, (pet.name or "").casefold(), pet.identity))
+    return {pet.identity: pet for pet in pets}
+
+
+def _species_of_faces(gallery: GalleryDatabase) -> dict[int, str]:
+    """Return what most faces of each identity were detected as, if that is known."""
+    assignments = load_assignments(gallery)
+    with gallery.reading() as repository:
+        species = repository.faces.species()
+    counts: dict[int, Counter[str]] = {}
+    for row in np.flatnonzero(assignments.identity != UNASSIGNED).tolist():
+        if label := species[row]:
+            counts.setdefault(int(assignments.identity[row]), Counter())[label.lower()] += 1
+    return {identity: counter.most_common(1)[0][0] for identity, counter in counts.items()}

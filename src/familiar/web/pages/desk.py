@@ -1,0 +1,158 @@
+"""The desk of lost and found pets: found pets with their best candidates, the register, and entering a pet."""
+
+import logging
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
+from familiar.gallery.lost_pets.photos import photo_ids
+from familiar.gallery.lost_pets.register import enter_pet
+from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
+from familiar.gallery.search.external_search import sync_external_index
+from familiar.web.inference import PhotoResult
+from familiar.web.pages.assignment_forms import Name
+from familiar.web.pages.flash import read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import Service, ServiceDep
+from familiar.web.uploads import receive, store
+
+MAX_RANKED = 100  # found pets on the page; of further ones the candidate is on their own page
+PETS = 500  # of the register on a page
+
+log = logging.getLogger(__name__)
+router = APIRouter()
+PhotosField = Annotated[list[UploadFile], File(min_length=1)]
+TextField = Annotated[str, Form(max_length=MAX_CHARACTERS)]
+ContactField = Annotated[str | None, Form(max_length=MAX_CHARACTERS)]
+
+
+@dataclass(frozen=True)
+class DeskRow:
+    """A found pet, and the lost pet that it is most likely to be, if there is one."""
+
+    pet: Pet
+    candidate: Candidate | None
+
+
+@router.get("/desk")
+async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
+    """Show the found pets whose owners are looked for, the latest first."""
+
+    def read(gallery: GalleryDatabase) -> tuple[list[DeskRow], int, object]:
+        with gallery.reading():
+            pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
+            rows = [
+                DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
+                for index, pet in enumerate(reversed(pets))
+            ]
+            return rows, len(list_pets(gallery, "lost")), read_flash(gallery, request.query_params)
+
+    rows, lost, flash = await service.executor.read(read)
+    return await render_page(
+        request,
+        service,
+        "desk.html",
+        rows=rows,
+        lost=lost,
+        flash=flash,
+        shows_contact=shows_contact(service),
+    )
+
+
+@router.get("/desk/register")
+async def register(
+    request: Request, service: ServiceDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0
+) -> HTMLResponse:
+    """Show the register: the pets of a status, with their fields, and the form for a new one."""
+
+    def read(gallery: GalleryDatabase) -> tuple[dict[Status, list[Pet]], object]:
+        with gallery.reading():
+            pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
+            return pets, read_flash(gallery, request.query_params)
+
+    pets, flash = await service.executor.read(read)
+    start = max(0, start)
+    return await render_page(
+        request,
+        service,
+        "desk_register.html",
+        tab=status,
+        pets=pets[status][start : start + PETS],
+        numbers={each: len(listed) for each, listed in pets.items()},
+        start=start,
+        more=start + PETS if len(pets[status]) > start + PETS else None,
+        flash=flash,
+        shows_contact=shows_contact(service),
+    )
+
+
+@router.post("/desk/pets")
+async def enter(
+    service: ServiceDep,
+    photos: PhotosField,
+    status: Annotated[Literal["lost", "found"], Form()],
+    name: Annotated[Name, Form()] = "",
+    species: TextField = "",
+    location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
+    reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
+    contact: ContactField = None,
+    note: TextField = "",
+) -> RedirectResponse:
+    """Enter a lost or found pet with its photos, and redirect to its candidates."""
+    report = Report(status, species, location, reported_on, contact or "", note)
+    photo_numbers = await enroll_uploads(service, photos)
+    identity = await service.executor.write_locked(enter_pet, photo_numbers, name, report)
+    return RedirectResponse(url_with_flash(f"/desk/{identity}", "entered", identity=identity), 303)
+
+
+async def enroll_uploads(service: Service, files: list[UploadFile]) -> list[int]:
+    """Store and enroll the photos of a pet on which a face is detected; return their numbers.
+
+    Raises:
+        NoFaceFound: there is no face on any of them; nothing is stored.
+        HttpProblem: a file is no photo or too large; nothing is stored.
+    """
+    service.executor.require_writable()
+    embedder, detector, limits = service.inference.embedder, service.inference.detector, service.settings.limits
+    async with receive(files, limits) as uploads:
+        results = await service.inference.detect_all(uploads, embed=False)
+        errors = [result for result in results if isinstance(result, FamiliarError)]
+        if errors:
+            raise errors[0]
+        with_face = [
+            upload
+            for upload, result in zip(uploads, results, strict=True)
+            if isinstance(result, PhotoResult) and result.faces
+        ]
+        if not with_face:
+            raise NoFaceFound(
+                "no face was found on these photos; take some on which it is larger, upright and turned to the camera"
+            )
+        paths = await store(with_face, service.allowed_paths.uploads, limits)
+    await service.executor.compute_then_write(enroll, embedder, paths, detector)
+    await service.executor.compute_then_write(_sync_index)
+    return await service.executor.read(photo_ids, paths)
+
+
+def shows_contact(service: Service) -> bool:
+    """Tell whether the visitors of the pages are logged in, or sit at this machine."""
+    return service.settings.token is not None or service.settings.loopback
+
+
+def _best_candidate(gallery: GalleryDatabase, pet: Pet) -> Candidate | None:
+    if not pet.faces:
+        return None
+    return next(iter(rank_candidates(gallery, pet.identity, 1).candidates), None)
+
+
+def _sync_index(gallery: GalleryDatabase) -> None:
+    try:
+        sync_external_index(gallery)
+    except IndexUnavailable as error:
+        log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)

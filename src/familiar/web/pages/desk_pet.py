@@ -1,0 +1,220 @@
+"""The page of one lost or found pet: who it may be, the decisions about that, its report, and the printable page."""
+
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from familiar.core.errors import NotInGallery, UnreadablePhoto
+from familiar.core.gallery_types import GalleryFace, GalleryPhoto
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.lost_pets import register
+from familiar.gallery.lost_pets.candidates import OPPOSITE, PetFilter, Ranking, compare_pets, rank_candidates
+from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_page
+from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
+from familiar.gallery.search import listing
+from familiar.web.errors import HttpProblem
+from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
+from familiar.web.middleware.login import local_path
+from familiar.web.pages.assignment_forms import Name, Number
+from familiar.web.pages.desk import ContactField, PhotosField, TextField, enroll_uploads, shows_contact
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import Service, ServiceDep
+
+CANDIDATES = 10  # on a page
+MAX_CANDIDATES = 200
+PRINTED_SIDE_PX = 512
+
+router = APIRouter()
+TextQuery = Annotated[str, Query(max_length=MAX_CHARACTERS)]
+Back = Annotated[str, Form()]
+
+
+@dataclass(frozen=True)
+class DeskFilter:
+    """The filter as the query of the page has it. `species` None: that of the pet's report."""
+
+    species: str | None
+    location: str
+    since: str
+    until: str
+    possible: bool
+
+    def for_pet(self, pet: Pet) -> PetFilter:
+        """Return the filter of the candidates."""
+        species = pet.report.species if self.species is None else self.species
+        return PetFilter(species, self.location, self.since, self.until, self.possible)
+
+    @property
+    def query(self) -> str:
+        """The query of a URL with this filter."""
+        values = {"place": self.location, "since": self.since, "until": self.until, "possible": "1" * self.possible}
+        texts = {key: value for key, value in values.items() if value}
+        return urlencode(texts if self.species is None else {"species": self.species} | texts)
+
+
+async def _filter_of_query(
+    species: Annotated[str | None, Query(max_length=MAX_CHARACTERS)] = None,
+    location: Annotated[str, Query(alias="place", max_length=MAX_CHARACTERS)] = "",
+    since: TextQuery = "",
+    until: TextQuery = "",
+    possible: bool = False,
+) -> DeskFilter:
+    return DeskFilter(species, location.strip(), since, until, possible)
+
+
+FilterDep = Annotated[DeskFilter, Depends(_filter_of_query)]
+
+
+@router.get("/desk/{identity:int}")
+async def pet_page(
+    request: Request,
+    service: ServiceDep,
+    identity: Number,
+    only: FilterDep,
+    k: Annotated[int, Query(ge=1, le=MAX_CANDIDATES)] = CANDIDATES,
+) -> Response:
+    """Show the pets that this one may be, the most similar first."""
+
+    def read(gallery: GalleryDatabase) -> tuple[Pet, Ranking | None, FlashMessage | None]:
+        with gallery.reading():
+            pet = find_pet(gallery, identity)
+            is_open = pet.report.status in OPPOSITE and pet.faces > 0
+            ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
+            return pet, ranking, read_flash(gallery, request.query_params)
+
+    try:
+        pet, ranking, flash = await service.executor.read(read)
+    except NotInGallery:
+        if "done" not in request.query_params:
+            raise
+        return RedirectResponse(f"/desk?{request.url.query}", 303)  # the last change, or its undo, removed this pet
+    more = None
+    if ranking is not None and ranking.compared > k < MAX_CANDIDATES:
+        more = f"/desk/{identity}?{only.query}&k={min(2 * k, MAX_CANDIDATES)}".replace("?&", "?")
+    return await render_page(
+        request,
+        service,
+        "desk_pet.html",
+        pet=pet,
+        ranking=ranking,
+        only=only.for_pet(pet),
+        filter_query=only.query,
+        more=more,
+        flash=flash,
+        current_url=current_url(request),
+        shows_contact=shows_contact(service),
+    )
+
+
+@router.post("/desk/{identity:int}/not")
+async def dismiss(
+    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
+) -> RedirectResponse:
+    """Remember that the pet is not this candidate."""
+    await service.executor.write_locked(register.dismiss, identity, candidate)
+    return RedirectResponse(url_with_flash(_path(identity, back), "dismissed", identity=candidate), 303)
+
+
+@router.post("/desk/{identity:int}/again")
+async def reconsider(
+    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
+) -> RedirectResponse:
+    """Show a candidate again that was marked as not the pet."""
+    await service.executor.write_locked(register.reconsider, identity, candidate)
+    return RedirectResponse(url_with_flash(_path(identity, back), "shown-again", identity=candidate), 303)
+
+
+@router.post("/desk/{identity:int}/reunite")
+async def reunite(service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()]) -> RedirectResponse:
+    """Record that the pet is this candidate: both become one, which is home."""
+
+    def write(gallery: GalleryDatabase) -> int:
+        is_found = find_pet(gallery, identity).report.status == "found"
+        lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
+        register.reunite(gallery, lost, found_pet)
+        return lost
+
+    lost = await service.executor.write_locked(write)
+    return RedirectResponse(url_with_flash("/desk", "reunited", identity=lost), 303)
+
+
+@router.post("/desk/{identity:int}/report")
+async def edit(
+    service: ServiceDep,
+    identity: Number,
+    status: Annotated[Literal["lost", "found", "home"], Form()],
+    name: Annotated[Name, Form()] = "",
+    species: TextField = "",
+    location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
+    reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
+    contact: ContactField = None,
+    note: TextField = "",
+) -> RedirectResponse:
+    """Change the pet's report and name. A contact that the form does not show stays."""
+    report = Report(status, species, location, reported_on, contact or "", note)
+
+    def write(gallery: GalleryDatabase) -> None:
+        previous = find_pet(gallery, identity).report
+        changed = replace(report, contact=previous.contact) if contact is None else report
+        register.edit_pet(gallery, identity, name, changed)
+
+    await service.executor.write_locked(write)
+    return RedirectResponse(url_with_flash(f"/desk/{identity}", "report-saved", identity=identity), 303)
+
+
+@router.post("/desk/{identity:int}/photos")
+async def add_photos(service: ServiceDep, identity: Number, photos: PhotosField) -> RedirectResponse:
+    """Add photos to the pet."""
+    await service.executor.read(find_pet, identity)  # before anything is stored
+    numbers = await enroll_uploads(service, photos)
+    count = await service.executor.write_locked(register.add_photos, identity, numbers)
+    return RedirectResponse(url_with_flash(f"/desk/{identity}", "photos-added", count=count, identity=identity), 303)
+
+
+@router.get("/desk/{identity:int}/{candidate:int}/print")
+async def printed(
+    service: ServiceDep, identity: Number, candidate: Number, only: FilterDep, contact: bool = False
+) -> HTMLResponse:
+    """Show the printable page of a pet and one candidate, which is a whole file: its pictures are in it."""
+
+    def read(gallery: GalleryDatabase) -> tuple[Pet, PageCandidate, list[tuple[GalleryFace, GalleryPhoto]]]:
+        with gallery.reading():
+            pet = find_pet(gallery, identity)
+            compared, faces = compare_pets(gallery, identity, candidate, only=only.for_pet(pet))
+            shown = [listing.face(gallery, face) for face in (faces[compared.photo], compared.face)]
+            return (
+                pet,
+                PageCandidate(compared, None, None),
+                [(face, listing.photo(gallery, face.photo)) for face in shown],
+            )
+
+    pet, page_candidate, pictures = await service.executor.read(read)
+    photo, candidate_photo = [await _picture(service, *each) for each in pictures]
+    text = printable_page(
+        pet.label,
+        pet.report,
+        [replace(page_candidate, photo=photo, candidate_photo=candidate_photo)],
+        date.today().isoformat(),
+        with_contact=contact and shows_contact(service),
+    )
+    return HTMLResponse(text, headers={CSP_HEADER: SANDBOX_POLICY})
+
+
+async def _picture(service: Service, face: GalleryFace, photo: GalleryPhoto) -> bytes | None:
+    """Return a face's JPEG, or None if its photo cannot be shown."""
+    try:
+        path = service.allowed_paths.resolve(Path(photo.path))
+        thumbnail = await service.thumbnails.face(path, photo.sha256, face.box_xyxy_px, PRINTED_SIDE_PX)
+    except (UnreadablePhoto, HttpProblem):
+        return None
+    return thumbnail.content
+
+
+def _path(identity: int, back: str) -> str:
+    return local_path(back, f"/desk/{identity}")

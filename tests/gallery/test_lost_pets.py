@@ -1,0 +1,393 @@
+"""The register of lost and found pets: reports, decisions, undo, merging, forgetting, repair."""
+
+import shutil
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database import salvage
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.forget import forget_identity, forget_photos
+from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.integrity.check import check, repair
+from familiar.gallery.lost_pets.register import (
+    add_photos,
+    dismiss,
+    dismissed_pets,
+    edit_pet,
+    enter_pet,
+    reconsider,
+    reunite,
+    set_reports,
+)
+from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Report, find_pet, has_reports, list_pets, read_status
+from support.property_tests import expensive
+from support.small_gallery import SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors, identity_of, rows
+
+TABLES = ("identities", "assignments", "constraints", "rejections", "reports")
+ELM = Report("lost", "cat", "Elm Street", "2026-05-01", "555-0101", "red collar")
+HARBOR = Report("found", "", "Harbor", "2026-05-20", "finder@example.org", "limps")
+
+
+def add_pet(gallery: GalleryDatabase, axis: int, photos: int, name: str, report: Report | None = None) -> int:
+    """Enroll photos of an individual on one axis, and name it; without a report it has only the name."""
+    embeddings = draw_individuals([0] * axis + [photos], seed=zlib.crc32(name.encode()))
+    faces = enroll_vectors(gallery, embeddings, prefix=name)
+    identity = corrections.split(gallery, faces, name or None).identity
+    if report is not None:
+        set_reports(gallery, {identity: report})
+    return identity
+
+
+def photos_of(gallery: GalleryDatabase, faces: Sequence[int]) -> list[int]:
+    with gallery.reading() as repository:
+        return [repository.faces.photo_of(face) for face in faces]
+
+
+@pytest.fixture
+def pair(gallery: GalleryDatabase) -> tuple[int, int]:
+    """A lost pet and a found one, which are the same individual."""
+    return add_pet(gallery, 0, 3, "Luna", ELM), add_pet(gallery, 0, 2, "Gray", HARBOR)
+
+
+# --- Reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_named_identity_without_a_report_is_lost(gallery: GalleryDatabase):
+    identity = add_pet(gallery, 0, 2, "Luna")
+    enroll_vectors(gallery, draw_individuals([0, 3]), prefix="other")
+    cluster(gallery)  # the other individual has no name
+    (pet,) = list_pets(gallery, "lost")
+    assert (pet.identity, pet.name, pet.report, pet.is_reported, pet.faces) == (identity, "Luna", Report(), False, 2)
+    assert list_pets(gallery, "found") == []
+    assert not has_reports(gallery)
+
+
+def test_report_is_stored_and_undone(gallery: GalleryDatabase):
+    identity = add_pet(gallery, 0, 2, "Luna", ELM)
+    assert find_pet(gallery, identity).report == ELM
+    assert has_reports(gallery)
+    edit_pet(gallery, identity, "Luna 2", HARBOR)
+    assert (find_pet(gallery, identity).name, find_pet(gallery, identity).report) == ("Luna 2", HARBOR)
+    undo(gallery)
+    assert (find_pet(gallery, identity).name, find_pet(gallery, identity).report) == ("Luna", ELM)
+    undo(gallery)
+    assert not has_reports(gallery)
+
+
+def test_same_report_again_is_no_decision(gallery: GalleryDatabase):
+    identity = add_pet(gallery, 0, 2, "Luna", ELM)
+    before = decisions(gallery)
+    set_reports(gallery, {identity: ELM})
+    assert decisions(gallery) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"reported_on": "01.05.2026"}, "written as 2026-05-31"),
+        ({"reported_on": "2026-02-30"}, "written as 2026-05-31"),
+        ({"note": "x" * (MAX_CHARACTERS + 1)}, "2,000 characters"),
+    ],
+)
+def test_report_rejects_invalid_fields(fields: dict[str, str], message: str):
+    with pytest.raises(Contradiction, match=message):
+        replace(ELM, **fields)
+
+
+def test_status_is_one_of_three():
+    assert read_status("home") == "home"
+    with pytest.raises(Contradiction, match="must be lost, found or home, got 'gone'"):
+        read_status("gone")
+
+
+def test_report_texts_are_one_printable_line():
+    report = Report(species=" Cat ", note="two\nlines\x1b[2J")
+    assert (report.species, report.note) == ("cat", "two lines\\x1b[2J")
+
+
+def test_unknown_identity_is_refused(gallery: GalleryDatabase):
+    known = add_pet(gallery, 0, 2, "Luna")
+    with pytest.raises(NotInGallery):
+        set_reports(gallery, {known: ELM, 99: ELM})
+    assert not has_reports(gallery)
+    with pytest.raises(NotInGallery):
+        find_pet(gallery, 99)
+
+
+# --- Entering ---------------------------------------------------------------------------------------------------------
+
+
+def test_entering_a_pet_takes_the_best_animal_of_each_photo(gallery: GalleryDatabase):
+    vectors = draw_individuals([3, 3, 3])
+    photos: list[int] = []
+    for index in range(2):
+        faces = enroll_in_one_photo(gallery, vectors[index::3], f"photo {index}")
+        with gallery.writing(faces_change=True) as repository:
+            for face, species, quality in zip(faces, ("person", "cat", "cat"), (0.9, 0.4, 0.7), strict=True):
+                repository.connection.execute(
+                    "UPDATE faces SET species = ?, quality = ? WHERE id = ?", (species, quality, face)
+                )
+        photos += photos_of(gallery, faces[:1])
+    identity = enter_pet(gallery, photos, " Gray ", HARBOR)
+    pet = find_pet(gallery, identity)
+    assert (pet.name, pet.faces, pet.species, pet.report) == ("Gray", 2, "cat", HARBOR)
+    assert [identity_of(gallery, face) == identity for face in range(1, 7)] == [False, False, True] * 2
+    undo(gallery)
+    assert list_pets(gallery) == []
+
+
+def test_entering_refuses_photos_of_another_pet_and_without_a_face(gallery: GalleryDatabase):
+    identity = add_pet(gallery, 0, 2, "Luna")
+    with pytest.raises(Contradiction, match="shows Luna already"):
+        enter_pet(gallery, [1], "Gray", HARBOR)
+    with pytest.raises(NoFaceFound):
+        enter_pet(gallery, [99], "Gray", HARBOR)
+    more = enroll_vectors(gallery, draw_individuals([1]), prefix="more")
+    assert add_photos(gallery, identity, [1, *photos_of(gallery, more)]) == 2
+    assert find_pet(gallery, identity).faces == 3
+
+
+def test_clustering_keeps_a_found_pet_apart_from_the_lost_one(gallery: GalleryDatabase, pair: tuple[int, int]):
+    cluster(gallery, rebuild=True)
+    assert [find_pet(gallery, identity).faces for identity in pair] == [3, 2]
+
+
+# --- Not this one -----------------------------------------------------------------------------------------------------
+
+
+def test_dismissal_is_remembered_in_both_directions_and_undone(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    before = rows(gallery, TABLES)
+    dismiss(gallery, other, lost)
+    assert dismissed_pets(gallery, other) == {lost}
+    assert dismissed_pets(gallery, lost) == {other}
+    undo(gallery)
+    assert dismissed_pets(gallery, other) == dismissed_pets(gallery, lost) == set()
+    assert rows(gallery, TABLES) == before
+
+
+def test_dismissal_can_be_taken_back_later(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    third = add_pet(gallery, 1, 2, "Tom")
+    dismiss(gallery, other, lost)
+    dismiss(gallery, other, third)
+    reconsider(gallery, other, lost)
+    assert dismissed_pets(gallery, other) == {third}
+    undo(gallery)
+    assert dismissed_pets(gallery, other) == {lost, third}
+
+
+def test_dismissal_survives_a_move_of_faces_and_new_photos(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    dismiss(gallery, other, lost)
+    faces = enroll_vectors(gallery, draw_individuals([2], seed=5), prefix="more")
+    corrections.move(gallery, faces, other)
+    with gallery.reading() as repository:
+        first = repository.faces.described_of_identity(other)[0][0]
+    corrections.split(gallery, [first])
+    assert lost in dismissed_pets(gallery, other)
+
+
+def test_only_two_pets_with_photos_can_be_dismissed(gallery: GalleryDatabase, pair: tuple[int, int]):
+    with pytest.raises(Contradiction):
+        dismiss(gallery, pair[0], pair[0])
+    with pytest.raises(NotInGallery):
+        dismiss(gallery, pair[0], 99)
+
+
+# --- This is the one --------------------------------------------------------------------------------------------------
+
+
+def test_reunion_merges_both_and_is_undone_as_a_whole(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    before = rows(gallery, TABLES)
+    reunite(gallery, lost, other)
+    (pet,) = list_pets(gallery)
+    assert (pet.identity, pet.name, pet.faces, pet.report.status) == (lost, "Luna", 5, "home")
+    assert (pet.report.location, pet.report.reported_on) == ("Elm Street", "2026-05-01")
+    assert pet.report.note == "red collar Found on 2026-05-20, Harbor. limps"
+    assert pet.report.contact == "555-0101; finder@example.org"
+    assert undo(gallery).kind == "reunite"
+    assert rows(gallery, TABLES) == before
+
+
+def test_reunion_needs_a_lost_and_a_found_pet(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    with pytest.raises(Contradiction, match="not a lost and a found pet"):
+        reunite(gallery, other, lost)
+    reunite(gallery, lost, other)
+    with pytest.raises(NotInGallery):
+        reunite(gallery, lost, other)
+
+
+def test_reunion_of_a_pet_with_only_a_name(gallery: GalleryDatabase):
+    lost, other = add_pet(gallery, 0, 3, "Luna"), add_pet(gallery, 0, 2, "Gray", HARBOR)
+    reunite(gallery, lost, other)
+    assert find_pet(gallery, lost).report.status == "home"
+
+
+@pytest.mark.parametrize(
+    ("into", "other", "status"),
+    [
+        (ELM, HARBOR, "home"),
+        (HARBOR, None, "home"),  # a name alone is lost
+        (ELM, None, "lost"),
+        (None, ELM, "lost"),
+        (replace(ELM, status="home"), ELM, "lost"),  # an open case stays open
+        (ELM, replace(HARBOR, status="home"), "lost"),
+        (replace(ELM, status="home"), HARBOR, "found"),
+    ],
+)
+def test_merging_identities_merges_their_reports(
+    gallery: GalleryDatabase, into: Report | None, other: Report | None, status: str
+):
+    first, second = add_pet(gallery, 0, 2, "Luna", into), add_pet(gallery, 0, 2, "Gray", other)
+    before = rows(gallery, TABLES)
+    corrections.merge(gallery, first, [second])
+    report = find_pet(gallery, first).report
+    assert report.status == status
+    assert [row[0] for row in rows(gallery, TABLES)["reports"]] == [first]
+    if into == ELM and other is None:
+        assert report == ELM
+    undo(gallery)
+    assert rows(gallery, TABLES) == before
+
+
+def test_merging_identities_without_reports_makes_none(gallery: GalleryDatabase):
+    corrections.merge(gallery, add_pet(gallery, 0, 2, "Luna"), [add_pet(gallery, 0, 2, "Gray")])
+    assert not has_reports(gallery)
+
+
+REPORTS = st.builds(
+    Report,
+    st.sampled_from(["lost", "found", "home"]),
+    st.sampled_from(["", "cat"]),
+    st.text(max_size=5),
+    st.dates().map(lambda date: date.isoformat()) | st.just(""),
+    st.text(max_size=5),
+    st.text(max_size=5),
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["report", "not", "again", "merge", "split"]), st.integers(0, 3), st.integers(0, 3), REPORTS
+    ),
+    max_size=6,
+)
+
+
+@expensive()
+@given(STEPS)
+def test_undo_takes_back_any_sequence_of_decisions(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, Report]]
+):
+    folder = tmp_path_factory.mktemp("register") / "gallery"
+    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        for axis, name in enumerate(["Luna", "Tom", "Mia", "Rex"]):
+            add_pet(gallery, axis, 2, name)
+        states = [rows(gallery, TABLES)]
+        first = decisions(gallery)[0].number
+        for step, index, other, report in steps:
+            numbers = [pet.identity for pet in list_pets(gallery)]
+            pets = numbers[index % len(numbers)], numbers[other % len(numbers)]
+            before = decisions(gallery)[0].number
+            try:
+                if step == "report":
+                    set_reports(gallery, dict.fromkeys(pets, report))
+                elif step == "not":
+                    dismiss(gallery, *pets)
+                elif step == "again":
+                    reconsider(gallery, *pets)
+                elif step == "merge":
+                    corrections.merge(gallery, pets[0], [pets[1]])
+                else:
+                    corrections.split(gallery, [index * 2 + 1])
+            except Contradiction:
+                assert rows(gallery, TABLES) == states[-1]
+            if decisions(gallery)[0].number != before:
+                states.append(rows(gallery, TABLES))
+        assert check(gallery).problems == ()
+        for state in reversed(states[:-1]):
+            undo(gallery)
+            assert rows(gallery, TABLES) == state
+        assert decisions(gallery)[0].number == first
+    shutil.rmtree(folder.parent)
+
+
+# --- Forgetting and repair --------------------------------------------------------------------------------------------
+
+
+def on_disk(folder: Path, text: str) -> bool:
+    return any(text.encode() in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+def test_forgotten_pet_leaves_nothing_of_its_report_on_disk(
+    folder: Path, gallery: GalleryDatabase, pair: tuple[int, int]
+):
+    lost, other = pair
+    edit_pet(gallery, lost, "", replace(ELM, contact="555-0999"))
+    reunite(gallery, lost, other)
+    assert all(on_disk(folder, text) for text in ("555-0101", "555-0999", "finder@example.org"))
+    forget_identity(gallery, lost)
+    gallery.close()
+    for text in ("555-0101", "555-0999", "finder@example.org", "Elm Street", "Harbor"):
+        assert not on_disk(folder, text), text
+    with GalleryDatabase.open(folder) as opened:
+        while decisions(opened):
+            undo(opened)
+        assert not has_reports(opened)
+        assert check(opened).problems == ()
+
+
+def test_undo_after_forgetting_restores_the_other_reports(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    set_reports(gallery, {lost: replace(ELM, note="a"), other: replace(HARBOR, note="b")})
+    forget_identity(gallery, lost)
+    assert [pet.identity for pet in list_pets(gallery)] == [other]
+    undo(gallery)
+    assert find_pet(gallery, other).report == HARBOR
+    assert check(gallery).problems == ()
+
+
+def test_report_outlives_the_photos_of_its_pet(gallery: GalleryDatabase):
+    faces = enroll_vectors(gallery, draw_individuals([1]), prefix="only")
+    identity = enter_pet(gallery, photos_of(gallery, faces), "", HARBOR)
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE photos SET path = '/only 0.jpg'")
+    forget_photos(gallery, [Path("/only 0.jpg")])
+    pet = find_pet(gallery, identity)
+    assert (pet.label, pet.faces, pet.report) == (f"#{identity}", 0, HARBOR)
+
+
+@pytest.mark.parametrize("pages", [False, True])
+def test_repair_saves_the_reports(folder: Path, gallery: GalleryDatabase, pages: bool, monkeypatch: pytest.MonkeyPatch):
+    add_pet(gallery, 0, 3, "Luna", ELM)
+    add_pet(gallery, 1, 2, "Gray", HARBOR)
+    expected = rows(gallery, ("identities", "reports"))
+    gallery.close()
+    if pages:  # no table can be read through SQLite: pages are read on their own
+        monkeypatch.setattr(salvage._Recovery, "_copy_table", lambda *_: False)
+    else:
+        content = bytearray((folder / DATABASE).read_bytes())
+        with GalleryDatabase.open(folder) as opened, opened.reading() as repository:
+            root, size = (
+                repository.connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'changes'").fetchone()[
+                    0
+                ],
+                repository.connection.execute("PRAGMA page_size").fetchone()[0],
+            )
+        content[(root - 1) * size : root * size] = b"\xff" * size
+        (folder / DATABASE).write_bytes(content)
+    assert repair(folder).saved["reports"] == 2
+    with GalleryDatabase.open(folder) as opened:
+        assert rows(opened, ("identities", "reports")) == expected
+        assert check(opened).problems == ()

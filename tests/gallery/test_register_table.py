@@ -1,0 +1,113 @@
+"""The register as a CSV table."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.errors import BadDataset
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.lost_pets.register import set_reports
+from familiar.gallery.lost_pets.register_table import COLUMNS, export_register, import_register
+from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
+from support.small_gallery import SPACE, draw_individuals, enroll_vectors
+
+
+@pytest.fixture
+def pets(gallery: GalleryDatabase) -> GalleryDatabase:
+    """A gallery with Luna (#1), Tom (#2) and one without a name (#3)."""
+    faces = enroll_vectors(gallery, draw_individuals([2, 2, 2]))
+    for start, name in ((0, "Luna"), (2, "Tom"), (4, None)):
+        corrections.split(gallery, faces[start : start + 2], name)
+    return gallery
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "pets.csv"
+
+
+def test_table_enters_reports_as_one_decision(pets: GalleryDatabase, table: Path):
+    table.write_text(
+        "\ufeffname,status,species,place,date,contact,note\n"
+        'Luna,lost,Cat,"Elm Street, 4",2026-05-01,555-0101,red collar\n'
+        "#3,found,,Harbor,,,\n",
+        encoding="utf-8",
+    )
+    before = len(decisions(pets))
+    assert import_register(pets, table) == 2
+    assert find_pet(pets, 1).report == Report("lost", "cat", "Elm Street, 4", "2026-05-01", "555-0101", "red collar")
+    assert find_pet(pets, 3).report == Report("found", location="Harbor")
+    assert len(decisions(pets)) == before + 1
+    undo(pets)
+    assert not has_reports(pets)
+
+
+def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: GalleryDatabase, table: Path):
+    set_reports(pets, {1: Report("found", "cat", "Elm Street", "2026-05-01", "555", "x")})
+    table.write_text("note,name\n,Luna\n")
+    import_register(pets, table)
+    assert find_pet(pets, 1).report == Report("found", "cat", "Elm Street", "2026-05-01", "555")
+    table.write_text("name,status\nLuna,\n")
+    import_register(pets, table)
+    assert find_pet(pets, 1).report.status == "lost"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name,date\nLuna,2026-05-01\nBob,\n", "line 3: has no identity 'Bob'"),
+        ("name,date\nLuna,1.5.2026\n", "line 2: a date must be written as"),
+        ("name,status\nLuna,gone\n", "line 2: the status must be"),
+        ("name,status\nLuna,home\nLuna,lost\n", "line 3: Luna is in line 2 too"),
+        ("name,color\nLuna,red\n", 'line 1: the columns are .*"color" is none of them'),
+        ("place\nElm\n", 'line 1: .*"name" must be there'),
+        ("name,name\nLuna,Luna\n", 'line 1: .*"name" must be there, each only once'),
+        ("", "line 1"),
+        ("name,place\nLuna\n", "line 2: has more or fewer cells"),
+        ('name,place\n"Luna,x\n', "line 2: "),
+    ],
+)
+def test_malformed_table_names_the_line_and_stores_nothing(
+    pets: GalleryDatabase, table: Path, content: str, message: str
+):
+    table.write_text(content)
+    with pytest.raises(BadDataset, match=message) as error:
+        import_register(pets, table)
+    assert str(error.value).startswith(f"{table}, line ")
+    assert str(error.value).endswith("nothing was stored")
+    assert not has_reports(pets)
+
+
+def test_unreadable_tables_are_named(pets: GalleryDatabase, table: Path):
+    with pytest.raises(BadDataset, match="cannot be read"):
+        import_register(pets, table)
+    table.write_bytes("name\nLün".encode("latin-1"))
+    with pytest.raises(BadDataset, match="save the table as CSV in UTF-8"):
+        import_register(pets, table)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["lost", "found", "home"]), st.text(max_size=9), st.text(max_size=9)), max_size=3
+    )
+)
+def test_exported_register_is_read_back(tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, str, str]]):
+    folder = tmp_path_factory.mktemp("register")
+    with GalleryDatabase.create(folder / "gallery", SPACE) as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        for number, (status, place, note) in enumerate(entries, 1):
+            with gallery.writing() as repository:
+                repository.identities.create()
+                repository.identities.set_name(number, f"pet {number}")
+            set_reports(gallery, {number: Report(status, location=place, note=note)})  # pyright: ignore[reportArgumentType]
+        before = list_pets(gallery)
+        assert export_register(gallery, folder / "pets.csv") == len(entries)
+        assert (folder / "pets.csv").read_text("utf-8").splitlines()[0] == ",".join(COLUMNS)
+        set_reports(gallery, {pet.identity: Report("home") for pet in before})
+        if entries:
+            import_register(gallery, folder / "pets.csv")
+        assert list_pets(gallery) == before

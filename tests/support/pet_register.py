@@ -1,0 +1,40 @@
+"""Folders of drawn lost and found pets, as a shelter has them."""
+
+from pathlib import Path
+
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.photos.decoding import save_photo
+
+LOST_PHOTOS, FOUND_PHOTOS = 3, 2
+
+
+def draw_register(folder: Path, lost: int, found_lost: int, unknown: int) -> dict[str, str | None]:
+    """Draw FOLDER/lost/NAME and FOLDER/found/LABEL, cats and dogs in turn.
+
+    Args:
+        folder: to write to.
+        lost: number of lost pets.
+        found_lost: number of found pets that are lost ones.
+        unknown: number of found pets that nobody misses.
+
+    Returns:
+        The name of the lost pet that each found one is; None: of none.
+    """
+    names: dict[str, str | None] = {}
+    for number in range(lost + unknown):
+        species, individual = ("cats", "dogs")[number % 2], number // 2
+        photos = [SyntheticPhoto(species, individual, index, seed=0, size_px=128) for index in range(5)]
+        name = f"{species[:3]}-{individual}"
+        if number < lost:
+            _save(folder / "lost" / name, photos[:LOST_PHOTOS])
+        if number < found_lost or number >= lost:
+            label = f"found-{len(names):02}"
+            _save(folder / "found" / label, photos[LOST_PHOTOS:])
+            names[label] = name if number < lost else None
+    return names
+
+
+def _save(folder: Path, photos: list[SyntheticPhoto]) -> None:
+    folder.mkdir(parents=True)
+    for index, photo in enumerate(photos):
+        save_photo(photo.draw(), folder / f"{index}.png")
