@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 4  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned
+VERSION = 5  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no watch
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -117,6 +117,36 @@ CREATE TABLE learned_faces (                -- confirmed faces that the gallery 
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;                    -- so that salvage.py does not take them for identities
 """
+_WATCH_TABLES = """
+CREATE TABLE missing_photos (               -- photos whose files are gone, as `familiar watch` noticed.
+    -- As in all these tables but `watch_events`, no rowid, so that salvage.py does not take the rows for others'
+    photo_id INTEGER PRIMARY KEY REFERENCES photos ON DELETE CASCADE,
+    noticed_at TEXT NOT NULL                -- ISO 8601, UTC
+) STRICT, WITHOUT ROWID;
+CREATE TABLE skipped_files (                -- files that could not be read, and were reported
+    path TEXT PRIMARY KEY,
+    size_bytes INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL             -- also changed by new permissions
+) STRICT, WITHOUT ROWID;
+CREATE TABLE watch_events (                 -- what `familiar watch` has not reported everywhere yet
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    happened_at TEXT NOT NULL,              -- ISO 8601, UTC
+    kind TEXT NOT NULL,
+    photo_id INTEGER,                       -- no reference: an event outlasts the photo, unless that is forgotten
+    body TEXT NOT NULL,                     -- JSON
+    is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1))  -- 0: who is in the photo is added after clustering
+) STRICT;
+CREATE INDEX watch_events_by_photo ON watch_events (photo_id);
+CREATE TABLE watch_deliveries (
+    destination TEXT PRIMARY KEY,           -- "stdout", or the SHA-256 of a URL, which may contain a password
+    last_event INTEGER NOT NULL             -- the last one that it does not need any more
+) STRICT, WITHOUT ROWID;
+CREATE TABLE watch (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    last_identity INTEGER NOT NULL          -- the highest number of an identity when events were last completed
+) STRICT, WITHOUT ROWID;
+"""
 _FACE_COLUMNS = (
     "embedding",
     "photo_id",
@@ -147,6 +177,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     _execute_all(connection, _TABLES)
     _execute_all(connection, _PREVIOUS_FACES)
     _execute_all(connection, _LEARNED_FACES)
+    _execute_all(connection, _WATCH_TABLES)
     _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -281,6 +312,11 @@ def _migrate_from_3(connection: sqlite3.Connection) -> None:
     _create_all_triggers(connection, ["learned_faces"])
 
 
+def _migrate_from_4(connection: sqlite3.Connection) -> None:
+    """Add the tables of `familiar watch`."""
+    _execute_all(connection, _WATCH_TABLES)
+
+
 _RENAME_FROM_2 = """
 ALTER TABLE kinds RENAME TO domains;
 ALTER TABLE domains RENAME COLUMN kind TO domain;
@@ -304,6 +340,7 @@ _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: _migrate_from_1,
     2: _migrate_from_2,
     3: _migrate_from_3,
+    4: _migrate_from_4,
 }
 
 OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {
