@@ -42,6 +42,10 @@ class WatchEvents(Table):
             (after, limit),
         ).fetchall()
 
+    def count(self) -> int:
+        """Return the number of events."""
+        return self._connection.execute("SELECT count(*) FROM watch_events").fetchone()[0]
+
     def last_id(self) -> int:
         """Return the highest id that an event ever had, or 0."""
         return self._connection.execute(
@@ -87,10 +91,10 @@ class WatchEvents(Table):
             (max_events,),
         ).rowcount
 
-    def last_identity(self) -> int:
-        """Return the highest number that an identity had when events were last completed; 0 before the first time."""
+    def last_identity(self) -> int | None:
+        """Return the highest number that an identity had when events were last completed; None before the first."""
         row = self._connection.execute("SELECT last_identity FROM watch").fetchone()
-        return 0 if row is None else row[0]
+        return None if row is None else row[0]
 
     def set_last_identity(self, number: int) -> None:
         """Store the highest number of an identity."""
