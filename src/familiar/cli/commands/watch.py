@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,7 +149,8 @@ def _print_json_line(event: "Event") -> None:
 
 
 def _print_text(event: "Event") -> None:
-    click.echo(f"{event.time[11:19]} {describe(event)}")
+    local_time = datetime.fromisoformat(event.time).astimezone()
+    click.echo(f"{local_time:%H:%M:%S} {describe(event)}")
 
 
 def describe(event: "Event") -> str:

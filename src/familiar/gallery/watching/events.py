@@ -6,7 +6,7 @@ docs/reference/formats.md describes them for other programs.
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 Box = tuple[float, float, float, float]
 
@@ -177,7 +177,7 @@ def parse_event(kind: str, event_id: str, time: str, body: str) -> Event:
     fields: dict[str, Any] = json.loads(body)
     for name, value in fields.items():
         if isinstance(value, list):
-            values: list[Any] = value
+            values = cast("list[Any]", value)
             fields[name] = tuple(map(_parse_face, values) if name == "faces" else values)
     return EVENTS[kind](id=event_id, time=time, **fields)
 
