@@ -88,7 +88,7 @@ def compare(
         by_path[photo.path].append(photo)
     present, originals = set[int](), {photo.sha256: photo for photo in photos}
     new: list[str] = []
-    occupied = set[str]()  # paths whose file is a photo of the gallery, or a copy of one
+    occupied = set[str]()  # paths whose file is a photo of the gallery, a copy of one, or cannot be read
     for path, status in disk.files.items():
         current = next((each for each in reversed(by_path.get(path, ())) if each.status.has_content_of(status)), None)
         if current is not None:
@@ -96,7 +96,9 @@ def compare(
             occupied.add(path)
         elif (copy := memory.copies.get(path)) and copy.status == status and copy.sha256 in originals:
             occupied.add(path)
-        elif memory.skipped.get(path) != status:
+        elif memory.skipped.get(path) == status:
+            occupied.add(path)
+        else:
             new.append(path)
     ready, waits = _settle(disk, memory, new, time_seconds, settle_seconds)
     sizes = {disk.files[path].size_bytes for path in new}
