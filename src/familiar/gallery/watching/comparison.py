@@ -86,20 +86,21 @@ def compare(
     by_path: defaultdict[str, list[WatchedPhoto]] = defaultdict(list)
     for photo in photos:
         by_path[photo.path].append(photo)
-    present, originals = set[int](), {photo.sha256: photo for photo in photos}
+    present, originals = set[int](), {photo.sha256 for photo in photos}
     new: list[str] = []
     occupied = set[str]()  # paths whose file is a photo of the gallery, a copy of one, or cannot be read
     for path, status in disk.files.items():
         current = next((each for each in reversed(by_path.get(path, ())) if each.status.has_content_of(status)), None)
+        copy = memory.copies.get(path)
         if current is not None:
             present.add(current.number)
             occupied.add(path)
-        elif (copy := memory.copies.get(path)) and copy.status == status and copy.sha256 in originals:
+        elif copy is not None and copy.status == status and copy.sha256 in originals:
             occupied.add(path)
-        elif memory.skipped.get(path) == status:
-            occupied.add(path)
-        else:
+        elif memory.skipped.get(path) != status:
             new.append(path)
+        else:
+            occupied.add(path)
     ready, waits = _settle(disk, memory, new, time_seconds, settle_seconds)
     sizes = {disk.files[path].size_bytes for path in new}
     missing: list[WatchedPhoto] = []

@@ -7,7 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from familiar import __version__
@@ -56,15 +56,7 @@ def sign(secret: bytes, body: bytes) -> str:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         """Follow none: the content is for the receiver that the user named."""
 
 
