@@ -13,7 +13,7 @@ from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.watching import events, outbox, watch
-from familiar.gallery.watching.watch import watch_lock
+from familiar.gallery.watching.settings import watch_lock
 from support.color_album import draw_photo
 from support.watched_folder import SETTLE_SECONDS, WatchedFolder, replay, unique
 

@@ -9,7 +9,8 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.watching import events
 from familiar.gallery.watching.events import Event
-from familiar.gallery.watching.watch import FolderWatch, WatchSettings
+from familiar.gallery.watching.settings import WatchSettings
+from familiar.gallery.watching.watch import FolderWatch
 from support.color_album import draw_photo
 
 SETTLE_SECONDS = 2.0

@@ -82,7 +82,8 @@ def watch(
       familiar watch photos/ --gallery album --model pet-mobile
     """
     from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.watching.watch import FolderWatch, WatchSettings, watch_lock
+    from familiar.gallery.watching.settings import WatchSettings, watch_lock
+    from familiar.gallery.watching.watch import FolderWatch
     from familiar.gallery.watching.webhooks import check_url
 
     for folder in folders:

@@ -9,13 +9,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from familiar.core.errors import GalleryBusy, IndexUnavailable
-from familiar.core.files import absolute_path, process_lock, real_path
+from familiar.core.files import absolute_path, real_path
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
@@ -28,65 +27,21 @@ from familiar.gallery.watching.comparison import Comparison, CopiedFile, Memory,
 from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.notices import ChangeNotices, can_notice
-from familiar.gallery.watching.webhooks import Webhook, describe_lost, destination_of
+from familiar.gallery.watching.reporting import Reporter
+from familiar.gallery.watching.settings import WatchSettings
 
-LOCK_FILE = "watch.lock"  # in the gallery's folder
-STDOUT = "stdout"
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does
 _BUSY_RETRY_SECONDS = 1.0  # in addition to the ten seconds of each try
 _MIN_PART = 200  # photos that are enrolled before their faces are clustered
 _PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery takes longer
 _INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
-_STOP_SECONDS = 5.0  # for webhooks, at the end
-_REPORTED = 100  # events between two writes
 
 T = TypeVar("T")
 
 
 class StopRequested(Exception):
     """Ends a step because the watch is to stop."""
-
-
-@dataclass(frozen=True)
-class WatchSettings:
-    """How folders are watched.
-
-    Attributes:
-        settle_seconds: a file is enrolled when its size and modification time have not changed for so long.
-        poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and without
-            the library for them every `POLL_SECONDS`.
-        flip: as in `Embedder.embed`.
-        species: stored with each new face; None: what the detector or the router says.
-        webhooks: URLs that all events are delivered to.
-        secret: signs what is delivered.
-    """
-
-    settle_seconds: float = 2.0
-    poll_seconds: float | None = None
-    flip: bool = False
-    species: str | None = None
-    webhooks: tuple[str, ...] = ()
-    secret: bytes | None = None
-
-
-@contextlib.contextmanager
-def watch_lock(folder: Path) -> Generator[None, None, None]:
-    """Keep other watches away from a gallery.
-
-    Args:
-        folder: the gallery's.
-
-    Raises:
-        GalleryBusy: there is one.
-    """
-    with process_lock(folder / LOCK_FILE) as is_free:
-        if not is_free:
-            raise GalleryBusy(
-                f"{folder}: another familiar watch is running for this gallery; stop it first. One watch takes several "
-                "folders"
-            )
-        yield
 
 
 class FolderWatch:
@@ -119,7 +74,7 @@ class FolderWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
-        self._on_event, self._on_note, self._clock = on_event, on_note, clock
+        self._on_note, self._clock = on_note, clock
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._disk = Disk(
@@ -132,7 +87,7 @@ class FolderWatch:
         self._next_scan = clock()
         self._notices: ChangeNotices | None = None
         self._is_busy = False
-        self._webhooks = [Webhook(gallery, url, settings.secret, on_note) for url in dict.fromkeys(settings.webhooks)]
+        self._reporter = Reporter(gallery, settings.webhooks, settings.secret, on_event, on_note)
 
     def stop(self) -> None:
         """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
@@ -152,8 +107,7 @@ class FolderWatch:
             self._notices.start()
         try:
             self.start()
-            for webhook in self._webhooks:
-                webhook.start()
+            self._reporter.start_webhooks()
             while not self._stopping.is_set():
                 self._wake.wait(self.step())
         except StopRequested:
@@ -164,29 +118,16 @@ class FolderWatch:
         self.finish()
 
     def start(self) -> None:
-        """Report that the watch begins, and what an earlier one has not reported."""
-
-        def write() -> None:
-            with self._gallery.writing(new_revision=False) as repository:
-                repository.watch_events.set_destinations([STDOUT, *map(destination_of, self._settings.webhooks)])
-                if repository.watch_events.last_identity() is None:
-                    repository.watch_events.set_last_identity(repository.identities.last_number())
-                outbox.add_event(repository, "started", folders=self._disk.folders, photos=repository.photos.count())
-
-        self._retry_while_busy(write)
+        """Write that the watch begins; the first step reports it, and what an earlier watch has not reported."""
+        self._retry_while_busy(lambda: self._reporter.begin(self._disk.folders))
 
     def finish(self) -> None:
         """Report that the watch ends, and give the webhooks a few seconds."""
         try:
-            with self._gallery.writing(new_revision=False) as repository:
-                outbox.add_event(repository, "stopped")
-            outbox.complete_events(self._gallery)
-            self._report()
+            self._reporter.end()
         except GalleryBusy:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
-        deadline = time.monotonic() + _STOP_SECONDS
-        for webhook in self._webhooks:
-            webhook.stop(max(0.0, deadline - time.monotonic()))
+        self._reporter.stop_webhooks()
 
     def step(self) -> float | None:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
@@ -347,22 +288,7 @@ class FolderWatch:
             if is_pending:
                 self._retry_while_busy(lambda: cluster(self._gallery))
             self._needs_clustering = False
-        self._retry_while_busy(lambda: outbox.complete_events(self._gallery))
-        self._retry_while_busy(self._report)
-
-    def _report(self) -> None:
-        """Hand on the events that wait."""
-        is_any = False
-        while events := outbox.undelivered(self._gallery, STDOUT, _REPORTED):
-            is_any = True
-            for _, event in events:
-                self._on_event(event)
-            outbox.mark_delivered(self._gallery, STDOUT, events[-1][0])
-        if is_any:
-            for webhook in self._webhooks:
-                webhook.wake()
-            if lost := outbox.delete_oldest(self._gallery):
-                self._on_note(describe_lost(lost))
+        self._retry_while_busy(self._reporter.report)
 
     def _update_index(self) -> None:
         """Build or write the search index when no photo has come for a while: it may take minutes."""

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from familiar import __version__
 from familiar.core.errors import FamiliarError, GalleryBusy
-from familiar.core.plural import pluralize
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.watching.events import Event, to_json_line
 from familiar.gallery.watching.outbox import mark_delivered, undelivered
@@ -177,8 +176,3 @@ class Webhook:
         if not self._retry_seconds:
             self._on_note(f"{self._host}: {problem}; its events are kept and sent again until it takes them")
         self._retry_seconds = min(MAX_RETRY_SECONDS, max(FIRST_RETRY_SECONDS, 2 * self._retry_seconds))
-
-
-def describe_lost(count: int) -> str:
-    """Say that events were deleted which no webhook took."""
-    return f"{pluralize(count, 'event')} dropped: a webhook has not answered for too long"
