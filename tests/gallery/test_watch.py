@@ -362,7 +362,8 @@ def test_watch_killed_between_enrollment_and_report_reports_the_same_ids(
     watched.restart()
     watched.settle()
     assert watched.events[: len(before)] == before
-    assert [event.id for event in unique(watched.events)] == sorted({event.id for event in watched.events})
+    numbers = [int(event.id.rpartition("-")[2]) for event in unique(watched.events)]
+    assert numbers == [*range(1, len(numbers) + 1)]
     assert watched.reported() == [("enrolled", "a.png"), ("enrolled", "b.png")]
     assert [face.identity for event in watched.events[1:3] for face in event.faces] == [1, 1]  # pyright: ignore
 
@@ -427,6 +428,45 @@ def test_delivered_events_are_deleted(watched: WatchedFolder):
     watched.settle()
     with watched.gallery.reading() as repository:
         assert repository.watch_events.count() == 0
+
+
+def test_events_of_a_restored_backup_have_other_ids(watched: WatchedFolder, tmp_path: Path):
+    watched.settle()
+    ids: list[str] = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        shutil.copytree(watched.gallery.folder, folder)
+        with GalleryDatabase.open(folder) as copy:
+            with copy.writing() as repository:
+                outbox.add_event(repository, "stopped")
+            ids += [event.id for _, event in outbox.undelivered(copy, "stdout", 9)]
+    assert len({*ids}) == 2
+    assert len({event_id.rpartition("-")[2] for event_id in ids}) == 1
+
+
+def test_unreadable_folder_is_reported_once_and_its_photos_are_not_missing(
+    watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    watched.draw("sub/a.png", "red")
+    watched.draw("b.png", "green")
+    watched.settle()
+    watched.take_reported()
+    scandir = os.scandir
+
+    def denied(path: str):
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", denied)
+        watched.settle()
+        watched.restart()
+        watched.settle()
+        assert watched.take_reported() == [("skipped", "sub")]
+    watched.settle()
+    assert watched.take_reported() == []
+    with watched.gallery.reading() as repository:
+        assert repository.watched_files.skipped() == {}
 
 
 def test_reports_do_not_invalidate_what_others_have_cached(watched: WatchedFolder):

@@ -1,6 +1,7 @@
 """`familiar watch`."""
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -130,7 +131,8 @@ def _stopped_by_signals(watching: "FolderWatch") -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers}
 
     def stop(number: int, _: object) -> None:
-        note("familiar watch: stopping after this batch; again to stop at once")
+        with contextlib.suppress(OSError):  # not by `note`: the signal may have interrupted another one
+            os.write(2, b"familiar watch: stopping after this batch; again to stop at once\n")
         signal.signal(number, signal.SIG_DFL)
         watching.stop()
 

@@ -135,7 +135,8 @@ CREATE TABLE watch_events (                 -- what `familiar watch` has not rep
     kind TEXT NOT NULL,
     photo_id INTEGER,                       -- no reference: an event outlasts the photo, unless that is forgotten
     body TEXT NOT NULL,                     -- JSON
-    is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1))  -- 0: who is in the photo is added after clustering
+    is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1)),  -- 0: who is in the photo is added after clustering
+    token TEXT NOT NULL                     -- random: a restored backup counts from the same id again
 ) STRICT;
 CREATE INDEX watch_events_by_photo ON watch_events (photo_id);
 CREATE TABLE watch_deliveries (

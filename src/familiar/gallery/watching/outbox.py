@@ -152,9 +152,8 @@ def _faces(gallery: GalleryDatabase, photo: int) -> tuple[listing.GalleryFace, .
 def undelivered(gallery: GalleryDatabase, destination: str, limit: int) -> list[tuple[int, Event]]:
     """Return the next events for a destination, oldest first, each with its number for `mark_delivered`."""
     with gallery.reading() as repository:
-        uid = repository.settings.uid()
         rows = repository.watch_events.next(repository.watch_events.delivered(destination), limit)
-    return [(number, parse_event(kind, f"{uid}-{number}", time, body)) for number, time, kind, body in rows]
+    return [(number, parse_event(kind, f"{token}-{number}", time, body)) for number, token, time, kind, body in rows]
 
 
 def mark_delivered(gallery: GalleryDatabase, destination: str, number: int) -> None:

@@ -96,24 +96,26 @@ class Webhook:
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        with self._gallery.new_connection() as gallery:
-            while True:
-                is_last = self._stopping.is_set()
-                self._wake.clear()
-                try:
-                    is_complete = self.deliver(gallery)
-                except GalleryBusy:
-                    is_complete = False
-                    self._retry_seconds = FIRST_RETRY_SECONDS
-                except FamiliarError as error:  # the watch meets it, too
-                    self._on_note(f"{self._host}: stopped, because of this: {error}")
-                    return
-                if is_last:
-                    return
-                if is_complete:
-                    self._wake.wait()
-                else:
-                    self._stopping.wait(self._retry_seconds)
+        try:
+            with self._gallery.new_connection() as gallery:
+                self._deliver_until_stopped(gallery)
+        except FamiliarError as error:  # the watch meets it, too
+            self._on_note(f"{self._host}: posts nothing more, because of this: {error}")
+
+    def _deliver_until_stopped(self, gallery: GalleryDatabase) -> None:
+        while True:
+            is_last = self._stopping.is_set()
+            self._wake.clear()
+            try:
+                is_complete, pause_seconds = self.deliver(gallery), self._retry_seconds
+            except GalleryBusy:
+                is_complete, pause_seconds = False, FIRST_RETRY_SECONDS
+            if is_last:
+                return
+            if is_complete:
+                self._wake.wait()
+            else:
+                self._stopping.wait(pause_seconds)
 
     def deliver(self, gallery: GalleryDatabase) -> bool:
         """Deliver the events that wait, in their order.

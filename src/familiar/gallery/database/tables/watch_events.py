@@ -1,10 +1,11 @@
 """The outbox of `familiar watch`: events that were not delivered everywhere yet."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 
 from familiar.gallery.database.tables.table import Table
 
-Row = tuple[int, str, str, str]  # id, time, kind and JSON of an event
+Row = tuple[int, str, str, str, str]  # id, token, time, kind and JSON of an event
 
 
 class WatchEvents(Table):
@@ -13,9 +14,9 @@ class WatchEvents(Table):
     def insert(self, happened_at: str, kind: str, photo: int | None, body: str, *, is_complete: bool) -> int:
         """Add an event, and return its id."""
         (event,) = self._connection.execute(
-            "INSERT INTO watch_events (happened_at, kind, photo_id, body, is_complete) VALUES (?, ?, ?, ?, ?) "
-            "RETURNING id",
-            (happened_at, kind, photo, body, int(is_complete)),
+            "INSERT INTO watch_events (happened_at, kind, photo_id, body, is_complete, token) "
+            "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+            (happened_at, kind, photo, body, int(is_complete), secrets.token_hex(8)),
         ).fetchone()
         return event
 
@@ -36,7 +37,7 @@ class WatchEvents(Table):
     def next(self, after: int, limit: int) -> list[Row]:
         """Return the next events after an id that can be delivered: up to the first that is not complete."""
         return self._connection.execute(
-            "SELECT id, happened_at, kind, body FROM watch_events WHERE id > ?1 AND id < "
+            "SELECT id, token, happened_at, kind, body FROM watch_events WHERE id > ?1 AND id < "
             "coalesce((SELECT min(id) FROM watch_events WHERE is_complete = 0 AND id > ?1), 9223372036854775807) "
             "ORDER BY id LIMIT ?2",
             (after, limit),
