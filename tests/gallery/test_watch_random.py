@@ -139,10 +139,10 @@ def test_gallery_equals_the_disk_and_the_events_whatever_happens(
 
 def kill_at_event(watched: WatchedFolder, after: int) -> None:
     """Kill the watch when it reports one of the next events, and start another."""
-    left = iter(range(after))
+    remaining = iter(range(after))
 
     def report(_: object) -> None:
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             raise _KilledError
 
     watched.on_event = report
