@@ -110,7 +110,7 @@ def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     monkeypatch.setattr(search, "INDEX_FROM", 7)
     enroll = ("enroll", tmp_path / "g", photos, "--model", mean_color_bundle)
     with monkeypatch.context() as patch:
-        patch.setattr("familiar.cli.commands.gallery.indexing.find_spec", lambda _: None)
+        patch.setattr("familiar.gallery.search.index_update.find_spec", lambda _: None)
         assert "familiar-faces[hnsw]" in familiar("gallery", *enroll).err
     assert not run_json(familiar, "stats", tmp_path / "g")["indexed"]
     assert familiar("gallery", *enroll).code == 0

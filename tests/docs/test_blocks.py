@@ -23,6 +23,7 @@ RUN_IN = {  # page: the test module that runs its Python
     "docs/how-to/find-a-lost-pet.md": "test_how_to.py",
     "docs/how-to/import-a-network.md": "test_how_to.py",
     "docs/how-to/several-species.md": "test_species.py",
+    "docs/how-to/watch-a-folder.md": "test_watch.py",
     "docs/reference/http-api.md": "test_serve.py",
     "docs/reference/losses.md": "test_losses.py",
     "docs/explanation/losses.md": "test_losses.py",

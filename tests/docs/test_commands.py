@@ -50,6 +50,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/sort-an-album.md": 8,
     "docs/how-to/train-on-my-photos.md": 9,
     "docs/how-to/train-on-several-machines.md": 2,
+    "docs/how-to/watch-a-folder.md": 3,
     "docs/reference/recipes.md": 3,
 }
 # The settings on a page come later, and win.
@@ -83,6 +84,8 @@ def run(line: str) -> str:
         arguments += ["--detector", "none"]
     if arguments[0] == "serve":
         return served_page(arguments)
+    if arguments[0] == "watch":
+        return first_event([argument for argument in arguments if argument not in (">", "events.jsonl")])
     result = CliRunner().invoke(familiar, arguments, input="same\nquit\n" if "--interactive" in arguments else None)
     assert result.exit_code == 0, (line, result.output, result.exception)
     return result.output
@@ -102,6 +105,17 @@ def served_page(arguments: list[str]) -> str:
             raise AssertionError(printed)
         finally:
             server.terminate()
+
+
+def first_event(arguments: list[str]) -> str:
+    """Start a watch and return its first line."""
+    command = [sys.executable, "-m", "familiar", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        try:
+            assert watch.stdout is not None
+            return watch.stdout.readline()
+        finally:
+            watch.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +152,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
     shutil.copytree(tmp_path / "found-photos", tmp_path / "unknown")
     shutil.copy(resolve_model("pet-nano"), tmp_path / "sface.onnx")  # in the place of a network for people
     (tmp_path / "Pictures").mkdir()
+    (tmp_path / "secret.txt").write_text("of a webhook, in hex\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_photos.py").write_text("def sharpen(rgb, generator):\n    return rgb")

@@ -112,8 +112,9 @@ def test_repair_of_an_intact_gallery_loses_nothing(intact: Path, original: Conte
     assert use_gallery(folder) == ()
 
 
-def test_repair_covers_every_table_except_the_decision_log_and_the_learned_faces(original: Contents):
-    assert {*TABLES, "decisions", "changes", "previous_faces", "learned_faces"} == original.keys()
+def test_repair_covers_every_table_except_the_decision_log_the_learned_faces_and_those_of_watch(original: Contents):
+    watch = {"missing_photos", "skipped_files", "watch_events", "watch_deliveries", "watch"}
+    assert {*TABLES, "decisions", "changes", "previous_faces", "learned_faces", *watch} == original.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 

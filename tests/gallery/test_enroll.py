@@ -17,8 +17,9 @@ from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing import corrections
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors, rows, side_by_side
@@ -124,6 +125,41 @@ def test_on_batch_reports_cumulative_counts(
 
 
 @pytest.mark.slow
+def test_record_writes_in_the_transaction_of_each_batch(
+    album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path
+):
+    (tmp_path / "broken.png").write_bytes(b"no photo")
+    batches: list[EnrolledBatch] = []
+
+    def record(repository: Repository, batch: EnrolledBatch) -> None:
+        assert repository.connection.in_transaction
+        batches.append(batch)
+
+    enroll(album, embedder, [*photos, tmp_path / "broken.png"], record=record)
+    written = [photo for batch in batches for photo in batch.written]
+    assert [(photo.change, photo.photo, photo.new_faces) for photo in written] == [
+        ("new", number, 1) for number in (1, 2, 3, 4)
+    ]
+    assert [path for batch in batches for path, _ in batch.skipped] == [tmp_path / "broken.png"]
+    moved = photos[0].rename(tmp_path / "moved.png")
+    shutil.copyfile(moved, tmp_path / "copy.png")
+    batches.clear()
+    enroll(album, embedder, [moved], record=record)
+    enroll(album, embedder, [tmp_path / "copy.png"], record=record)
+    enroll(album, embedder, [moved], record=record)  # unchanged, so nothing is written
+    written = [photo for batch in batches for photo in batch.written]
+    assert [(photo.change, photo.previous_path) for photo in written] == [("moved", str(photos[0])), ("copy", None)]
+
+
+def test_failed_record_undoes_its_batch(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        enroll(album, embedder, photos, record=fail)
+    assert paths(album) == {}
+
+
 def test_error_in_on_batch_stops_further_batches(
     album: GalleryDatabase, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):

@@ -24,6 +24,7 @@ from familiar.cli.commands.serve import serve
 from familiar.cli.commands.species import species
 from familiar.cli.commands.train import train
 from familiar.cli.commands.verify import verify
+from familiar.cli.commands.watch import watch
 from familiar.cli.console import prepare
 from familiar.cli.options import InOrder
 from familiar.core.errors import FailedOnMain, FamiliarError, TrainingFailed
@@ -47,6 +48,7 @@ COMMANDS = (
     match,
     species,
     gallery,
+    watch,
     serve,
 )
 

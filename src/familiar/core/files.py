@@ -126,3 +126,41 @@ def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None
         with contextlib.suppress(FileNotFoundError):  # finished just now
             if not older_than_seconds or time.time() - path.stat().st_mtime > older_than_seconds:
                 path.unlink()
+
+
+@contextlib.contextmanager
+def process_lock(path: Path) -> Generator[bool, None, None]:
+    """Lock a file for this process, without waiting. The system releases the lock if the process is killed.
+
+    Args:
+        path: created if missing; it stays.
+
+    Yields:
+        Whether the lock was free.
+
+    Raises:
+        CannotWrite: the file cannot be created.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
+    try:
+        yield _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # pyright: ignore
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +13,7 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
-from familiar.gallery.search.external_search import sync_external_index
-from familiar.gallery.search.search import build_index, lacks_index
+from familiar.gallery.search.index_update import update_index
 from familiar.photos.decoding import find_photos
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
@@ -112,13 +110,9 @@ class EnrollmentJob:
 
     def _update_index(self, gallery: GalleryDatabase) -> None:
         try:
-            if self._retry_while_busy(lambda: sync_external_index(gallery)) is not None:
-                return
+            self._retry_while_busy(lambda: update_index(gallery))
         except IndexUnavailable as error:
             log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
-            return
-        if lacks_index(gallery) and find_spec("usearch"):
-            self._retry_while_busy(lambda: build_index(gallery))
 
     def _update(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)

@@ -181,11 +181,13 @@ class GalleryDatabase:
                 self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def writing(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+    def writing(self, *, faces_change: bool = False, new_revision: bool = True) -> Generator[Repository, None, None]:
         """Run one transaction: on the disk as a whole at the end, or undone as a whole after an error or a crash.
 
         Args:
             faces_change: whether faces are added or deleted, or their embeddings change.
+            new_revision: whether caches of other connections become invalid; False if only `watch_events` and the
+                tables beside it change, of which nothing is cached.
 
         Raises:
             GalleryBusy: another connection or process has been writing for ten seconds.
@@ -197,7 +199,9 @@ class GalleryDatabase:
             try:
                 self._check_not_replaced()  # not earlier: BEGIN may have waited for seconds
                 yield self._repository
-                revision = self._repository.settings.increment_revision(faces_change=faces_change)
+                revision = None
+                if new_revision:
+                    revision = self._repository.settings.increment_revision(faces_change=faces_change)
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
@@ -205,7 +209,8 @@ class GalleryDatabase:
                 raise
             finally:
                 self._writing = self._faces_change = False
-            record_committed_revision(self.folder, revision)
+            if revision is not None:
+                record_committed_revision(self.folder, revision)
 
     @contextlib.contextmanager
     def write_lock(self) -> Generator[None, None, None]:

@@ -15,6 +15,8 @@ from familiar.gallery.database.tables.photos import Photos
 from familiar.gallery.database.tables.reports import Reports
 from familiar.gallery.database.tables.settings import Settings
 from familiar.gallery.database.tables.undo_log import UndoLog
+from familiar.gallery.database.tables.watch_events import WatchEvents
+from familiar.gallery.database.tables.watched_files import WatchedFiles
 
 
 class Repository:
@@ -24,6 +26,7 @@ class Repository:
         connection: to the database; no other module needs it.
         settings, photos, faces, identities, assignments, domains, constraints, learned_faces, reports, undo_log,
         migration: the statements on the tables of these names. `constraints` has the rejections, too.
+        watched_files, watch_events: the notes and the outbox of `familiar watch`.
         erasure: deletes faces for good.
     """
 
@@ -41,6 +44,8 @@ class Repository:
         self.reports = Reports(connection)
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
+        self.watched_files = WatchedFiles(connection)
+        self.watch_events = WatchEvents(connection)
         self.erasure = Erasure(connection)
 
     def delete_orphan_rows(self) -> None:

@@ -20,7 +20,7 @@ from familiar.gallery.database.space import Space
 from familiar.gallery.database.tables.settings import Settings
 
 # Parents before children. The undo log is not among them, as an incomplete one cannot be undone; nor are the learned
-# faces, as the next decision chooses them again.
+# faces, as the next decision chooses them again, and the tables of `familiar watch`, which compares with the disk anew.
 TABLES = (
     "gallery",
     "photos",

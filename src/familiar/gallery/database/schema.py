@@ -128,6 +128,37 @@ CREATE TABLE reports (                      -- lost and found pets: register/rep
     note TEXT NOT NULL
 ) STRICT;
 """
+_WATCH_TABLES = """
+CREATE TABLE missing_photos (               -- photos whose files are gone, as `familiar watch` noticed.
+    -- As in all these tables but `watch_events`, no rowid, so that salvage.py does not take the rows for others'
+    photo_id INTEGER PRIMARY KEY REFERENCES photos ON DELETE CASCADE,
+    noticed_at TEXT NOT NULL                -- ISO 8601, UTC
+) STRICT, WITHOUT ROWID;
+CREATE TABLE skipped_files (                -- files that could not be read, and were reported
+    path TEXT PRIMARY KEY,
+    size_bytes INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL             -- also changed by new permissions
+) STRICT, WITHOUT ROWID;
+CREATE TABLE watch_events (                 -- what `familiar watch` has not reported everywhere yet
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    happened_at TEXT NOT NULL,              -- ISO 8601, UTC
+    kind TEXT NOT NULL,
+    photo_id INTEGER,                       -- no reference: an event outlasts the photo, unless that is forgotten
+    body TEXT NOT NULL,                     -- JSON
+    is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1)),  -- 0: who is in the photo is added after clustering
+    token TEXT NOT NULL                     -- random: a restored backup counts from the same id again
+) STRICT;
+CREATE INDEX watch_events_by_photo ON watch_events (photo_id);
+CREATE TABLE watch_deliveries (
+    destination TEXT PRIMARY KEY,           -- "stdout", or the SHA-256 of a URL, which may contain a password
+    last_event INTEGER NOT NULL             -- the last one that it does not need any more
+) STRICT, WITHOUT ROWID;
+CREATE TABLE watch (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    last_identity INTEGER NOT NULL          -- the highest number of an identity when events were last completed
+) STRICT, WITHOUT ROWID;
+"""
 _FACE_COLUMNS = (
     "embedding",
     "photo_id",
@@ -160,6 +191,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     _execute_all(connection, _PREVIOUS_FACES)
     _execute_all(connection, _LEARNED_FACES)
     _execute_all(connection, _REPORT_TABLES)
+    _execute_all(connection, _WATCH_TABLES)
     _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -295,9 +327,10 @@ def _migrate_from_3(connection: sqlite3.Connection) -> None:
 
 
 def _migrate_from_4(connection: sqlite3.Connection) -> None:
-    """Add the table of reports."""
+    """Add the tables of reports and of `familiar watch`."""
     _execute_all(connection, _REPORT_TABLES)
     _create_all_triggers(connection, ["reports"])
+    _execute_all(connection, _WATCH_TABLES)
 
 
 _RENAME_FROM_2 = """

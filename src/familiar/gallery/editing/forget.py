@@ -72,6 +72,7 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
                 files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(photo_path), sha256)
         repository.erasure.mark_faces_of_photos(numbers)
         faces = repository.erasure.erase_marked()
+        repository.erasure.erase_watch_notes(numbers)
         repository.photos.delete(numbers)
         repository.identities.delete_empty()
         _delete_files(files)  # the last step that can fail before the commit

@@ -17,10 +17,24 @@ from familiar.detection.detectors import WholePhoto
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
-from familiar.gallery.enrollment.photo_writing import write_photo
+from familiar.gallery.enrollment.photo_writing import WrittenPhoto, write_photo
 
 _INSERT_BATCH = 20_000  # rows per transaction, which writes nearly every page of a large gallery's index by content
+
+
+@dataclass(frozen=True)
+class EnrolledBatch:
+    """What became of the photos of one transaction.
+
+    Attributes:
+        written: the photos that were read, unless the gallery has them unchanged.
+        skipped: the paths that could not be read, each with its error.
+    """
+
+    written: tuple[WrittenPhoto, ...]
+    skipped: tuple[tuple[Path, FamiliarError], ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,7 @@ def enroll(
     species: str | None = None,
     min_score: float = MIN_SCORE,
     on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+    record: Callable[[Repository, EnrolledBatch], None] | None = None,
 ) -> EnrollResult:
     """Detect and embed the faces of photos, and add them to a gallery.
 
@@ -77,6 +92,8 @@ def enroll(
         min_score: detections below it are ignored.
         on_batch: called with the number of photos done and the result so far, after each batch has been committed. An
             exception that it raises ends the call before another batch begins.
+        record: called within the transaction of each batch that changes or skips something, to write what belongs to
+            it: both are on the disk, or neither.
 
     Returns:
         What became of the photos.
@@ -91,7 +108,9 @@ def enroll(
     batch_size = max(1, min(embedder.batch_size, -(-len(paths) // embedder.threads)))
     batches = [paths[start : start + batch_size] for start in range(0, len(paths), batch_size)]
 
-    def embed_batch(batch: Sequence[Path]) -> tuple[list[PhotoFile], list[FamiliarError], list[FamiliarError]]:
+    def embed_batch(
+        batch: Sequence[Path],
+    ) -> tuple[list[PhotoFile], list[tuple[Path, FamiliarError]], list[FamiliarError]]:
         return embed_new_photos(batch, enrolled, embedder, detector, flip, species, min_score)
 
     counts, done = Counter[str](), 0
@@ -100,14 +119,17 @@ def enroll(
     results = pool.map(embed_batch, batches)
     try:
         for batch, (files, errors, face_errors) in zip(batches, results, strict=True):
-            skipped += errors
+            skipped += [error for _, error in errors]
             skipped_faces += face_errors
             counts["known"] += len(batch) - len(files) - len(errors)
-            if files:
+            if files or (errors and record):
                 with gallery.writing(faces_change=any(file.faces for file in files)) as repository:
                     _check_space(gallery, embedder)  # again: another process may have migrated the gallery
-                    for file in files:
-                        counts.update(write_photo(repository, gallery, file))
+                    written = [write_photo(repository, gallery, file) for file in files]
+                    if record:
+                        record(repository, EnrolledBatch(tuple(written), tuple(errors)))
+                for photo in written:
+                    counts.update(photo.counts)
             done += len(batch)
             on_batch(done, _to_result(counts, skipped, skipped_faces))
     finally:

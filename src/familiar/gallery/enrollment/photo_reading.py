@@ -53,7 +53,7 @@ def embed_new_photos(
     flip: bool,
     species: str | None,
     min_score: float,
-) -> tuple[list[PhotoFile], list[FamiliarError], list[FamiliarError]]:
+) -> tuple[list[PhotoFile], list[tuple[Path, FamiliarError]], list[FamiliarError]]:
     """Read the photos that are not enrolled unchanged, and embed the faces of new ones. Does not use the gallery.
 
     Args:
@@ -66,11 +66,11 @@ def embed_new_photos(
         min_score: detections below it are ignored.
 
     Returns:
-        The files that were read, the errors of those that could not be, and those of faces that no bundle of a router
-        can embed.
+        The files that were read, those that could not be, each with its error, and the errors of faces that no bundle
+        of a router can embed.
     """
     files: list[PhotoFile] = []
-    skipped: list[FamiliarError] = []
+    skipped: list[tuple[Path, FamiliarError]] = []
     new_files: list[int] = []  # the indices of those whose faces are embedded
     batch = FaceBatch(embedder, detector, min_score)
     for path in paths:
@@ -81,7 +81,7 @@ def embed_new_photos(
                 batch.add(load_photo(file.path, min_side_px=embedder.min_decoded_side_px(detector)))
                 new_files.append(len(files))
         except FamiliarError as error:
-            skipped.append(error)
+            skipped.append((path, error))
         else:
             files += [] if file is None else [file]
     faces, without_bundle = batch.embed(flip=flip, species=species)

@@ -1,9 +1,10 @@
 """Write the photos of an enrollment, within a transaction: known, moved, copied, edited or new."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -18,18 +19,48 @@ SAME_PICTURE = 0.9
 """Least similarity of a face before and after its photo was edited; another photo's face is hardly so similar."""
 
 
-def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFile) -> Mapping[str, int]:
-    """Write one photo and its faces: known, edited or new.
+@dataclass(frozen=True)
+class WrittenPhoto:
+    """What became of a photo in its transaction.
 
-    Returns:
-        Counts to add to those of `EnrollResult`.
+    Attributes:
+        file: the photo as it was read.
+        change: "known": enrolled from this path before; "copy": enrolled from another path, where it still is;
+            "forgotten": deleted from the gallery since the call began, and not enrolled again.
+        photo: its number in the gallery; None if it is forgotten.
+        previous_path: of a photo that has moved.
+        replaced: numbers of the photos that it replaces, of which it is an edit. They are deleted.
+        new_faces: faces that the gallery did not have.
     """
+
+    file: PhotoFile
+    change: Literal["new", "edited", "known", "moved", "copy", "forgotten"]
+    photo: int | None = None
+    previous_path: str | None = None
+    replaced: tuple[int, ...] = ()
+    new_faces: int = 0
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The counts to add to those of `EnrollResult`."""
+        match self.change:
+            case "forgotten":
+                return {}
+            case "new" | "edited":
+                name = "edited" if self.change == "edited" else "photos"
+                return {name: 1, "faces": self.new_faces, "without_face": int(not self.file.faces)}
+            case _:
+                return {"known": 1, "moved": int(self.change == "moved"), "copies": int(self.change == "copy")}
+
+
+def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFile) -> WrittenPhoto:
+    """Write one photo and its faces: known, edited or new."""
     file = _at_stored_length(gallery, file)
     row = repository.photos.with_hash(file.sha256)
     if row is not None:
         return _update_known_photo(repository, file, photo=row[0], enrolled_path=row[1])
     if file.faces is None:  # forgotten since the call began, and it stays forgotten
-        return {}
+        return WrittenPhoto(file, "forgotten")
     photo = repository.photos.insert(file.path, file.sha256, file.size_bytes, file.modified_ns, file.taken_at)
     faces_before_edit = _match_edited_faces(repository, gallery, file, photo)
     for index, face in enumerate(file.faces):
@@ -41,21 +72,20 @@ def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFil
         else:
             repository.faces.insert(photo, stored, face.species)
     # Only after the faces were updated: deleting a photo deletes the faces that still belong to it.
-    is_edited = repository.photos.delete_without_faces(file.path, except_photo=photo) > 0
-    return {
-        "edited" if is_edited else "photos": 1,
-        "faces": len(file.faces) - len(faces_before_edit),
-        "without_face": int(not file.faces),
-    }
+    replaced = tuple(repository.photos.delete_without_faces(file.path, except_photo=photo))
+    change = "edited" if replaced else "new"
+    return WrittenPhoto(file, change, photo, replaced=replaced, new_faces=len(file.faces) - len(faces_before_edit))
 
 
-def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enrolled_path: str) -> Mapping[str, int]:
+def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enrolled_path: str) -> WrittenPhoto:
     """Update the path, size and time of an enrolled photo, unless the file is a copy of it."""
     has_moved = enrolled_path != str(file.path)
     if has_moved and _is_same_content(Path(enrolled_path), file):
-        return {"known": 1, "copies": 1}
+        return WrittenPhoto(file, "copy", photo)
     repository.photos.update_file(photo, file.path, file.size_bytes, file.modified_ns)
-    return {"known": 1, "moved": int(has_moved)}
+    if not has_moved:
+        return WrittenPhoto(file, "known", photo)
+    return WrittenPhoto(file, "moved", photo, previous_path=enrolled_path)
 
 
 def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:

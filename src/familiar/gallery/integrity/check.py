@@ -92,8 +92,8 @@ def check(gallery: GalleryDatabase) -> CheckResult:
 def repair(folder: Path, space: Space | None = None) -> RepairResult:
     """Recover the readable rows of a damaged gallery into a new database, and keep the damaged file in a folder.
 
-    Lost are the rows on damaged pages, those that referred to them, and the undo log. No other process may have the
-    gallery open.
+    Lost are the rows on damaged pages, those that referred to them, the undo log, and the events of `familiar watch`
+    that were not delivered yet. No other process may have the gallery open.
 
     Args:
         folder: the gallery's folder.

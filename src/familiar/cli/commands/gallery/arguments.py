@@ -42,6 +42,18 @@ bundle_option = click.option(
 )
 
 
+def open_or_create(folder: Path, embedder: "Model", *, float32: bool = False) -> "GalleryDatabase":
+    """Open a gallery, or create it for a model's embeddings where it is missing."""
+    from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
+
+    if (folder / DATABASE).exists():
+        return GalleryDatabase.open(folder)
+    space = Space.from_model(embedder)
+    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32" if float32 else "float16")
+    note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
+    return gallery
+
+
 @contextlib.contextmanager
 def open_to_correct(folder: Path) -> "Iterator[GalleryDatabase]":
     """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""

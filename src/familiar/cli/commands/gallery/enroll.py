@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
+from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
-from familiar.cli.console import StatusLine, list_skipped, note, print_json
+from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, embedding_options, json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.model import Model
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.enrollment.enroll import EnrollResult
 
 
@@ -56,7 +54,7 @@ def enroll(
     face_detector = embedder.detector(detector, detector_model)
     paths = find_photos(photos)
     status = StatusLine()
-    with _open_or_create(folder, embedder, float32) as gallery:
+    with open_or_create(folder, embedder, float32=float32) as gallery:
         result = enroll_photos(
             gallery,
             embedder,
@@ -74,17 +72,6 @@ def enroll(
         print_json({"gallery": folder} | asdict(result) | skipped)
     else:
         _print_result(folder, result)
-
-
-def _open_or_create(folder: Path, embedder: "Model", float32: bool) -> "GalleryDatabase":
-    from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
-
-    if (folder / DATABASE).exists():
-        return GalleryDatabase.open(folder)
-    space = Space.from_model(embedder)
-    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32" if float32 else "float16")
-    note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
-    return gallery
 
 
 def _print_result(folder: Path, result: "EnrollResult") -> None:

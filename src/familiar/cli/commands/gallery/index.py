@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument
-from familiar.cli.commands.gallery.indexing import build_local_index, sync_index
+from familiar.cli.commands.gallery.indexing import sync_index
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 
@@ -40,9 +40,7 @@ def index(folder: Path, address: str | None, as_json: bool) -> None:
             drop_external_index(gallery)
         elif address is not None:
             use_external_index(gallery, address)
-        result = sync_index(gallery)
-        if result is None:
-            build_local_index(gallery)
+        result = sync_index(gallery).external
     if as_json:
         print_json({"gallery": folder, "milvus": None if result is None else asdict(result)})
     elif result is not None:

@@ -1,52 +1,41 @@
 """Bringing a gallery's search index up to date after its faces have changed."""
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from familiar.cli.console import StatusLine, note
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.gallery.database.connection import GalleryDatabase
-    from familiar.gallery.search.external_search import SyncResult
+    from familiar.gallery.search.index_update import IndexUpdate
 
 
 def update_index(gallery: "GalleryDatabase") -> None:
-    """Build the index of a large gallery where it is missing or out of date, or write the changes to Milvus."""
+    """Bring the index up to date; if it cannot be reached, say how to do so later."""
     from familiar.core.errors import IndexUnavailable
 
     try:
-        if sync_index(gallery) is not None:
-            return
+        sync_index(gallery)
     except IndexUnavailable as error:
         note(
             f"{error}\nThe gallery has everything, but its index is behind: once that can be reached again, run: "
             f"familiar gallery index {gallery.folder}"
         )
-        return
-    build_local_index(gallery)
 
 
-def sync_index(gallery: "GalleryDatabase") -> "SyncResult | None":
-    from familiar.gallery.search.external_search import sync_external_index
+def sync_index(gallery: "GalleryDatabase") -> "IndexUpdate":
+    """Bring the index up to date, and show the progress; IndexUnavailable if it cannot be reached."""
+    from familiar.gallery.search.index_update import update_index
 
     status = StatusLine()
-    result = sync_external_index(gallery, lambda done, total: status.show(f"wrote {done:,}/{total:,} faces to Milvus"))
+    result = update_index(
+        gallery,
+        on_rows=lambda done, total: status.show(f"wrote {done:,}/{total:,} faces to Milvus"),
+        on_build=lambda: status.show("building the index"),
+    )
     status.clear()
-    return result
-
-
-def build_local_index(gallery: "GalleryDatabase") -> None:
-    from familiar.gallery.search import search
-
-    if not search.lacks_index(gallery):
-        return
-    if find_spec("usearch") is None:
+    if result.lacks_usearch:
         note(
             "every search compares with all faces; for faster searches run: "
             "pip install 'familiar-faces[hnsw]', and enroll again"
         )
-        return
-    status = StatusLine()
-    status.show("building the index")
-    search.build_index(gallery)
-    status.clear()
+    return result

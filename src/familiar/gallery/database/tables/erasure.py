@@ -51,6 +51,18 @@ class Erasure(Table):
             json.dumps(list(photos)),
         )
 
+    def erase_watch_notes(self, photos: Sequence[int]) -> None:
+        """Delete what `familiar watch` noted about photos and their paths, before the photos are deleted."""
+        numbers = json.dumps(list(photos))
+        self._connection.execute(
+            "DELETE FROM skipped_files WHERE path IN "
+            "(SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?)))",
+            (numbers,),
+        )
+        self._connection.execute(
+            "DELETE FROM watch_events WHERE photo_id IN (SELECT value FROM json_each(?))", (numbers,)
+        )
+
     def _mark(self, query: str, value: int | str) -> None:
         """Fill the temporary table `marked` with the face ids that a query with one parameter selects."""
         self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS marked (id INTEGER PRIMARY KEY)")
@@ -79,6 +91,12 @@ class Erasure(Table):
             "DELETE FROM changes WHERE table_name = 'constraints' AND second_key IN (SELECT id FROM marked)"
         )
         UndoLog(self._connection).delete_empty()
+        # What `familiar watch` has still to report is completed again, without the faces.
+        self._connection.execute(
+            "UPDATE watch_events SET body = json_remove(body, '$.faces'), is_complete = 0 "
+            "WHERE kind IN ('enrolled', 'edited') AND photo_id IN "
+            "(SELECT photo_id FROM faces WHERE id IN (SELECT id FROM marked))"
+        )
         faces = self._connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM marked)").rowcount
         self._connection.execute("UPDATE gallery SET erasure_due = 1")
         return faces

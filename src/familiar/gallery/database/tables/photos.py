@@ -129,10 +129,11 @@ class Photos(Table):
         """Delete photos and their faces."""
         self._connection.executemany("DELETE FROM photos WHERE id = ?", ((photo,) for photo in photos))
 
-    def delete_without_faces(self, path: Path, *, except_photo: int) -> int:
-        """Delete the photos at a path that have no face, except one; return the number of photos deleted."""
-        return self._connection.execute(
+    def delete_without_faces(self, path: Path, *, except_photo: int) -> list[int]:
+        """Delete the photos at a path that have no face, except one; return the ids of the photos deleted."""
+        rows = self._connection.execute(
             "DELETE FROM photos WHERE path = CAST(? AS TEXT) AND id <> ? "
-            "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id)",
+            "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id) RETURNING id",
             (os.fsencode(path), except_photo),
-        ).rowcount
+        ).fetchall()
+        return [photo for (photo,) in rows]

@@ -1,0 +1,182 @@
+"""`familiar watch`."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from familiar.cli.commands.gallery.arguments import bundle_option, label, open_or_create
+from familiar.cli.console import note
+from familiar.cli.options import FILE, embedding_options
+from familiar.core.plural import pluralize
+from familiar.core.terminal_text import one_line, printable
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.gallery.watching.events import Event, FaceSighting
+    from familiar.gallery.watching.watch import FolderWatch
+
+_MIN_SECRET_BYTES = 16
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
+@click.option("--gallery", "-g", required=True, type=FILE, help="The gallery; created where it is missing.")
+@bundle_option
+@click.option("--species", metavar="NAME", help="Species to store with each new face.")
+@embedding_options
+@click.option(
+    "--settle",
+    "settle_seconds",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Enroll a file once its size and modification time have not changed for so long.",
+)
+@click.option(
+    "--poll",
+    "poll_seconds",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Search the folders at this interval instead of waiting for notices of the system: for network folders. "
+    "[default: 10, if watchfiles is not installed]",
+)
+@click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="POST each event there; may be repeated.")
+@click.option(
+    "--webhook-secret-file",
+    "secret_file",
+    type=FILE,
+    help="Sign what is posted with the secret in this file (HMAC-SHA256, header X-Familiar-Signature-256).",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines on stdout, also on a terminal. [default elsewhere]"
+)
+def watch(
+    folders: tuple[Path, ...],
+    gallery: Path,
+    model: Path,
+    species: str | None,
+    tta: bool,
+    detector: str | None,
+    detector_model: Path | None,
+    providers: tuple[str, ...] | None,
+    settle_seconds: float,
+    poll_seconds: float | None,
+    webhooks: tuple[str, ...],
+    secret_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Watch folders, and report who is in new photos.
+
+    PHOTOS are folders. New photos in them are enrolled and their faces clustered, moved and edited ones are followed,
+    and deleted ones are noted as missing. Each event is a JSON line on stdout; on a terminal, a readable one. It runs
+    until Ctrl+C or SIGTERM; started again, it goes on where it was, also after a kill.
+
+    \b
+    Example:
+      familiar watch photos/ --gallery album --model pet-mobile
+    """
+    from familiar.embedding.species.router_file import open_model
+    from familiar.gallery.watching.settings import WatchSettings, watch_lock
+    from familiar.gallery.watching.watch import FolderWatch
+    from familiar.gallery.watching.webhooks import check_url
+
+    for folder in folders:
+        if folder.is_file():
+            raise click.BadParameter(f"{folder} is a file: give its folder", param_hint="PHOTOS")
+    settings = WatchSettings(
+        settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
+    )
+    embedder = open_model(model, providers=providers)
+    face_detector = embedder.detector(detector, detector_model)
+    with open_or_create(gallery, embedder) as opened, watch_lock(gallery):
+        opened.check_space(*embedder.space)
+        watching = FolderWatch(
+            opened,
+            embedder,
+            face_detector,
+            folders,
+            settings,
+            on_event=_print_text if sys.stdout.isatty() and not as_json else _print_json_line,
+            on_note=lambda text: note(f"familiar watch: {one_line(text)}"),
+        )
+        with _stopped_by_signals(watching):
+            watching.run()
+
+
+def _read_secret(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--webhook-secret-file") from error
+    if len(secret) < _MIN_SECRET_BYTES:
+        raise click.BadParameter(
+            f"{path}: a secret needs at least {_MIN_SECRET_BYTES} bytes", param_hint="--webhook-secret-file"
+        )
+    return secret
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(watching: "FolderWatch") -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM end the watch after its batch, and the second one end the process."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def stop(number: int, _: object) -> None:
+        with contextlib.suppress(OSError):  # not by `note`: the signal may have interrupted another one
+            os.write(2, b"familiar watch: stopping after this batch; again to stop at once\n")
+        signal.signal(number, signal.SIG_DFL)
+        watching.stop()
+
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_json_line(event: "Event") -> None:
+    from familiar.gallery.watching.events import to_json_line
+
+    click.echo(to_json_line(event))  # flushes each line
+
+
+def _print_text(event: "Event") -> None:
+    local_time = datetime.fromisoformat(event.time).astimezone()
+    click.echo(f"{local_time:%H:%M:%S} {describe(event)}")
+
+
+def describe(event: "Event") -> str:
+    """Describe an event in one line."""
+    from familiar.gallery.watching import events
+
+    match event:
+        case events.StartEvent():
+            folders = ", ".join(map(printable, event.folders))
+            return f"watching {folders}: {pluralize(event.photos, 'photo')} in the gallery"
+        case events.EnrollEvent():
+            faces = ", ".join(map(_describe_face, event.faces)) or "no face"
+            return f"{event.kind} {printable(event.path)}: {faces}"
+        case events.MoveEvent() | events.ReturnEvent() if event.previous_path != event.path:
+            return f"{event.kind} {printable(event.path)}, before {printable(event.previous_path)}"
+        case events.MissingEvent() | events.ReturnEvent():
+            return f"{event.kind} {printable(event.path)}"
+        case events.SkipEvent():
+            return f"{event.kind} {printable(event.path)}: {one_line(event.reason)}"
+        case _:
+            return event.kind
+
+
+def _describe_face(face: "FaceSighting") -> str:
+    name = label(face.identity, face.name)
+    return f"{name}, {face.probability:.0%}" if face.probability is not None else f"{name}{', new' * face.new_identity}"

@@ -1,0 +1,64 @@
+"""What `familiar watch` noted about files: photos that are missing, and files that it could not read."""
+
+import os
+from collections.abc import Iterable
+
+from familiar.gallery.database.tables.table import Table
+
+
+class WatchedFiles(Table):
+    """SQL statements on the tables `missing_photos` and `skipped_files`."""
+
+    def photos(self) -> list[tuple[int, str, int, int, bytes, bool]]:
+        """Return id, path, size in bytes, modification time in ns, SHA-256 and whether it is missing, by rising id.
+
+        Photos that were enrolled as embeddings, without a file, are left out.
+        """
+        rows = self._connection.execute(
+            "SELECT id, path, size_bytes, modified_ns, sha256, photo_id IS NOT NULL FROM photos "
+            "LEFT JOIN missing_photos ON photo_id = id WHERE size_bytes > 0 ORDER BY id"
+        ).fetchall()
+        return [(*row[:5], bool(row[5])) for row in rows]
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return the id of each missing photo and the time at which that was noticed."""
+        return self._connection.execute("SELECT photo_id, noticed_at FROM missing_photos ORDER BY 1").fetchall()
+
+    def note_missing(self, photo: int, noticed_at: str) -> bool:
+        """Note that a photo's file is gone; False if that was noted before, or the photo does not exist."""
+        return bool(
+            self._connection.execute(
+                "INSERT INTO missing_photos (photo_id, noticed_at) SELECT id, ? FROM photos WHERE id = ? "
+                "ON CONFLICT DO NOTHING",
+                (noticed_at, photo),
+            ).rowcount
+        )
+
+    def note_returned(self, photo: int) -> bool:
+        """Delete the note that a photo is missing; False if there is none."""
+        return bool(self._connection.execute("DELETE FROM missing_photos WHERE photo_id = ?", (photo,)).rowcount)
+
+    def skipped(self) -> dict[str, tuple[int, int, int]]:
+        """Return size in bytes, modification and change time in ns of each file that was skipped, by its path."""
+        rows = self._connection.execute("SELECT path, size_bytes, modified_ns, changed_ns FROM skipped_files")
+        return {path: (size_bytes, modified_ns, changed_ns) for path, size_bytes, modified_ns, changed_ns in rows}
+
+    def note_skipped(self, path: str, status: tuple[int, int, int]) -> bool:
+        """Note that a file could not be read; False if it was noted in the same state before."""
+        return bool(
+            self._connection.execute(
+                "INSERT INTO skipped_files (path, size_bytes, modified_ns, changed_ns) "
+                "VALUES (CAST(? AS TEXT), ?, ?, ?) "
+                "ON CONFLICT (path) DO UPDATE SET size_bytes = excluded.size_bytes, "
+                "modified_ns = excluded.modified_ns, changed_ns = excluded.changed_ns WHERE "
+                "(size_bytes, modified_ns, changed_ns) <> "
+                "(excluded.size_bytes, excluded.modified_ns, excluded.changed_ns)",
+                (os.fsencode(path), *status),
+            ).rowcount
+        )
+
+    def delete_skipped(self, paths: Iterable[str]) -> None:
+        """Delete the notes about files that could be read since, or are gone."""
+        self._connection.executemany(
+            "DELETE FROM skipped_files WHERE path = CAST(? AS TEXT)", ((os.fsencode(path),) for path in paths)
+        )

@@ -1,0 +1,171 @@
+"""The events of a watch in the database: written together with what they are about, kept until delivered."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.enrollment.enroll import EnrolledBatch
+from familiar.gallery.enrollment.photo_writing import WrittenPhoto
+from familiar.gallery.search import listing
+from familiar.gallery.watching.disk import FileStatus
+from familiar.gallery.watching.events import Event, FaceSighting, parse_event
+
+MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
+_MAX_ATTEMPTS = 3  # to say who is in the photos while others write
+
+
+def now() -> str:
+    """Return the current time as events have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def add_event(repository: Repository, kind: str, photo: int | None = None, **fields: Any) -> None:
+    """Write an event, within a transaction. Those that show faces wait for `complete_events`.
+
+    Args:
+        repository: of the transaction.
+        kind: of the event.
+        photo: its number, if it is about a photo.
+        **fields: the others of the event's class.
+    """
+    is_complete = kind not in ("enrolled", "edited")
+    if photo is not None and kind != "skipped":
+        fields = {"photo": photo} | fields
+    repository.watch_events.insert(now(), kind, photo, json.dumps(fields), is_complete=is_complete)
+
+
+def record_batch(repository: Repository, batch: EnrolledBatch, statuses: Mapping[str, FileStatus]) -> None:
+    """Write the events of a batch of `enroll`, within its transaction.
+
+    Args:
+        repository: of the transaction.
+        batch: what became of its photos.
+        statuses: of the files before they were read.
+    """
+    for photo in batch.written:
+        repository.watched_files.delete_skipped([str(photo.file.path)])
+        _record_photo(repository, photo)
+    for path, error in batch.skipped:
+        if os.path.lexists(path):  # else it was deleted in the meantime
+            record_skipped(repository, str(path), statuses[str(path)], error)
+
+
+def _record_photo(repository: Repository, written: WrittenPhoto) -> None:
+    if written.photo is None or written.change == "copy":
+        return
+    photo, path = written.photo, str(written.file.path)
+    was_missing = repository.watched_files.note_returned(photo)
+    match written.change:
+        case "new":
+            add_event(repository, "enrolled", photo, path=path, taken_at=written.file.taken_at)
+        case "edited":
+            for earlier in written.replaced:  # an event about it may still wait
+                repository.watch_events.replace_photo(earlier, photo)
+            add_event(repository, "edited", photo, path=path, taken_at=written.file.taken_at, replaces=written.replaced)
+        case _ if was_missing:
+            add_event(repository, "returned", photo, path=path, previous_path=written.previous_path or path)
+        case "moved":
+            add_event(repository, "moved", photo, path=path, previous_path=written.previous_path)
+        case _:
+            pass
+
+
+def record_skipped(repository: Repository, path: str, status: FileStatus, error: FamiliarError | str) -> None:
+    """Write the event that a file or folder cannot be read, unless it was reported as it is now."""
+    if repository.watched_files.note_skipped(path, (status.size_bytes, status.modified_ns, status.changed_ns)):
+        photos = repository.photos.at_path(Path(path))  # so that the event is erased if they are forgotten
+        add_event(
+            repository,
+            "skipped",
+            photos[-1][0] if photos else None,
+            path=path,
+            reason=str(error).removeprefix(f"{path}: "),
+        )
+
+
+def complete_events(gallery: GalleryDatabase) -> None:
+    """Add to the events of new and edited photos who is in them, after clustering."""
+    for attempt in range(_MAX_ATTEMPTS):
+        with gallery.reading() as repository:
+            revision = repository.settings.revision()
+            if not (rows := repository.watch_events.incomplete()):
+                return
+            bodies = _complete_bodies(gallery, rows, repository.watch_events.last_identity() or 0)
+        with gallery.writing(new_revision=False) as repository:
+            if repository.settings.revision() != revision:
+                if attempt < _MAX_ATTEMPTS - 1:
+                    continue  # a face may have been forgotten or named
+                rows = repository.watch_events.incomplete()
+                bodies = _complete_bodies(gallery, rows, repository.watch_events.last_identity() or 0)
+            for event, body in bodies.items():
+                repository.watch_events.complete(event, body)
+            repository.watch_events.set_last_identity(repository.identities.last_number())
+        return
+
+
+def _complete_bodies(
+    gallery: GalleryDatabase, rows: Sequence[tuple[int, int, str]], last_identity: int
+) -> dict[int, str]:
+    """Return the complete JSON of events, given their ids, photos and incomplete JSON."""
+    faces = {photo: _faces(gallery, photo) for photo in {photo for _, photo, _ in rows}}
+    probabilities: dict[int, float | None] = {}
+    for identity in {face.identity for photo in faces.values() for face in photo if face.identity is not None}:
+        for confidence in listing.face_confidences(gallery, identity):
+            probabilities[confidence.face.face] = confidence.probability
+    bodies: dict[int, str] = {}
+    new_identities: set[int] = set()
+    for event, photo, body in rows:
+        sightings: list[FaceSighting] = []
+        for face in faces[photo]:
+            is_new = face.identity is not None and face.identity > last_identity and face.identity not in new_identities
+            if is_new and face.identity is not None:
+                new_identities.add(face.identity)
+            sightings.append(
+                FaceSighting(
+                    face.face,
+                    face.box_xyxy_px,
+                    face.species,
+                    face.identity,
+                    face.name,
+                    probabilities.get(face.face),
+                    is_new,
+                )
+            )
+        bodies[event] = json.dumps(json.loads(body) | {"faces": [asdict(sighting) for sighting in sightings]})
+    return bodies
+
+
+def _faces(gallery: GalleryDatabase, photo: int) -> tuple[listing.GalleryFace, ...]:
+    try:
+        return listing.photo(gallery, photo).faces
+    except NotInGallery:  # deleted by another program
+        return ()
+
+
+def undelivered(gallery: GalleryDatabase, destination: str, limit: int) -> list[tuple[int, Event]]:
+    """Return the next events for a destination, oldest first, each with its number for `mark_delivered`."""
+    with gallery.reading() as repository:
+        rows = repository.watch_events.next(repository.watch_events.delivered(destination), limit)
+    return [(number, parse_event(kind, f"{token}-{number}", time, body)) for number, token, time, kind, body in rows]
+
+
+def mark_delivered(gallery: GalleryDatabase, destination: str, number: int) -> None:
+    """Store that a destination has all events up to one."""
+    with gallery.writing(new_revision=False) as repository:
+        repository.watch_events.mark_delivered(destination, number)
+
+
+def delete_oldest(gallery: GalleryDatabase) -> int:
+    """Delete the oldest events where more than `MAX_EVENTS` wait, and return how many that were."""
+    with gallery.reading() as repository:
+        if repository.watch_events.count() <= MAX_EVENTS:
+            return 0
+    with gallery.writing(new_revision=False) as repository:
+        return repository.watch_events.delete_oldest(MAX_EVENTS)

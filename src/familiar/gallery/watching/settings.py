@@ -1,0 +1,52 @@
+"""How folders are watched, and the lock that keeps a second watch away."""
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from familiar.core.errors import GalleryBusy
+from familiar.core.files import process_lock
+
+LOCK_FILE = "watch.lock"  # in the gallery's folder
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """How folders are watched.
+
+    Attributes:
+        settle_seconds: a file is enrolled when its size and modification time have not changed for so long.
+        poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and without
+            the library for them every `watch.POLL_SECONDS`.
+        flip: as in `Embedder.embed`.
+        species: stored with each new face; None: what the detector or the router says.
+        webhooks: URLs that all events are delivered to.
+        secret: signs what is delivered.
+    """
+
+    settle_seconds: float = 2.0
+    poll_seconds: float | None = None
+    flip: bool = False
+    species: str | None = None
+    webhooks: tuple[str, ...] = ()
+    secret: bytes | None = None
+
+
+@contextlib.contextmanager
+def watch_lock(folder: Path) -> Generator[None, None, None]:
+    """Keep other watches away from a gallery.
+
+    Args:
+        folder: the gallery's.
+
+    Raises:
+        GalleryBusy: there is one.
+    """
+    with process_lock(folder / LOCK_FILE) as is_free:
+        if not is_free:
+            raise GalleryBusy(
+                f"{folder}: another familiar watch is running for this gallery; stop it first. One watch takes several "
+                "folders"
+            )
+        yield

@@ -1,0 +1,326 @@
+"""Watch folders of photos, and keep a gallery equal to them.
+
+The truth is the disk against the database: each step compares both and does what is missing. Notices of changed files
+only tell when, and where to look first. Everything is on the disk before the next thing begins, so a watch that is
+killed at any moment goes on where it was.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from familiar.core.errors import GalleryBusy, IndexUnavailable
+from familiar.core.files import absolute_path, real_path
+from familiar.detection.detector import Detector
+from familiar.embedding.model import Model
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.repository import Repository
+from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
+from familiar.gallery.search.index_update import update_index
+from familiar.gallery.watching import outbox
+from familiar.gallery.watching.comparison import Comparison, CopiedFile, Memory, WatchedPhoto, compare
+from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
+from familiar.gallery.watching.events import Event
+from familiar.gallery.watching.notices import ChangeNotices, can_notice
+from familiar.gallery.watching.reporting import Reporter
+from familiar.gallery.watching.settings import WatchSettings
+
+POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
+FULL_SCAN_SECONDS = 300.0  # where it does
+_BUSY_RETRY_SECONDS = 1.0  # in addition to the ten seconds of each try
+_MIN_PART = 200  # photos that are enrolled before their faces are clustered
+_PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery takes longer
+_INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
+
+T = TypeVar("T")
+
+
+class StopRequested(Exception):
+    """Ends a step because the watch is to stop."""
+
+
+class FolderWatch:
+    """Keeps a gallery equal to the photos in some folders.
+
+    Hold `watch_lock` while using it. `run` watches until it is stopped; `step` does what is to be done now.
+
+    Args:
+        gallery: to write to.
+        embedder: the gallery's model.
+        detector: finds the faces (None: each photo is one crop already).
+        folders: whose photos are enrolled; missing ones are waited for.
+        settings: how.
+        on_event: called with each event at least once, in their order; after a kill also with those that the killed
+            watch did not report.
+        on_note: called with messages for the user, also by other threads.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        gallery: GalleryDatabase,
+        embedder: Model,
+        detector: Detector | None,
+        folders: Sequence[Path],
+        settings: WatchSettings,
+        *,
+        on_event: Callable[[Event], None],
+        on_note: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
+        self._on_note, self._clock = on_note, clock
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._disk = Disk(
+            tuple(map(absolute_path, folders)), (absolute_path(gallery.folder), real_path(gallery.folder))
+        )
+        self._memory = Memory()
+        self._photos: tuple[int, list[WatchedPhoto]] | None = None  # and the revision that they belong to
+        self._needs_clustering = True  # a watch that was killed may have left unclustered faces
+        self._index_due_since: float | None = None
+        self._next_scan = clock()
+        self._notices: ChangeNotices | None = None
+        self._is_busy = False
+        self._reporter = Reporter(gallery, settings.webhooks, settings.secret, on_event, on_note)
+
+    def stop(self) -> None:
+        """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
+        self._stopping.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Watch until `stop` is called.
+
+        Raises:
+            BadGallery: the gallery was replaced, as by a repair.
+            CannotWrite: the disk of the gallery is full.
+            SpaceMismatch: the gallery was moved to another model.
+        """
+        if self._settings.poll_seconds is None and can_notice():
+            self._notices = ChangeNotices(self._disk.folders, self._wake.set, self._note_notices_failure)
+            self._notices.start()
+        try:
+            self.start()
+            self._reporter.start_webhooks()
+            while not self._stopping.is_set():
+                self._wake.wait(self.step())
+        except StopRequested:
+            pass
+        finally:
+            if self._notices is not None:
+                self._notices.stop()
+        self.finish()
+
+    def start(self) -> None:
+        """Write that the watch begins; the first step reports it, and what an earlier watch has not reported."""
+        self._retry_while_busy(lambda: self._reporter.begin(self._disk.folders))
+
+    def finish(self) -> None:
+        """Report that the watch ends, and give the webhooks a few seconds."""
+        try:
+            self._reporter.end()
+        except GalleryBusy:
+            self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
+        self._reporter.stop_webhooks()
+
+    def step(self) -> float | None:
+        """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
+
+        Returns:
+            Seconds after which there may be more to do; a notice may come earlier.
+        """
+        self._wake.clear()
+        self._update_disk()
+        comparison = self._compare()
+        while comparison.ready:
+            self._enroll(comparison.ready[: self._part_size()])
+            self._cluster_and_report()
+            if self._stopping.is_set():
+                raise StopRequested
+            comparison = self._compare()
+        self._note_changes(comparison)
+        self._cluster_and_report()
+        self._update_index()
+        waits = [self._next_scan - self._clock()]
+        waits += [] if comparison.wait_seconds is None else [comparison.wait_seconds]
+        if self._index_due_since is not None:
+            waits.append(self._index_due_since + _INDEX_IDLE_SECONDS - self._clock())
+        return max(0.01, min(waits))
+
+    # --- the disk -----------------------------------------------------------------------------------------------------
+
+    def _update_disk(self) -> None:
+        paths, misses_some = (set[str](), False) if self._notices is None else self._notices.take()
+        was_replaced = self._disk.is_outdated()
+        if misses_some or was_replaced or self._clock() >= self._next_scan:
+            self._disk.scan()
+            self._next_scan = self._clock() + self._scan_seconds()
+            if was_replaced and self._notices is not None:
+                self._notices.restart()
+        else:
+            self._disk.refresh(paths | self._memory.settling.keys())
+
+    def _scan_seconds(self) -> float:
+        if self._settings.poll_seconds is not None:
+            return self._settings.poll_seconds
+        return FULL_SCAN_SECONDS if self._notices is not None and self._notices.works else POLL_SECONDS
+
+    def _compare(self) -> Comparison:
+        return compare(self._disk, self._load_photos(), self._memory, self._clock(), self._settings.settle_seconds)
+
+    def _load_photos(self) -> list[WatchedPhoto]:
+        with self._gallery.reading() as repository:
+            revision = repository.settings.revision()
+            if self._photos is None or self._photos[0] != revision:
+                photos = [
+                    WatchedPhoto(number, path, FileStatus(size_bytes, modified_ns, 0), sha256, is_missing)
+                    for number, path, size_bytes, modified_ns, sha256, is_missing in repository.watched_files.photos()
+                ]
+                self._photos = revision, photos
+        return self._photos[1]
+
+    # --- enrollment ---------------------------------------------------------------------------------------------------
+
+    def _part_size(self) -> int:
+        return max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)
+
+    def _enroll(self, paths: Sequence[str]) -> None:
+        statuses = {path: self._disk.files[path] for path in paths}
+
+        def record(repository: Repository, batch: EnrolledBatch) -> None:
+            outbox.record_batch(repository, batch, statuses)
+            for photo in batch.written:
+                path = str(photo.file.path)
+                if photo.change == "copy":
+                    self._memory.copies[path] = CopiedFile(statuses[path], photo.file.sha256)
+            for path, _ in batch.skipped:
+                self._memory.skipped[str(path)] = statuses[str(path)]
+
+        def on_batch(_: int, __: EnrollResult) -> None:
+            if self._stopping.is_set():
+                raise StopRequested
+
+        def enroll_all() -> EnrollResult:
+            return enroll(
+                self._gallery,
+                self._embedder,
+                list(map(Path, paths)),
+                self._detector,
+                flip=self._settings.flip,
+                species=self._settings.species,
+                on_batch=on_batch,
+                record=record,
+            )
+
+        self._needs_clustering = True
+        self._index_due_since = self._clock()
+        with contextlib.suppress(StopRequested):  # what was enrolled is clustered and reported before the end
+            for error in self._retry_while_busy(enroll_all).skipped_faces:
+                self._on_note(str(error))
+        self._disk.refresh(paths)
+        for path in paths:  # one that was not enrolled, whatever the reason, settles again before the next try
+            self._memory.settling.pop(path, None)
+
+    def _note_changes(self, comparison: Comparison) -> None:
+        """Note the photos that are missing or returned, and the files and folders that cannot be read."""
+        missing = [photo for photo in comparison.missing if self._is_gone(photo)]
+        unreadable = self._disk.unreadable | self._unavailable_with_photos()
+        with self._gallery.reading() as repository:
+            skipped = repository.watched_files.skipped()
+        readable = [
+            path
+            for path in skipped
+            if path not in self._disk.files and path not in unreadable and not self._disk.is_unknown(path)
+        ]
+        unreported = {path: reason for path, reason in unreadable.items() if path not in skipped}
+        if not (missing or comparison.returned or readable or unreported):
+            return
+
+        def write() -> None:
+            with self._gallery.writing(new_revision=False) as repository:
+                for photo in missing:
+                    if repository.watched_files.note_missing(photo.number, outbox.now()):
+                        outbox.add_event(repository, "missing", photo.number, path=photo.path)
+                for photo in comparison.returned:
+                    if repository.watched_files.note_returned(photo.number):
+                        outbox.add_event(
+                            repository, "returned", photo.number, path=photo.path, previous_path=photo.path
+                        )
+                repository.watched_files.delete_skipped(readable)
+                for path, reason in unreported.items():
+                    outbox.record_skipped(repository, path, NO_STATUS, reason)
+
+        self._retry_while_busy(write)
+        self._photos = None
+
+    def _is_gone(self, photo: WatchedPhoto) -> bool:
+        """Look once more: a share that was unmounted for a moment must not look like deleted photos."""
+        if photo.path in self._disk.files:
+            return True  # another photo has its path
+        try:
+            os.stat(photo.path)  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return not self._disk.is_outdated()
+        except OSError:
+            pass
+        return False
+
+    def _unavailable_with_photos(self) -> dict[str, str]:
+        """Return the watched folders that are missing or empty though the gallery has photos in them."""
+        return {
+            folder: f"{reason}; if it is not mounted, mount it. Until then its photos do not count as missing"
+            for folder, reason in self._disk.unavailable.items()
+            if any(photo.path.startswith(folder + os.sep) for photo in self._load_photos()) or not os.path.isdir(folder)  # noqa: PTH112
+        }
+
+    # --- clustering and reports ---------------------------------------------------------------------------------------
+
+    def _cluster_and_report(self) -> None:
+        if self._needs_clustering:
+            with self._gallery.reading() as repository:
+                is_pending = repository.settings.is_clustering_pending()
+            if is_pending:
+                self._retry_while_busy(lambda: cluster(self._gallery))
+            self._needs_clustering = False
+        self._retry_while_busy(self._reporter.report)
+
+    def _update_index(self) -> None:
+        """Build or write the search index when no photo has come for a while: it may take minutes."""
+        if self._index_due_since is None or self._clock() - self._index_due_since < _INDEX_IDLE_SECONDS:
+            return
+        self._index_due_since = None
+        try:
+            self._retry_while_busy(lambda: update_index(self._gallery))
+        except IndexUnavailable as error:
+            self._on_note(f"{error}; the index is behind, and is written after the next new photo")
+
+    def _note_notices_failure(self, message: str) -> None:
+        self._on_note(
+            f"the system gives no notices of changed files ({message}), so the folders are searched every "
+            f"{POLL_SECONDS:g} seconds; on Linux fs.inotify.max_user_watches may be too low for so many folders"
+        )
+
+    def _retry_while_busy(self, work: Callable[[], T]) -> T:
+        """Call `work` until no other process writes.
+
+        Raises:
+            StopRequested: the watch is to stop, and the first try failed.
+        """
+        while True:
+            try:
+                result = work()
+            except GalleryBusy:
+                if not self._is_busy:
+                    self._on_note(f"{self._gallery.folder}: another process writes to it; waiting")
+                self._is_busy = True
+                if self._stopping.wait(_BUSY_RETRY_SECONDS):
+                    raise StopRequested from None
+            else:
+                self._is_busy = False
+                return result

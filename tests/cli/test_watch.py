@@ -1,0 +1,105 @@
+"""`familiar watch`: wrong usage, what it prints on a terminal, and stopping."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from familiar.cli.commands.watch import describe
+from familiar.gallery.watching import watch as watch_module
+from familiar.gallery.watching.events import (
+    EditEvent,
+    EnrollEvent,
+    Event,
+    FaceSighting,
+    MissingEvent,
+    MoveEvent,
+    ReturnEvent,
+    SkipEvent,
+    StartEvent,
+    StopEvent,
+)
+from support.cli import Familiar
+from support.color_album import draw_album
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    draw_album(tmp_path / "photos", red=3)
+    return tmp_path / "photos"
+
+
+def test_reports_json_lines_until_it_is_stopped(
+    familiar: Familiar, tmp_path: Path, photos: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    step = watch_module.FolderWatch.step
+
+    def step_and_stop(watching: watch_module.FolderWatch) -> float | None:
+        wait = step(watching)
+        if not watching._memory.settling:
+            watching.stop()
+        return wait
+
+    monkeypatch.setattr(watch_module.FolderWatch, "step", step_and_stop)
+    monkeypatch.setattr(watch_module, "can_notice", lambda: False)
+    album = tmp_path / "album"
+    options = ("--gallery", album, "--model", mean_color_bundle, "--detector", "none", "--settle", "0.05")
+    result = familiar("watch", photos, *options)
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["event"] for line in lines] == ["started", "enrolled", "enrolled", "enrolled", "stopped"]
+    assert [face["identity"] for line in lines[1:-1] for face in line["faces"]] == [1, 1, 1]
+    assert "a new gallery" in result.err
+    again = familiar("watch", photos, *options)
+    assert [json.loads(line)["event"] for line in again.out.splitlines()] == ["started", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["{photos}/red1.png"], 2, "is a file"),
+        (["{photos}", "--webhook", "ftp://example.org/"], 1, "--webhook"),
+        (["{photos}", "--webhook-secret-file", "{photos}/none"], 2, "No such file"),
+        (["{photos}", "--webhook-secret-file", "{photos}/short"], 2, "at least 16 bytes"),
+        (["{photos}", "--poll", "0"], 2, "--poll"),
+    ],
+)
+def test_wrong_usage_is_refused_before_the_gallery_is_created(
+    familiar: Familiar,
+    tmp_path: Path,
+    photos: Path,
+    mean_color_bundle: Path,
+    options: list[str],
+    code: int,
+    message: str,
+):
+    (photos / "short").write_text("too short")
+    arguments = [option.replace("{photos}", str(photos)) for option in options]
+    result = familiar("watch", *arguments, "--gallery", tmp_path / "album", "--model", mean_color_bundle)
+    assert result.code == code
+    assert message in result.err
+    assert not (tmp_path / "album").exists()
+
+
+KNOWN = FaceSighting(1, (0, 0, 9, 9), "cat", 3, "Mia", 0.987)
+NEW = FaceSighting(2, (0, 0, 9, 9), None, 4, None, None, True)
+STRANGER = FaceSighting(3, (0, 0, 9, 9))
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (StartEvent("1", "", ("/a", "/b"), 1), "watching /a, /b: 1 photo in the gallery"),
+        (EnrollEvent("1", "", 1, "/a\n.jpg", None, (KNOWN, NEW)), "enrolled /a\\n.jpg: Mia (#3), 99%, #4, new"),
+        (EnrollEvent("1", "", 1, "/a.jpg", None), "enrolled /a.jpg: no face"),
+        (EditEvent("1", "", 1, "/a.jpg", None, (STRANGER,), (7,)), "edited /a.jpg: unassigned"),
+        (MoveEvent("1", "", 1, "/a.jpg", "/b.jpg"), "moved /a.jpg, before /b.jpg"),
+        (MissingEvent("1", "", 1, "/a.jpg"), "missing /a.jpg"),
+        (ReturnEvent("1", "", 1, "/a.jpg", "/a.jpg"), "returned /a.jpg"),
+        (ReturnEvent("1", "", 1, "/a.jpg", "/b.jpg"), "returned /a.jpg, before /b.jpg"),
+        (SkipEvent("1", "", "/a.jpg", "not\na photo"), "skipped /a.jpg: not a photo"),
+        (StopEvent("1", ""), "stopped"),
+    ],
+)
+def test_events_are_readable_on_a_terminal(event: Event, text: str):
+    assert describe(event) == text

@@ -1,0 +1,520 @@
+"""Watching a folder step by step: what is enrolled, followed, noted and reported."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from familiar.core.errors import FamiliarError, GalleryBusy
+from familiar.core.gallery_types import ClusterResult
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import DATABASE, GalleryDatabase
+from familiar.gallery.editing.corrections import name_identity
+from familiar.gallery.editing.forget import forget_identity, forget_photos
+from familiar.gallery.watching import events, outbox, watch
+from familiar.gallery.watching.settings import watch_lock
+from support.color_album import draw_photo
+from support.watched_folder import SETTLE_SECONDS, WatchedFolder, replay, unique
+
+
+@pytest.fixture
+def watched(tmp_path: Path, mean_color_bundle: Path) -> WatchedFolder:
+    return WatchedFolder(tmp_path, mean_color_bundle)
+
+
+def test_enrolls_a_photo_once_its_size_is_stable(watched: WatchedFolder):
+    whole = draw_photo(watched.photos.parent / "whole.png", "red").read_bytes()
+    watched.write("a.png", whole[:100])
+    watched.step()
+    watched.step(SETTLE_SECONDS / 2)
+    watched.write("a.png", whole)  # the copy goes on
+    watched.step(SETTLE_SECONDS / 2 + 0.1)
+    assert watched.reported() == []
+    watched.step(SETTLE_SECONDS + 0.1)
+    assert watched.reported() == [("enrolled", "a.png")]
+
+
+@pytest.mark.parametrize("name", ["a.png.part", "a.jpg.crdownload", ".a.png", ".hidden/a.png", "a.txt", "a"])
+def test_half_copied_and_hidden_files_are_no_photos(watched: WatchedFolder, name: str):
+    watched.draw("a.png", "red").rename(watched.photos.parent / "drawn.png")
+    watched.write(name, (watched.photos.parent / "drawn.png").read_bytes())
+    watched.settle()
+    assert watched.reported() == []
+
+
+def test_event_of_a_new_photo_shows_who_is_in_it(watched: WatchedFolder):
+    for shade in range(3):
+        watched.draw(f"{shade}.png", "red", shade=shade)
+    watched.settle()
+    first, *_ = (event for event in watched.events if isinstance(event, events.EnrollEvent))
+    (face,) = first.faces
+    assert (face.face, face.box_xyxy_px, face.identity, face.name) == (1, (0, 0, 32, 32), 1, None)
+    assert face.probability is not None
+    assert face.new_identity
+    name_identity(watched.gallery, 1, "Rosa")
+    watched.draw("later.png", "red", shade=5)
+    watched.settle()
+    (later,) = watched.events[-1].faces  # pyright: ignore
+    assert (later.identity, later.name, later.new_identity) == (1, "Rosa", False)
+
+
+def test_identities_from_before_the_first_watch_are_not_new(watched: WatchedFolder):
+    for shade in range(2):
+        watched.draw(f"{shade}.png", "red", shade=shade)
+    watched.settle()
+    with watched.gallery.writing() as repository:
+        repository.connection.execute("DELETE FROM watch")
+    watched.restart()
+    watched.draw("later.png", "red", shade=5)
+    watched.settle()
+    assert not watched.events[-1].faces[0].new_identity  # pyright: ignore
+
+
+def test_photo_of_a_stranger_has_no_identity(watched: WatchedFolder):
+    watched.draw("a.png", "red")
+    watched.settle()
+    (face,) = watched.events[-1].faces  # pyright: ignore
+    assert (face.identity, face.name, face.probability, face.new_identity) == (None, None, None, False)
+
+
+def test_follows_a_moved_photo(watched: WatchedFolder):
+    path = watched.draw("a.png", "red")
+    watched.settle()
+    (watched.photos / "2026").mkdir()
+    path.rename(watched.photos / "2026" / "b.png")
+    watched.settle()
+    assert watched.reported() == [("enrolled", "a.png"), ("moved", "2026/b.png")]
+    assert watched.events[-1].previous_path == str(path)  # pyright: ignore
+
+
+def test_moved_photo_that_has_not_settled_is_not_missing(watched: WatchedFolder):
+    path = watched.draw("a.png", "red")
+    watched.draw("stays.png", "green")
+    watched.settle()
+    watched.take_reported()
+    moved = path.rename(watched.photos / "b.png")
+    watched.watch._next_scan = watched.seconds
+    for _ in range(5):
+        watched.touch(moved)
+        watched.step(SETTLE_SECONDS - 0.1)
+    assert watched.reported() == []
+    watched.settle()
+    assert watched.reported() == [("moved", "b.png")]
+
+
+def test_photo_that_is_written_anew_is_not_missing_meanwhile(watched: WatchedFolder):
+    content = watched.draw("a.png", "red").read_bytes()
+    watched.draw("stays.png", "green")
+    watched.settle()
+    watched.take_reported()
+    for length in range(5):
+        watched.write("a.png", content[:length])
+        watched.watch._next_scan = watched.seconds
+        watched.step(SETTLE_SECONDS - 0.1)
+    assert watched.reported() == []
+
+
+def test_swapped_names_are_two_moves(watched: WatchedFolder):
+    first, second = watched.draw("a.png", "red"), watched.draw("b.png", "red", "green")
+    watched.settle()
+    watched.take_reported()
+    first.rename(watched.photos / "c.png")
+    second.rename(first)
+    (watched.photos / "c.png").rename(second)
+    watched.settle()
+    assert sorted(watched.reported()) == [("moved", "a.png"), ("moved", "b.png")]
+
+
+def test_photo_moved_across_disks_by_copy_and_deletion_is_moved(watched: WatchedFolder):
+    path = watched.draw("a.png", "red")
+    watched.settle()
+    shutil.copyfile(path, watched.photos / "b.png")
+    watched.settle()
+    assert watched.take_reported() == [("enrolled", "a.png")]
+    path.unlink()
+    watched.settle()
+    assert watched.reported() == [("moved", "b.png")]
+
+
+def test_edited_photo_replaces_the_earlier_one(watched: WatchedFolder):
+    watched.draw("a.png", "red")
+    watched.settle()
+    watched.draw("a.png", "red", shade=3)
+    watched.settle()
+    edit = watched.events[-1]
+    assert isinstance(edit, events.EditEvent)
+    assert (edit.photo, edit.replaces) == (2, (1,))
+    assert [face.face for face in edit.faces] == [1]
+
+
+def test_another_photo_of_the_same_name_is_new_and_the_earlier_one_is_missing(watched: WatchedFolder):
+    watched.draw("a.png", "red")
+    watched.settle()
+    watched.draw("a.png", "green")
+    watched.settle()
+    assert watched.reported() == [("enrolled", "a.png"), ("enrolled", "a.png"), ("missing", "a.png")]
+
+
+def test_missing_photo_is_noted_once_and_returns(watched: WatchedFolder):
+    watched.draw("b.png", "green")
+    path = watched.draw("a.png", "red")
+    watched.settle()
+    content, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+    path.unlink()
+    watched.settle()
+    watched.restart()
+    watched.settle()
+    with watched.gallery.reading() as repository:
+        ((photo, noticed_at),) = repository.watched_files.missing()
+    assert noticed_at.startswith("20")
+    assert watched.take_reported()[2:] == [("missing", "a.png")]
+    path.write_bytes(content)
+    os.utime(path, ns=(modified_ns, modified_ns))
+    watched.settle()
+    assert watched.take_reported() == [("returned", "a.png")]
+    path.unlink()
+    watched.settle()
+    watched.write("c.png", content)
+    watched.settle()
+    assert watched.take_reported() == [("missing", "a.png"), ("returned", "c.png")]
+    path.write_bytes(content)
+    (watched.photos / "c.png").unlink()
+    watched.settle()
+    assert watched.rows()[photo][0] == str(path)
+    with watched.gallery.reading() as repository:
+        assert repository.watched_files.missing() == []
+
+
+def test_missing_photo_keeps_its_faces(watched: WatchedFolder):
+    watched.draw("b.png", "green")
+    watched.draw("a.png", "red")
+    watched.settle()
+    (watched.photos / "a.png").unlink()
+    watched.settle()
+    with watched.gallery.reading() as repository:
+        assert repository.faces.count() == 2
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_unmounted_folder_is_reported_once_and_its_photos_are_not_missing(watched: WatchedFolder, empty: bool):
+    watched.draw("a.png", "red")
+    watched.settle()
+    watched.take_reported()
+    elsewhere = watched.photos.with_name("elsewhere")
+    watched.photos.rename(elsewhere)
+    if empty:
+        watched.photos.mkdir()
+    for _ in range(2):
+        watched.settle()
+    watched.restart()
+    watched.settle()
+    assert watched.take_reported() == [("skipped", ".")]
+    if empty:
+        watched.photos.rmdir()
+    elsewhere.rename(watched.photos)
+    watched.settle()
+    assert watched.take_reported() == []
+    watched.photos.rename(elsewhere)
+    watched.settle()
+    assert watched.take_reported() == [("skipped", ".")]
+
+
+def test_folder_unmounted_between_search_and_note_is_not_a_deletion(
+    watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    watched.draw("b.png", "green")
+    watched.draw("sub/a.png", "red")
+    watched.settle()
+    watched.take_reported()
+    (watched.photos / "sub").rename(watched.photos.with_name("sub"))
+    stat = os.stat
+
+    def offline(path: str, **options: object) -> os.stat_result:
+        if str(path).endswith("a.png"):
+            raise OSError(116, "Stale file handle")
+        return stat(path, **options)  # pyright: ignore
+
+    monkeypatch.setattr(os, "stat", offline)
+    watched.settle()
+    assert watched.reported() == []
+
+
+def test_unreadable_photo_is_reported_once_and_tried_again_when_it_changes(watched: WatchedFolder):
+    watched.draw("b.png", "red")
+    whole = (watched.photos / "b.png").read_bytes()
+    watched.write("a.png", whole[:60])
+    watched.settle()
+    watched.settle()
+    watched.restart()
+    watched.settle()
+    assert sorted(watched.take_reported()) == [("enrolled", "b.png"), ("skipped", "a.png")]
+    watched.write("a.png", whole[:70])
+    watched.settle()
+    assert watched.take_reported() == [("skipped", "a.png")]
+    watched.draw("a.png", "green")
+    watched.settle()
+    assert watched.take_reported() == [("enrolled", "a.png")]
+    with watched.gallery.reading() as repository:
+        assert repository.watched_files.skipped() == {}
+
+
+def test_photo_that_was_overwritten_with_garbage_is_missing(watched: WatchedFolder):
+    path = watched.draw("a.png", "red")
+    watched.draw("b.png", "green")
+    watched.settle()
+    watched.take_reported()
+    content = path.read_bytes()
+    watched.write("a.png", b"no photo")
+    watched.settle()
+    watched.settle()
+    assert watched.take_reported() == [("skipped", "a.png"), ("missing", "a.png")]
+    watched.write("a.png", content)
+    watched.settle()
+    assert watched.take_reported() == [("returned", "a.png")]
+    shutil.copyfile(path, watched.photos / "copy.png")
+    watched.settle()
+    watched.write("a.png", b"no photo")
+    watched.settle()
+    assert watched.take_reported() == [("skipped", "a.png"), ("moved", "copy.png")]
+
+
+def test_skipped_file_is_forgotten_when_it_is_deleted(watched: WatchedFolder):
+    watched.write("a.png", b"no photo").rename(watched.photos / "b.png")
+    watched.settle()
+    (watched.photos / "b.png").unlink()
+    watched.write("c.png", b"no photo either")
+    watched.settle()
+    with watched.gallery.reading() as repository:
+        assert [*repository.watched_files.skipped()] == [str(watched.photos / "c.png")]
+
+
+def test_links_pipes_and_strange_names_never_end_the_watch(watched: WatchedFolder):
+    watched.draw("two\nlines.png", "red")
+    latin = os.fsencode(watched.photos) + b"/caf\xe9.png"
+    draw_photo(watched.photos / "plain.png", "green").rename(os.fsdecode(latin))
+    (watched.photos / "loop").symlink_to(watched.photos)
+    (watched.photos / "loop.png").symlink_to(watched.photos / "loop.png")
+    (watched.photos / "broken.png").symlink_to(watched.photos / "nothing.png")
+    os.mkfifo(watched.photos / "pipe.png")
+    watched.settle()
+    expected = [("enrolled", "caf\udce9.png"), ("enrolled", "two\nlines.png"), ("skipped", "loop.png")]
+    assert sorted(watched.reported()) == [*expected, ("skipped", "pipe.png")]
+    lines = [events.to_json_line(event) for event in watched.events]
+    assert not any(b"\n" in line for line in lines)
+    assert all(line.decode() for line in lines)
+
+
+def test_gallery_within_the_watched_folder_is_not_searched(tmp_path: Path, mean_color_bundle: Path):
+    watched = WatchedFolder(tmp_path, mean_color_bundle)
+    uploads = watched.gallery.folder / "photos"
+    uploads.mkdir()
+    draw_photo(uploads / "uploaded.png", "red")
+    watched.watch._disk.folders = (str(tmp_path),)
+    watched.settle()
+    assert watched.reported() == []
+
+
+def test_second_watch_of_a_gallery_is_refused(tmp_path: Path):
+    with watch_lock(tmp_path), pytest.raises(GalleryBusy, match="another familiar watch"), watch_lock(tmp_path):
+        pytest.fail("there are two")
+    with watch_lock(tmp_path):
+        pass
+
+
+def test_busy_gallery_is_waited_for(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
+    busy = iter([True, True])
+
+    def cluster_when_free(gallery: GalleryDatabase) -> ClusterResult:
+        if next(busy, False):
+            raise GalleryBusy("busy")
+        return cluster(gallery)
+
+    monkeypatch.setattr(watch, "_BUSY_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(watch, "cluster", cluster_when_free)
+    watched.draw("a.png", "red")
+    watched.settle()
+    assert watched.reported() == [("enrolled", "a.png")]
+    assert len(watched.notes) == 1
+
+
+def test_watch_killed_between_enrollment_and_report_reports_the_same_ids(
+    watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    watched.draw("a.png", "red")
+    watched.draw("b.png", "red", shade=3)
+    watched.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "cluster", killed)
+        with pytest.raises(KeyboardInterrupt):
+            watched.step(SETTLE_SECONDS + 0.1)
+    assert watched.reported() == []
+    watched.restart()
+    watched.on_event = killed
+    with pytest.raises(KeyboardInterrupt):
+        watched.settle()
+    watched.on_event = lambda _: None
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "mark_delivered", killed)
+        with pytest.raises(KeyboardInterrupt):
+            watched.settle()
+    before = list(watched.events)
+    watched.restart()
+    watched.settle()
+    assert watched.events[: len(before)] == before
+    numbers = [int(event.id.rpartition("-")[2]) for event in unique(watched.events)]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert watched.reported() == [("enrolled", "a.png"), ("enrolled", "b.png")]
+    assert [face.identity for event in watched.events[1:3] for face in event.faces] == [1, 1]  # pyright: ignore
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_event_of_a_photo_that_was_edited_before_the_report_is_not_lost(
+    watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    watched.draw("a.png", "red")
+    watched.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "cluster", killed)
+        with pytest.raises(KeyboardInterrupt):
+            watched.step(SETTLE_SECONDS + 0.1)
+    watched.draw("a.png", "red", shade=2)
+    watched.restart()
+    watched.settle()
+    assert watched.reported() == [("enrolled", "a.png"), ("edited", "a.png")]
+    assert len(replay(watched.events)) == 1
+    assert [
+        [face.face for face in event.faces] for event in watched.events if event.kind in ("enrolled", "edited")
+    ] == [[1], [1]]  # pyright: ignore
+
+
+def test_forgotten_photos_and_identities_leave_the_outbox(watched: WatchedFolder):
+    watched.draw("both.png", "red")
+    watched.draw("again.png", "red", shade=1)
+    path = watched.draw("a.png", "green")
+    watched.settle()
+    with watched.gallery.writing() as repository:  # a webhook that takes nothing
+        repository.watch_events.set_destinations(["stdout", "webhook"])
+    with watched.gallery.writing() as repository:
+        for photo in (1, 2, 3):
+            outbox.add_event(repository, "enrolled", photo, path=f"{photo}", taken_at=None)
+    outbox.complete_events(watched.gallery)
+    forget_photos(watched.gallery, [path])
+    assert [event.photo for _, event in outbox.undelivered(watched.gallery, "webhook", 9)] == [2, 3]  # pyright: ignore
+    name_identity(watched.gallery, 1, "Rosalinde")
+    forget_identity(watched.gallery, 1)
+    assert outbox.undelivered(watched.gallery, "webhook", 9) == []
+    assert b"box_xyxy_px" not in (watched.gallery.folder / DATABASE).read_bytes()
+    outbox.complete_events(watched.gallery)
+    assert [event.faces for _, event in outbox.undelivered(watched.gallery, "webhook", 9)] == [(), ()]  # pyright: ignore
+
+
+def test_outbox_is_bounded(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outbox, "MAX_EVENTS", 3)
+    with watched.gallery.writing() as repository:
+        repository.watch_events.set_destinations(["stdout", "webhook"])
+    for shade in range(5):
+        watched.draw(f"{shade}.png", "red", shade=shade)
+    watched.settle()
+    assert len(outbox.undelivered(watched.gallery, "webhook", 9)) == 3
+    assert "2 events dropped" in watched.notes[-1]
+
+
+def test_delivered_events_are_deleted(watched: WatchedFolder):
+    watched.draw("a.png", "red")
+    watched.settle()
+    with watched.gallery.reading() as repository:
+        assert repository.watch_events.count() == 0
+
+
+def test_events_of_a_restored_backup_have_other_ids(watched: WatchedFolder, tmp_path: Path):
+    watched.settle()
+    ids: list[str] = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        shutil.copytree(watched.gallery.folder, folder)
+        with GalleryDatabase.open(folder) as copy:
+            with copy.writing() as repository:
+                outbox.add_event(repository, "stopped")
+            ids += [event.id for _, event in outbox.undelivered(copy, "stdout", 9)]
+    assert len({*ids}) == 2
+    assert len({event_id.rpartition("-")[2] for event_id in ids}) == 1
+
+
+def test_unreadable_folder_is_reported_once_and_its_photos_are_not_missing(
+    watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    watched.draw("sub/a.png", "red")
+    watched.draw("b.png", "green")
+    watched.settle()
+    watched.take_reported()
+    scandir = os.scandir
+
+    def denied(path: str):
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", denied)
+        watched.settle()
+        watched.restart()
+        watched.settle()
+        assert watched.take_reported() == [("skipped", "sub")]
+    watched.settle()
+    assert watched.take_reported() == []
+    with watched.gallery.reading() as repository:
+        assert repository.watched_files.skipped() == {}
+
+
+def test_reports_do_not_invalidate_what_others_have_cached(watched: WatchedFolder):
+    before = watched.gallery.revision
+    with watched.gallery.writing(new_revision=False) as repository:
+        outbox.add_event(repository, "stopped")
+    assert watched.gallery.revision == before
+
+
+def test_steps_by_notices_find_what_a_full_search_finds(watched: WatchedFolder):
+    watched.settle()
+    notices = watched.use_notices()
+    watched.watch._next_scan = watched.seconds + 10**6
+    folder = watched.photos / "sub" / "deeper"
+    watched.draw("sub/deeper/a.png", "red")
+    notices.paths.add(str(watched.photos / "sub"))
+    watched.step()
+    watched.step(SETTLE_SECONDS + 0.1)
+    assert watched.take_reported() == [("enrolled", "sub/deeper/a.png")]
+    folder.rename(watched.photos / "other")
+    notices.paths |= {str(folder), str(watched.photos / "other")}
+    watched.step()
+    watched.step(SETTLE_SECONDS + 0.1)
+    assert watched.take_reported() == [("moved", "other/a.png")]
+    shutil.rmtree(watched.photos / "other")
+    notices.paths.add(str(watched.photos / "other"))
+    watched.step()
+    watched.step(SETTLE_SECONDS + 0.1)
+    assert watched.reported() == [("missing", "other/a.png")]
+
+
+def test_stop_ends_the_run_after_the_batch_and_the_next_run_goes_on(watched: WatchedFolder):
+    watched.draw("a.png", "red")
+    watched.draw("b.png", "green")
+    watched.step()
+    watched.seconds += SETTLE_SECONDS + 0.1
+    watched.on_event = lambda _: watched.watch.stop()
+    watched.watch.run()
+    assert watched.events[-1].kind == "stopped"
+    watched.on_event = lambda _: None
+    watched.restart()
+    watched.settle()
+    assert sorted(kind for kind, _ in watched.reported()) == ["enrolled", "enrolled"]
+
+
+def test_gallery_of_another_model_ends_the_watch(watched: WatchedFolder):
+    with watched.gallery.writing() as repository:
+        repository.connection.execute("UPDATE gallery SET space = replace(space, 'mean-color', 'other')")
+    watched.draw("a.png", "red")
+    with pytest.raises(FamiliarError, match="migrate"):
+        watched.settle()

@@ -1,0 +1,166 @@
+"""A folder that is watched step by step, by a clock that the test sets, and the events that were reported."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.watching import events
+from familiar.gallery.watching.events import Event
+from familiar.gallery.watching.settings import WatchSettings
+from familiar.gallery.watching.watch import FolderWatch
+from support.color_album import draw_photo
+
+SETTLE_SECONDS = 2.0
+
+
+class Notices:
+    """Stands in for the notices of the system: those that a test gives."""
+
+    works = True
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+
+    def take(self) -> tuple[set[str], bool]:
+        paths, self.paths = self.paths, set()
+        return paths, False
+
+    def restart(self) -> None:
+        """Nothing to begin anew."""
+
+
+class WatchedFolder:
+    """A folder, a gallery, and a watch that is started, restarted and stepped by the test.
+
+    Attributes:
+        photos: the folder.
+        gallery: open.
+        events: all that were reported, those that were reported again included.
+        notes: messages for the user.
+    """
+
+    def __init__(self, folder: Path, bundle: Path, settings: WatchSettings | None = None) -> None:
+        self.photos = folder / "photos"
+        self.photos.mkdir()
+        self.embedder = Embedder(bundle, threads=1)
+        self.gallery = GalleryDatabase.create(folder / "gallery", Space.from_metadata(self.embedder.metadata))
+        self.settings = settings or WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
+        self.events: list[Event] = []
+        self.notes: list[str] = []
+        self.seconds = 0.0
+        self.modified_ns = 10**18
+        self.on_event: Callable[[Event], None] = lambda _: None
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another watch, which knows only the database; the earlier one is as dead as if it had been killed."""
+        self.gallery.close()
+        self.gallery = GalleryDatabase.open(self.gallery.folder, check=False)
+        self.gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
+        self.watch = FolderWatch(
+            self.gallery,
+            self.embedder,
+            None,
+            [self.photos],
+            self.settings,
+            on_event=self._report,
+            on_note=self.notes.append,
+            clock=lambda: self.seconds,
+        )
+        self.watch.start()
+
+    def _report(self, event: Event) -> None:
+        self.on_event(event)
+        self.events.append(event)
+
+    def use_notices(self) -> Notices:
+        """Give the watch notices instead of regular searches."""
+        self.settings = replace(self.settings, poll_seconds=None)
+        self.watch._settings = self.settings
+        notices = Notices()
+        self.watch._notices = notices  # pyright: ignore
+        return notices
+
+    def step(self, after_seconds: float = 0.0) -> None:
+        """Let time pass, and the watch do what is to be done then."""
+        self.seconds += after_seconds
+        self.watch.step()
+
+    def settle(self) -> None:
+        """Let the watch do all that is to be done."""
+        self.watch._next_scan = self.seconds
+        for _ in range(3):
+            self.step(SETTLE_SECONDS + 0.1)
+
+    def touch(self, path: Path) -> Path:
+        """Give a file a modification time that no other has."""
+        self.modified_ns += 10**9
+        os.utime(path, ns=(self.modified_ns, self.modified_ns))
+        return path
+
+    def draw(self, name: str, *colors: str, shade: int = 0) -> Path:
+        """Save a drawn photo."""
+        path = self.photos / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return self.touch(draw_photo(path, *colors, shade=shade))
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Save a file."""
+        path = self.photos / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return self.touch(path)
+
+    def reported(self) -> list[tuple[str, str]]:
+        """Return kind and path, relative to the folder, of the events about files, each id once."""
+        return [(event.kind, self.relative(event.path)) for event in unique(self.events) if hasattr(event, "path")]
+
+    def take_reported(self) -> list[tuple[str, str]]:
+        """Return what `reported` does, and forget it."""
+        reported = self.reported()
+        self.events.clear()
+        return reported
+
+    def relative(self, path: str) -> str:
+        return os.path.relpath(path, self.photos)
+
+    def rows(self) -> dict[int, tuple[str, bytes, bool]]:
+        """Return path, SHA-256 and whether it is missing, of each photo of the gallery."""
+        with self.gallery.reading() as repository:
+            return {row[0]: (row[1], row[4], row[5]) for row in repository.watched_files.photos()}
+
+
+def unique(reported: Iterable[Event]) -> list[Event]:
+    """Return the events as a receiver keeps them: each id once."""
+    return list({event.id: event for event in reported}.values())
+
+
+def replay(reported: Iterable[Event]) -> dict[int, tuple[str, bool]]:
+    """Return path of each photo, and whether it is missing, as the events tell; check that each fits the last.
+
+    Raises:
+        AssertionError: an event contradicts an earlier one.
+    """
+    photos: dict[int, tuple[str, bool]] = {}
+    for event in unique(reported):
+        match event:
+            case events.EnrollEvent():
+                assert event.photo not in photos, "enrolled twice"
+                for number in getattr(event, "replaces", ()):
+                    del photos[number]
+                photos[event.photo] = event.path, False
+            case events.MoveEvent():
+                assert photos[event.photo] == (event.previous_path, False)
+                photos[event.photo] = event.path, False
+            case events.MissingEvent():
+                assert photos[event.photo] == (event.path, False)
+                photos[event.photo] = event.path, True
+            case events.ReturnEvent():
+                assert photos[event.photo] == (event.previous_path, True)
+                photos[event.photo] = event.path, False
+            case _:
+                pass
+    return photos
