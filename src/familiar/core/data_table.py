@@ -149,7 +149,7 @@ def vectors_from_arrow(values: Any) -> Column:
     """
     arrow = _import("pyarrow", "an Arrow column")
     column = arrow.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else arrow.array(values)
-    if not arrow.types.is_fixed_size_list(column.type):
+    if not arrow.types.is_fixed_size_list(column.type) or not arrow.types.is_floating(column.type.value_type):
         raise ValueError(f"embeddings must be fixed-size lists of numbers, got {column.type}")
     width = column.type.list_size
     chunks = getattr(column, "chunks", [column])

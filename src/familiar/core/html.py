@@ -106,9 +106,7 @@ def image(jpeg: bytes, description: str) -> str:
         description: any text, for those who do not see the image.
     """
     encoded = base64.b64encode(jpeg).decode()
-    return (
-        f'<img src="data:image/jpeg;base64,{encoded}" alt="{attribute(description)}" title="{attribute(description)}">'
-    )
+    return f'<img src="data:image/jpeg;base64,{encoded}" alt="{attribute(description)}">'
 
 
 def missing_image(label: str, reason: str) -> str:

@@ -19,9 +19,10 @@ from familiar.photos.thumbnails import crop_face, encode_jpeg
 IDENTITIES_SHOWN = 8
 FACES_SHOWN = 3  # of an identity
 ITEMS_SHOWN = 24
+ITEM_FACES = 2  # of an identity or a question among other items
 SIDE_PX = 64
 ALBUM_FACES = 5_000  # of more, the clustering thresholds are not estimated just to display them
-_QUALITY = 75
+_QUALITY = 65
 
 Item: TypeAlias = Hit | Match | IdentitySummary | Question | GalleryFace | int
 
@@ -142,7 +143,7 @@ def _item_faces(item: Item) -> tuple[int, ...]:
     if isinstance(item, int):
         return (item,)
     if isinstance(item, IdentitySummary):
-        return item.best[:FACES_SHOWN]
+        return item.best[:ITEM_FACES]
     if isinstance(item, Question):
         return item.first_face, item.second_face
     return (item.face,)
