@@ -7,6 +7,7 @@ makes a page of it. Change the cells in the notebook, not in the page.
 import base64
 import json
 import os
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,8 +54,7 @@ def page(notebook: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
             parts.append(source)
             continue
         parts.append(f"```python\n{source}\n```")
-        for output in cell["outputs"]:
-            parts.append(_shown(output, pictures))
+        parts += [_shown(output, pictures) for output in cell["outputs"]]
     title, *others = parts[1:]
     heading, _, introduction = title.partition("\n")
     return "\n\n".join([f"{heading}\n\n{_NOTE}", introduction.strip(), *others]) + "\n", pictures
@@ -83,7 +83,8 @@ def _shown(output: dict[str, Any], pictures: dict[str, bytes]) -> str:
         pictures[name] = base64.b64decode("".join(data["image/png"]))
         return f"![A chart that the cell above draws](../images/{name})"
     if "text/html" in data:
-        return "".join(data["text/html"]).strip()
+        html = re.sub(r"<style scoped>.*?</style>", "", "".join(data["text/html"]), flags=re.DOTALL)  # of pandas
+        return re.sub(r">\s*\n\s*<", "><", html.strip())  # a blank line could end it
     return f"```text\n{''.join(data['text/plain'])}\n```"
 
 

@@ -97,8 +97,8 @@ def _thresholds(gallery: GalleryDatabase) -> str:
     """Return a table of the thresholds of each part of the space and, of smaller galleries, those of clustering."""
     table = HtmlTable(("threshold", "high precision", "balanced", "high recall", "from"), (1, 2, 3))
     for part, space in enumerate(gallery.space.part_spaces):
-        current, own = calibration(gallery, part), own_calibration(gallery, part)
-        source = "this gallery" if own is not None else "the model" if current.fitted else "a guess: not calibrated"
+        current, fitted = calibration(gallery, part), own_calibration(gallery, part)
+        source = "this gallery" if fitted is not None else "the model" if current.fitted else "a guess: not calibrated"
         values = (current.high_precision, current.balanced, current.high_recall)
         species = f" ({', '.join(space.species)})" if space.species else ""
         table.add(f"same individual{species}", *(_similarity(value.similarity) for value in values), source)
