@@ -167,7 +167,7 @@ def test_large_photo_is_decoded_at_smallest_sufficient_scale(tmp_path: Path, mon
         sizes.append(photo.size_px)
         return photo
 
-    monkeypatch.setattr(module, "decode_photo", decode)
+    monkeypatch.setattr("familiar.photos.thumbnails.decode_photo", decode)
     path = quarters(tmp_path / "photo.jpg", (4000, 2400))
 
     async def work(pictures: Thumbnails) -> None:
@@ -189,7 +189,7 @@ def test_concurrent_requests_share_one_picture(tmp_path: Path, monkeypatch: pyte
         assert go.wait(SECONDS)
         return decode_photo(*args, **kwargs)
 
-    monkeypatch.setattr(module, "decode_photo", decode)
+    monkeypatch.setattr("familiar.photos.thumbnails.decode_photo", decode)
 
     async def work(pictures: Thumbnails) -> list[Thumbnail]:
         requested = [asyncio.create_task(pictures.photo(path, sha256_of(path), side)) for side in (200, 256, 130, 200)]

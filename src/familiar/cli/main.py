@@ -63,6 +63,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "matplotlib": "evaluate",
     "sklearn": "evaluate",
     "threadpoolctl": "evaluate",
+    "pandas": "data",
     "fsspec": "shards",
     "pyarrow": "shards",
     "ray": "ray",

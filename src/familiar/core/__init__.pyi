@@ -1,4 +1,5 @@
 from .calibration import Calibration, Threshold
+from .data_table import DataTable, TableSource
 from .errors import (
     BadBundle,
     BadDataset,
@@ -26,6 +27,7 @@ from .errors import (
     UnreadablePhoto,
     UnsureSpecies,
 )
+from .html import NotebookHtml
 from .species_means import SpeciesMeans
 from .types import Crop, Detection, Photo
 from .vectors import cosine_similarity, normalize
@@ -45,6 +47,7 @@ __all__ = [
     "Contradiction",
     "CorruptGallery",
     "Crop",
+    "DataTable",
     "Detection",
     "FamiliarError",
     "GalleryBusy",
@@ -52,11 +55,13 @@ __all__ = [
     "NoBundleForSpecies",
     "NoFaceFound",
     "NotInGallery",
+    "NotebookHtml",
     "NothingToMeasure",
     "ParityFailed",
     "Photo",
     "SpaceMismatch",
     "SpeciesMeans",
+    "TableSource",
     "Threshold",
     "TooLarge",
     "TrainingFailed",

@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core import run_files
+from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.plural import pluralize
 from familiar.core.types import Photo
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.sources import PhotoRef, Source, abbreviate_names, parse_sources
@@ -26,7 +28,7 @@ SYNTHETIC_SIZES_PX = (32, 512)  # the sizes that SyntheticPhoto supports
 
 
 @dataclass(frozen=True, eq=False)
-class IdentityTable:
+class IdentityTable(TableSource):
     """Photos and their identities, in an order that does not depend on the file system.
 
     Attributes:
@@ -43,6 +45,24 @@ class IdentityTable:
 
     def __len__(self) -> int:
         return len(self.photos)
+
+    def __repr__(self) -> str:
+        return f"IdentityTable({pluralize(len(self), 'photo')} of {pluralize(len(self.names), 'identity')})"
+
+    def _repr_html_(self) -> str:
+        from familiar.datasets.html_view import table_html  # which opens photos, and so needs this module
+
+        return table_html(self)
+
+    def table(self) -> DataTable:
+        """Return a table with a row for each photo: its path or name, its identity, and the identity's label."""
+        in_files = (Path, ShardPhoto)
+        columns = {
+            "photo": texts(str(photo) if isinstance(photo, in_files) else photo.name for photo in self.photos),
+            "identity": texts(self.names)[self.labels],
+            "label": self.labels,
+        }
+        return DataTable(columns)
 
     @cached_property
     def photos_per_identity(self) -> Int64[np.ndarray, " identities"]:

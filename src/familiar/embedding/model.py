@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from familiar.core.data_table import DataTable, TableSource, read_only, texts
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detector import Detector
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class EmbedResult:
+class EmbedResult(TableSource):
     """Embeddings of several sources.
 
     Attributes:
@@ -34,6 +35,11 @@ class EmbedResult:
     rows: Int64[np.ndarray, " n"]
     skipped: tuple[FamiliarError, ...]
     species: tuple[str | None, ...]
+
+    def table(self) -> DataTable:
+        """Return a table with a row for each embedding: the index of its source, its species, and itself, uncopied."""
+        columns = {"row": self.rows, "species": texts(self.species), "embedding": read_only(self.embeddings)}
+        return DataTable(columns)
 
     def skipped_by_row(self) -> dict[int, FamiliarError]:
         """Map the index of each source without an embedding to its error."""

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import FamiliarError
-from familiar.core.types import Crop
+from familiar.core.data_table import DataTable, TableSource
+from familiar.core.html import NotebookHtml
 from familiar.detection.detector import Detector
-from familiar.embedding.model import Model, embed_face
+from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import as_model
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
@@ -23,22 +23,24 @@ from familiar.gallery.clustering.assignments import resolve_face, resolve_identi
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
 from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
+from familiar.gallery.search.query import Query, query_embedding, require_embedder
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
+from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
-Query = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
-class Gallery:
+class Gallery(TableSource):
     """A photo collection: the faces in its photos, clustered into identities, with the user's corrections.
 
     Open it with `create` or `open`, use it in a `with` statement or `close` it, and use each object in one thread at a
@@ -124,6 +126,12 @@ class Gallery:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"Gallery({gallery_text(self.database)})"
+
+    def _repr_html_(self) -> str:
+        return gallery_html(self.database, has_model=self.embedder is not None)
+
     # --- photos in, results out ---------------------------------------------------------------------------------------
 
     def enroll(
@@ -151,7 +159,7 @@ class Gallery:
         Raises:
             SpaceMismatch: another process has moved the gallery to another model.
         """
-        embedder = self._required_embedder()
+        embedder = require_embedder(self.database, self.embedder)
         return enroll(
             self.database,
             embedder,
@@ -161,6 +169,27 @@ class Gallery:
             species=species,
             on_batch=on_batch,
         )
+
+    def enroll_embeddings(self, embeddings: Any, names: Sequence[str]) -> list[int]:
+        """Store embeddings that were computed elsewhere, each as the only face of a photo.
+
+        Those that were stored before under the same names are skipped.
+
+        Args:
+            embeddings: unit rows by the gallery's model: an array "n d", or a column of an Arrow table.
+            names: of the photos, one for each row; they take the place of paths.
+
+        Returns:
+            The numbers of the new faces.
+
+        Raises:
+            SpaceMismatch: they are of another length.
+            ValueError: a row is not of unit length, or the numbers of rows and names differ; nothing is stored.
+        """
+        rows, listed = as_unit_rows(embeddings), list(names)
+        if len(rows) != len(listed):
+            raise ValueError(f"give a name for each embedding: {len(listed)} names, {len(rows)} embeddings")
+        return enroll_embeddings(self.database, rows, listed, self.database.space.space_id)
 
     def search(
         self,
@@ -274,6 +303,39 @@ class Gallery:
     def statistics(self) -> GalleryStatistics:
         """Count photos, faces and identities, and describe the model and the thresholds."""
         return gallery_statistics(self.database)
+
+    # --- tables and notebooks -----------------------------------------------------------------------------------------
+
+    def table(self, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
+        """Return a table with a row for each face: its photo, box, identity, name and embedding, among others.
+
+        `to_pandas` and `to_arrow` convert it. All embeddings have the same length. With a router it is that of all its
+        bundles together, and all components but those of one bundle, which the column `space` names, are 0.
+
+        Args:
+            embedding_dtype: "float16" or "float32", for programs that cannot read float16; None: as stored, uncopied.
+        """
+        return face_table(self.database, embedding_dtype)
+
+    def embeddings(self, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
+        """Return the embeddings of all faces, one in each row, in the order of `table`, as a read-only view.
+
+        It shows the faces as they are now, also after changes, and when the gallery is closed.
+
+        Args:
+            centered: as the gallery compares them: less the means of its photos, if its model has means of species. A
+                query must not be centered.
+        """
+        return embedding_matrix(self.database, centered=centered)
+
+    def show(self, items: Iterable[Item]) -> NotebookHtml:
+        """Return the faces of search hits, matches, identities or questions, for a notebook to display.
+
+        Args:
+            items: what `search`, `identify`, `identities` or `questions` returned, or numbers of faces. The first 24
+                are shown.
+        """
+        return NotebookHtml(items_html(self.database, items))
 
     # --- corrections --------------------------------------------------------------------------------------------------
 
@@ -533,23 +595,10 @@ class Gallery:
             raise ValueError("give at least one face")
         return [resolve_face(self.database, str(reference)) for reference in references]
 
-    def _required_embedder(self) -> Model:
-        if self.embedder is None:
-            raise FamiliarError(
-                f"{self.database.folder}: was opened without a model; photos need one: Gallery.open(folder, model)"
-            )
-        return self.embedder
-
     def _embedding(
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
-        if isinstance(query, np.ndarray):
-            return query
-        embedder = self._required_embedder()
-        self.database.check_comparable(*embedder.space)
-        if not isinstance(query, Crop):
-            query = embedder.crop(Path(query), embedder.detector(detector), face=face)
-        return self.database.truncate_query(embed_face(embedder, query, flip=flip))
+        return query_embedding(self.database, self.embedder, query, detector, face, flip=flip)
 
 
 def _paths(photos: Photos) -> list[Path]:

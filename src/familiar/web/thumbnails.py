@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,25 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import cv2
 import numpy as np
-import simplejpeg
 from jaxtyping import UInt8
 
-from familiar.core.errors import UnreadablePhoto
-from familiar.core.types import Photo
-from familiar.photos.decoding import decode_photo, read_header, read_photo_bytes
+from familiar.photos.thumbnails import MARGIN, QUALITY, Box, crop_face, decode_reduced, encode_jpeg, resize_photo
 from familiar.web.errors import unavailable
 from familiar.web.settings import MB, Limits
 
 SIDES_PX = (64, 128, 256, 512, 1024, 2048)  # few, so that few thumbnails are made of each photo
 MAX_CACHE_BYTES = 64 * MB
 MAX_CACHED_SIZES = 10_000
-MARGIN = 0.25  # around a face, on each side, as a share of its box
-QUALITY = 85
 THREADS = 2
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Thumbnails:
                 raise unavailable("too many photos wait to be measured; try again in a moment")
             self._measuring += 1
             try:
-                reduced = partial(_decode_reduced, path, sha256, lambda *_: 0.0, self._limits.photo_pixels)
+                reduced = partial(decode_reduced, path, sha256, lambda *_: 0.0, self._limits.photo_pixels)
                 photo = await asyncio.get_running_loop().run_in_executor(self._pool, reduced)
             finally:
                 self._measuring -= 1
@@ -119,59 +110,8 @@ class Thumbnails:
             self._cache_bytes -= len(oldest.content)
 
 
-def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3"]:
-    """Resize a photo to a long side of at most `side_px`. A JPEG is decoded no larger than needed.
-
-    Raises:
-        UnreadablePhoto: the file cannot be decoded, or is not the one with `sha256`.
-    """
-    photo = _decode_reduced(path, sha256, lambda width, height: side_px / max(width, height), max_pixels)
-    height, width = photo.rgb_u8.shape[:2]
-    scale = min(1.0, side_px / max(height, width))
-    return _resize(photo.rgb_u8, max(1, round(width * scale)), max(1, round(height * scale)))
-
-
-def crop_face(path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "s s 3"]:
-    """Crop a square around a box with `MARGIN`, at most `side_px` wide, shifted and shrunk to lie on the photo.
-
-    Raises:
-        UnreadablePhoto: as `resize_photo`.
-    """
-    left, top, right, bottom = box_xyxy_px
-    target_px = max(right - left, bottom - top, 1.0) * (1 + 2 * MARGIN)
-    photo = _decode_reduced(path, sha256, lambda *_: side_px / target_px, max_pixels)
-    width, height = photo.size_px
-    x, y = (read / whole_px for read, whole_px in zip(photo.size_px, photo.source_size_px, strict=True))
-    side = max(1, min(round(target_px * max(x, y)), width, height))
-    columns = _slice_around((left + right) / 2 * x, side, width)
-    rows = _slice_around((top + bottom) / 2 * y, side, height)
-    return _resize(photo.rgb_u8[rows, columns], min(side, side_px), min(side, side_px))
-
-
-def _slice_around(middle: float, side: int, length: int) -> slice:
-    """Return the rows or columns of a square centered on `middle`, shifted to lie on the photo."""
-    first = min(max(0, math.floor(middle - side / 2 + 0.5)), length - side)
-    return slice(first, first + side)
-
-
-def _decode_reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
-    """Decode a photo as small as is possible if it is to be reduced by `scale(width, height)`."""
-    data = read_photo_bytes(path)
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise UnreadablePhoto(f"{path}: the file has changed since it was enrolled; enroll it again")
-    size_px = read_header(data, path).size_px
-    min_side_px = math.ceil(min(size_px) * min(1.0, scale(*size_px)))
-    return decode_photo(data, path, min_side_px=max(1, min_side_px), max_pixels=max_pixels)
-
-
-def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], width: int, height: int) -> UInt8[np.ndarray, "h2 w2 3"]:
-    if rgb_u8.shape[:2] == (height, width):
-        return rgb_u8
-    return cv2.resize(rgb_u8, (width, height), interpolation=cv2.INTER_AREA)
-
-
 def _encode(key: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Thumbnail:
-    content = simplejpeg.encode_jpeg(np.ascontiguousarray(draw()), QUALITY, colorsubsampling="420")
+    content = encode_jpeg(draw())
     etag = hashlib.sha256(repr((key, QUALITY, MARGIN)).encode()).hexdigest()[:32]
     return Thumbnail(content, "image/jpeg", f'"{etag}"')
 

@@ -6,9 +6,9 @@ from typing import Literal
 from markupsafe import Markup
 
 from familiar.evaluation.report.examples import Examples, identity_name
-from familiar.evaluation.report.labels import format_percent
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.labels import format_percent
 from familiar.evaluation.results.metrics import ThresholdMetrics
 from familiar.evaluation.results.variant_metrics import SliceMetrics
 

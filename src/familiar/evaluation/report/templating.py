@@ -10,7 +10,7 @@ from markupsafe import Markup
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.report.labels import describe_metric, format_interval, format_metric, format_percent
+from familiar.evaluation.results.labels import describe_metric, format_interval, format_metric, format_percent
 from familiar.evaluation.results.paths import metric_at
 
 

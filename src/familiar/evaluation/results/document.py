@@ -1,10 +1,12 @@
 """The results of one evaluation, and their JSON document."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
+from familiar.core.data_table import DataTable, TableSource
 from familiar.core.errors import BadResults
+from familiar.evaluation.results.html_view import results_html
 from familiar.evaluation.results.json_conversion import OPTIONAL, SUITE, from_json, to_json
 from familiar.evaluation.results.metrics import (
     ClusteringMetrics,
@@ -15,6 +17,7 @@ from familiar.evaluation.results.metrics import (
     VerificationMetrics,
 )
 from familiar.evaluation.results.paths import metric_at
+from familiar.evaluation.results.table import metrics_table
 from familiar.evaluation.results.variant_metrics import (
     HarmonicMetrics,
     LfwMetrics,
@@ -134,7 +137,7 @@ class LeakResults:
 
 
 @dataclass(frozen=True)
-class EvaluationResults:
+class EvaluationResults(TableSource):
     """The results of an evaluation: the contents of `eval_results.json`.
 
     A suite is None if it was not run, or cannot be computed, which `reasons` explains.
@@ -189,6 +192,24 @@ class EvaluationResults:
             name: the attribute of the suite, such as "verification".
         """
         return getattr(self, name) is not None or name in self.reasons
+
+    def table(self) -> DataTable:
+        """Return a table with a row for each metric: suite, metric, label, value, and its interval from low to high.
+
+        A metric is named by its path within the suite, such as "tar_at_far.1e-2".
+        """
+        return metrics_table(self, self._computed_suites())
+
+    def __repr__(self) -> str:
+        suites = ", ".join(self._computed_suites()) or "no suite"
+        return f"EvaluationResults({self.data.photos:,} photos of {self.data.identities:,} identities: {suites})"
+
+    def _repr_html_(self) -> str:
+        return results_html(self, self._computed_suites())
+
+    def _computed_suites(self) -> dict[str, SuiteMetrics]:
+        suites = (each.name for each in fields(self) if "suite" in each.metadata)
+        return {name: metrics for name in suites if (metrics := getattr(self, name)) is not None}
 
     def to_json(self, *, with_replicates: bool = True) -> dict[str, Any]:
         """Return the document of `eval_results.json`, made of dicts, lists and scalars.

@@ -71,6 +71,7 @@ class GalleryDatabase:
         self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a revision, and the value at it
         self._writing = self._faces_change = False
         self._write_lock = threading.RLock()  # shared with `new_connection`
+        self.is_open = True
 
     @staticmethod
     def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "GalleryDatabase":
@@ -160,6 +161,7 @@ class GalleryDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        self.is_open = False
 
     def __enter__(self) -> "GalleryDatabase":
         return self

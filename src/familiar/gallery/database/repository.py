@@ -25,7 +25,7 @@ class Repository:
     Attributes:
         connection: to the database; no other module needs it.
         settings, photos, faces, identities, assignments, domains, constraints, learned_faces, reports, undo_log,
-        migration: the statements on the tables of these names. `constraints` has the rejections, too.
+            migration: the statements on the tables of these names. `constraints` has the rejections, too.
         watched_files, watch_events: the notes and the outbox of `familiar watch`.
         erasure: deletes faces for good.
     """

@@ -226,6 +226,27 @@ class Faces(Table):
             (json.dumps(list(faces)),),
         ).fetchall()
 
+    def crops(self, faces: Sequence[int]) -> list[tuple[int, str, bytes, int, float, float, float, float]]:
+        """Return face, path, SHA-256, size in bytes, left, top, right and bottom of some faces, in any order."""
+        return self._connection.execute(
+            f"SELECT faces.id, path, sha256, size_bytes, {_BOX_COLUMNS} FROM faces "
+            "JOIN photos ON photos.id = photo_id WHERE faces.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(faces)),),
+        ).fetchall()
+
+    def details(self) -> list[tuple[Any, ...]]:
+        """Return all that is known about every face but its landmarks and its embedding, by rising face.
+
+        A row is (face, photo, path, identity, name, by_user, species, score, quality, left, top, right, bottom,
+        taken_at).
+        """
+        return self._connection.execute(
+            "SELECT faces.id, photo_id, path, identity_id, name, by_user, species, score, quality, "
+            f"{_BOX_COLUMNS}, taken_at FROM faces JOIN photos ON photos.id = photo_id "
+            "LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities ON identities.id = identity_id "
+            "ORDER BY faces.id"
+        ).fetchall()
+
     def export_rows(self) -> list[tuple[Any, ...]]:
         """Return path, left, top, right, bottom, face, identity, name and by_user of all faces, by path, then face."""
         return self._connection.execute(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from familiar.evaluation.report.labels import format_interval, format_metric, format_percent
+from familiar.evaluation.results.labels import format_interval, format_metric, format_percent
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,183 @@
+"""A gallery, and what it returns, as HTML for notebooks. Few photos are read, however large the gallery is."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from familiar.core.errors import FamiliarError
+from familiar.core.gallery_types import GalleryFace, IdentitySummary, Question
+from familiar.core.html import HtmlTable, image, missing_image, page_fragment, text, tile, tiles
+from familiar.core.plural import pluralize
+from familiar.core.recognition_types import Hit, Match
+from familiar.gallery.clustering.album import load_album
+from familiar.gallery.clustering.calibration import calibration, own_calibration
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.search.listing import counts, identity_summaries
+from familiar.photos.thumbnails import crop_face, encode_jpeg
+
+IDENTITIES_SHOWN = 8
+FACES_SHOWN = 3  # of an identity
+ITEMS_SHOWN = 24
+ITEM_FACES = 2  # of an identity or a question among other items
+SIDE_PX = 64
+ALBUM_FACES = 5_000  # of more, the clustering thresholds are not estimated just to display them
+_QUALITY = 65
+
+Item: TypeAlias = Hit | Match | IdentitySummary | Question | GalleryFace | int
+
+
+def gallery_text(gallery: GalleryDatabase) -> str:
+    """Describe a gallery in a line. No face is loaded."""
+    if not gallery.is_open:
+        return f"{gallery.folder}, closed"
+    try:
+        with gallery.reading() as repository:
+            photos, faces = repository.photos.count(), repository.faces.count()
+            identities = len(repository.identities.numbers())
+    except FamiliarError as error:
+        return f"{gallery.folder}, cannot be read: {error}"
+    return f"{gallery.folder}, {_list(photos, faces, identities)}"
+
+
+def gallery_html(gallery: GalleryDatabase, *, has_model: bool) -> str:
+    """Describe a gallery: its counts, model and thresholds, and its largest identities with some of their faces.
+
+    Args:
+        gallery: to describe. One that is closed or cannot be read is described as such.
+        has_model: whether it was opened with a model.
+    """
+    heading = f"<p><b>Gallery {text(str(gallery.folder))}</b></p>"
+    if not gallery.is_open:
+        return page_fragment(heading, "<p>closed; <code>Gallery.open</code> opens it again</p>")
+    try:
+        with gallery.reading():
+            identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
+            facts, hidden = _facts(gallery, has_model), _identity_count(gallery) - len(identities)
+            faces = [face for identity in identities for face in identity.best[:FACES_SHOWN]]
+            pictures = _pictures(gallery, faces)
+            content = tiles(_identity_tile(identity, pictures) for identity in identities)
+            thresholds = _thresholds(gallery)
+    except Exception as error:  # a notebook would show a traceback in place of the value
+        return page_fragment(heading, f"<p>cannot be shown: {text(str(error) or type(error).__name__)}</p>")
+    more = f"<p>and {pluralize(hidden, 'identity')} more</p>" if hidden > 0 else ""
+    return page_fragment(heading, facts, thresholds, content, more)
+
+
+def items_html(gallery: GalleryDatabase, items: Iterable[Item]) -> str:
+    """Show the faces of what a gallery returned.
+
+    Args:
+        gallery: it was returned by.
+        items: search hits, matches, identities, questions, faces, or numbers of faces. The first 24 are shown.
+    """
+    listed = list(items)
+    shown = [(_item_faces(item), item) for item in islice(listed, ITEMS_SHOWN)]
+    pictures = _pictures(gallery, [face for faces, _ in shown for face in faces])
+    content = tiles(tile(map(pictures.__getitem__, faces), _lines(item)) for faces, item in shown)
+    hidden = len(listed) - ITEMS_SHOWN
+    return page_fragment(content if listed else "<p>none</p>", f"<p>and {hidden:,} more</p>" if hidden > 0 else "")
+
+
+def _facts(gallery: GalleryDatabase, has_model: bool) -> str:
+    numbers, space = counts(gallery), gallery.space
+    named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
+    table = HtmlTable()
+    table.add("photos", f"{numbers.photos:,}")
+    table.add("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity")
+    table.add("identities", f"{numbers.named + numbers.unnamed:,}, {named}")
+    for part in space.part_spaces:
+        species = f" for {', '.join(part.species)}" if part.species else ""
+        table.add(f"model{species}", f"{part.space_id}, {part.embedding_dim} components")
+    table.add("embeddings", gallery.embedding_dtype.name + ("" if has_model else "; opened without a model"))
+    return table.html
+
+
+def _thresholds(gallery: GalleryDatabase) -> str:
+    """Return a table of the thresholds of each part of the space and, of smaller galleries, those of clustering."""
+    table = HtmlTable(("threshold", "high precision", "balanced", "high recall", "from"), (1, 2, 3))
+    for part, space in enumerate(gallery.space.part_spaces):
+        current, fitted = calibration(gallery, part), own_calibration(gallery, part)
+        source = "this gallery" if fitted is not None else "the model" if current.fitted else "a guess: not calibrated"
+        values = (current.high_precision, current.balanced, current.high_recall)
+        species = f" ({', '.join(space.species)})" if space.species else ""
+        table.add(f"same individual{species}", *(_similarity(value.similarity) for value in values), source)
+    if not 0 < counts(gallery).faces <= ALBUM_FACES:
+        return table.html
+    clustering = [
+        f"{'' if each.species is None else f'{each.species} '}{_similarity(each.threshold)}"
+        for each in load_album(gallery).thresholds
+    ]
+    return f"{table.html}<p>clustered from a similarity of {text(', '.join(clustering))}</p>"
+
+
+def _identity_count(gallery: GalleryDatabase) -> int:
+    numbers = counts(gallery)
+    return numbers.named + numbers.unnamed
+
+
+def _identity_tile(identity: IdentitySummary, pictures: dict[int, str]) -> str:
+    return tile([pictures[face] for face in identity.best[:FACES_SHOWN]], _lines(identity))
+
+
+def _pictures(gallery: GalleryDatabase, faces: Sequence[int]) -> dict[int, str]:
+    """Return an image of each face, or what is shown in its place."""
+    pictures = {face: missing_image("no face", f"the gallery has no face {face}") for face in faces}
+    with gallery.reading() as repository:
+        rows = repository.faces.crops(list(pictures))
+    for face, path, sha256, size_bytes, *box in rows:
+        if not size_bytes:
+            pictures[face] = missing_image("no photo", f"{path}: enrolled as an embedding")
+            continue
+        left, top, right, bottom = box
+        try:
+            pixels = crop_face(Path(path), sha256.hex(), (left, top, right, bottom), SIDE_PX)
+        except FamiliarError as error:
+            pictures[face] = missing_image("photo missing", str(error))
+        else:
+            pictures[face] = image(encode_jpeg(pixels, _QUALITY), f"face {face}: {path}")
+    return pictures
+
+
+def _item_faces(item: Item) -> tuple[int, ...]:
+    if isinstance(item, int):
+        return (item,)
+    if isinstance(item, IdentitySummary):
+        return item.best[:ITEM_FACES]
+    if isinstance(item, Question):
+        return item.first_face, item.second_face
+    return (item.face,)
+
+
+def _lines(item: Item) -> tuple[str, ...]:
+    """Return the lines below a tile."""
+    if isinstance(item, int):
+        return (f"face {item}",)
+    if isinstance(item, IdentitySummary):
+        confirmed = f", {item.confirmed:,} confirmed" if item.confirmed else ""
+        return _name(item.identity, item.name), f"{pluralize(item.faces, 'face')}{confirmed}"
+    if isinstance(item, Question):
+        return f"{item.kind}? {_probability(item.probability)}", f"similarity {_similarity(item.similarity)}"
+    name = _name(item.identity, item.name)
+    if isinstance(item, GalleryFace):
+        return name, f"face {item.face}{', confirmed' if item.by_user else ''}"
+    similarity = item.best if isinstance(item, Match) else item.similarity
+    likely = "" if item.probability is None else f", {_probability(item.probability)}"
+    line = f"similarity {_similarity(similarity)}{likely}"
+    return (name, line, "known" if item.known else "unknown") if isinstance(item, Match) else (name, line)
+
+
+def _name(identity: int | None, name: str | None) -> str:
+    return name or ("unassigned" if identity is None else f"#{identity}")
+
+
+def _similarity(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−")
+
+
+def _probability(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _list(photos: int, faces: int, identities: int) -> str:
+    return f"{pluralize(photos, 'photo')}, {pluralize(faces, 'face')}, {pluralize(identities, 'identity')}"

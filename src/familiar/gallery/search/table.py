@@ -1,0 +1,108 @@
+"""The faces of a gallery as a table for pandas, Arrow and NumPy."""
+
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from familiar.core.data_table import (
+    Column,
+    DataTable,
+    optional_integers,
+    optional_times,
+    read_only,
+    texts,
+    vectors_from_arrow,
+)
+from familiar.core.vectors import check_unit_rows
+from familiar.gallery.database.connection import GalleryDatabase
+
+EmbeddingDtype = Literal["float16", "float32"]
+
+
+def face_table(gallery: GalleryDatabase, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
+    """Return a table with a row for each face, by rising number.
+
+    Its columns are face, photo, path, identity, name, confirmed, species, score, quality, left_px, top_px, right_px,
+    bottom_px, taken_at, space and embedding. Its metadata name the model's space, and which components of an embedding
+    belong to which of its parts.
+
+    Args:
+        gallery: to read.
+        embedding_dtype: of the embeddings; None: as they are stored, without copying them.
+    """
+    with gallery.reading() as repository:  # one snapshot
+        stored = gallery.stored_faces()
+        rows = repository.faces.details()
+    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+    columns = {name: _column(name, column) for name, column in zip(_COLUMNS, values, strict=True)}
+    spaces, space_id = stored.space.part_spaces, stored.space.space_id
+    embeddings = stored.embeddings if embedding_dtype is None else stored.embeddings.astype(embedding_dtype, copy=False)
+    columns["space"] = texts(space.space_id for space in spaces)[stored.parts]
+    columns["embedding"] = read_only(embeddings)
+    components = [
+        {"space": space.space_id, "first": part.start, "end": part.stop}
+        for space, part in zip(spaces, stored.space.part_columns, strict=True)
+    ]
+    return DataTable(columns, {"space_id": space_id, "components": components})
+
+
+def embedding_matrix(gallery: GalleryDatabase, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
+    """Return the embeddings of all faces, by rising number: a read-only view of what the gallery has in memory.
+
+    Args:
+        gallery: to read.
+        centered: less the means that the gallery subtracts before it compares faces, if its model has any.
+    """
+    return read_only((gallery.faces() if centered else gallery.stored_faces()).embeddings)
+
+
+def as_unit_rows(embeddings: Any) -> Float32[np.ndarray, "n d"]:
+    """Return embeddings as unit rows; those of float32 are not copied.
+
+    Args:
+        embeddings: a 2-D array, or a column of an Arrow table (`core.data_table.vectors_from_arrow`).
+
+    Raises:
+        ValueError: it is neither, or a row is not of unit length.
+    """
+    if hasattr(embeddings, "__arrow_c_array__") or hasattr(embeddings, "__arrow_c_stream__"):
+        embeddings = vectors_from_arrow(embeddings)
+    rows = np.asarray(embeddings)
+    if rows.ndim != 2 or rows.dtype.kind != "f":
+        raise ValueError(f"embeddings must be rows of numbers, got {rows.dtype} of shape {rows.shape}")
+    rows = rows.astype(np.float32, copy=False)
+    check_unit_rows(rows)
+    return rows
+
+
+_COLUMNS = (
+    "face",
+    "photo",
+    "path",
+    "identity",
+    "name",
+    "confirmed",
+    "species",
+    "score",
+    "quality",
+    "left_px",
+    "top_px",
+    "right_px",
+    "bottom_px",
+    "taken_at",
+)
+_TEXTS = ("path", "name", "species")
+_INTEGERS = ("face", "photo")
+
+
+def _column(name: str, values: tuple[Any, ...]) -> Column:
+    if name in _TEXTS:
+        return texts(values)
+    if name == "identity":
+        return optional_integers(values)
+    if name == "taken_at":
+        return optional_times(values)
+    if name == "confirmed":
+        return np.array([bool(by_user) for by_user in values], np.bool_)
+    return np.array(values, np.int64 if name in _INTEGERS else np.float64)
