@@ -99,11 +99,11 @@ def test_exported_register_is_read_back(tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("register")
     with GalleryDatabase.create(folder / "gallery", SPACE) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
-        for number, (status, place, note) in enumerate(entries, 1):
+        for number, (status, location, note) in enumerate(entries, 1):
             with gallery.writing() as repository:
                 repository.identities.create()
                 repository.identities.set_name(number, f"pet {number}")
-            set_reports(gallery, {number: Report(status, location=place, note=note)})  # pyright: ignore[reportArgumentType]
+            set_reports(gallery, {number: Report(status, location=location, note=note)})  # pyright: ignore[reportArgumentType]
         before = list_pets(gallery)
         assert export_register(gallery, folder / "pets.csv") == len(entries)
         assert (folder / "pets.csv").read_text("utf-8").splitlines()[0] == ",".join(COLUMNS)

@@ -56,12 +56,12 @@ def opened(browser: Browser, url: str, width: int, *, javascript: bool = True) -
     return page, console
 
 
-def enter(page: Page, url: str, photos: Path, place: str = "") -> str:
+def enter(page: Page, url: str, photos: Path, location: str = "") -> str:
     """Enter a found pet; return the path of its page."""
     page.goto(f"{url}/desk")
     page.get_by_label("Photos of this one pet").set_input_files(sorted(photos.iterdir()))
     page.get_by_label("Name").fill(photos.name)
-    page.get_by_label("Where").fill(place)
+    page.get_by_label("Where").fill(location)
     page.get_by_label("When").fill("2026-05-30")
     page.get_by_role("button", name="Look for its owner").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Found: {photos.name}")
@@ -73,7 +73,7 @@ def first_name(page: Page) -> str:
 
 
 def check_accessible(page: Page) -> None:
-    violations = [found for found in Axe().run(page).response["violations"] if found["impact"] in SERIOUS]
+    violations = [each for each in Axe().run(page).response["violations"] if each["impact"] in SERIOUS]
     assert violations == [], json.dumps(violations, indent=1)[:3000]
 
 

@@ -138,8 +138,8 @@ def test_reunion_closes_both_cases(client: TestClient, folder: Path, photo: Path
     (pet,) = pets(folder, "home")
     assert (pet.name, pet.faces, pet.report.note) == ("Ruby", 5, HOSTILE + " Found, Harbor.")
     assert "Home again: Ruby" in text_of(client.get("/desk/1"))
-    gone = client.get(f"/desk/{number}?done=undone", follow_redirects=False)
-    assert (gone.status_code, gone.headers["location"]) == (303, "/desk?done=undone")
+    answer = client.get(f"/desk/{number}?done=undone", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/desk?done=undone")
     assert client.get(f"/desk/{number}").status_code == 404
     assert post(client, f"/desk/{number}/reunite", candidate=1).status_code == 404
 

@@ -150,12 +150,12 @@ def page_about(gallery: GalleryDatabase, pet: FoundPet, printed_on: str, *, with
     candidates: list[PageCandidate] = []
     for candidate in pet.ranking.candidates:
         row = candidate.photo
-        own = _picture(pet.photos.paths[row], pet.photos.faces[row].detection.box_xyxy_px, None)
+        picture = _picture(pet.photos.paths[row], pet.photos.faces[row].detection.box_xyxy_px, None)
         shown = face(gallery, candidate.face)
         with gallery.reading() as repository:
             photo = repository.photos.find(shown.photo)
         assert photo is not None, "the photo of a face"
-        candidates.append(PageCandidate(candidate, own, _picture(Path(photo[0]), shown.box_xyxy_px, photo[1])))
+        candidates.append(PageCandidate(candidate, picture, _picture(Path(photo[0]), shown.box_xyxy_px, photo[1])))
     return printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
 
 

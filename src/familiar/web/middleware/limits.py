@@ -21,6 +21,7 @@ MIN_BYTES_PER_SECOND = 500  # of a body, on average; the default of Apache's mod
 LINGER_SECONDS = 2.0
 PHOTO_PATHS = re.compile(
     r"/api/v1/(photos|detect|embed|search/photo|verify|identities/[0-9]+/verify)|/search|/compare|/predict"
+    r"|/desk/pets|/desk/[0-9]+/photos"
 )
 DISCONNECT: Message = {"type": "http.disconnect"}
 REST_MISSING = HttpProblem(HTTPStatus.REQUEST_TIMEOUT, "too-slow", "the rest of the request did not arrive in time")

@@ -24,10 +24,11 @@ from familiar.web.uploads import receive, store
 
 MAX_RANKED = 100  # found pets on the page; of further ones the candidate is on their own page
 PETS = 500  # of the register on a page
+MAX_PHOTOS = 50  # of one pet at once, as the answer waits for them
 
 log = logging.getLogger(__name__)
 router = APIRouter()
-PhotosField = Annotated[list[UploadFile], File(min_length=1)]
+PhotosField = Annotated[list[UploadFile], File(min_length=1, max_length=MAX_PHOTOS)]
 TextField = Annotated[str, Form(max_length=MAX_CHARACTERS)]
 ContactField = Annotated[str | None, Form(max_length=MAX_CHARACTERS)]
 
