@@ -188,6 +188,6 @@ def test_species_of_a_router_are_never_compared(tmp_path_factory: pytest.TempPat
             embeddings[:, column] = np.sign(axis[:, 0])
             corrections.split(gallery, enroll_vectors(gallery, embeddings, name), name)
         query = np.zeros((3, 16), np.float32)
-        query[:2, 1], query[2, 8] = 1, 1  # a cat on two photos; on the third the router sees a dog
+        query[:2, 0], query[2, 8] = 1, 1  # a cat on two photos; on the third the router sees a dog
         ranking = rank_lost_pets(gallery, query)
-    assert [candidate.pet.name for candidate in ranking.candidates] == ["Luna"]
+    assert [(each.pet.name, each.match.mean) for each in ranking.candidates] == [("Luna", pytest.approx(1, abs=1e-3))]

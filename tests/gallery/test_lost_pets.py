@@ -192,8 +192,8 @@ def test_dismissal_survives_a_move_of_faces_and_new_photos(gallery: GalleryDatab
     faces = enroll_vectors(gallery, draw_individuals([2], seed=5), prefix="more")
     corrections.move(gallery, faces, other)
     with gallery.reading() as repository:
-        first = repository.faces.described_of_identity(other)[0][0]
-    corrections.split(gallery, [first])
+        earlier = [row[0] for row in repository.faces.described_of_identity(other) if row[0] not in faces]
+    corrections.split(gallery, earlier)
     assert lost in dismissed_pets(gallery, other)
 
 
@@ -348,6 +348,14 @@ def test_forgotten_pet_leaves_nothing_of_its_report_on_disk(
         assert check(opened).problems == ()
 
 
+def test_reports_of_missing_identities_are_deleted(gallery: GalleryDatabase, pair: tuple[int, int]):
+    with gallery.writing() as repository:
+        repository.connection.execute("PRAGMA defer_foreign_keys = ON")
+        repository.reports.store(99, ELM.row)
+        repository.reports.delete_orphans()
+    assert {pet.identity for pet in list_pets(gallery)} == {*pair}
+
+
 def test_undo_after_forgetting_restores_the_other_reports(gallery: GalleryDatabase, pair: tuple[int, int]):
     lost, other = pair
     set_reports(gallery, {lost: replace(ELM, note="a"), other: replace(HARBOR, note="b")})
@@ -390,4 +398,23 @@ def test_repair_saves_the_reports(folder: Path, gallery: GalleryDatabase, pages:
     assert repair(folder).saved["reports"] == 2
     with GalleryDatabase.open(folder) as opened:
         assert rows(opened, ("identities", "reports")) == expected
+        assert check(opened).problems == ()
+
+
+def test_repair_keeps_the_reports_of_lost_identities(
+    folder: Path, gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    with gallery.writing() as repository:
+        identity = repository.identities.create()
+    set_reports(gallery, {identity: ELM})
+    gallery.close()
+    copy_table = salvage._Recovery._copy_table
+    monkeypatch.setattr(
+        salvage._Recovery,
+        "_copy_table",
+        lambda recovery, source, table: table == "identities" or copy_table(recovery, source, table),
+    )
+    repair(folder)
+    with GalleryDatabase.open(folder) as opened:
+        assert find_pet(opened, identity).report == ELM
         assert check(opened).problems == ()

@@ -126,19 +126,10 @@ class MissingEvent(Event):
 
 
 @dataclass(frozen=True)
-class ReturnEvent(Event):
-    """A missing photo's file is there again.
-
-    Attributes:
-        photo: its number.
-        path: of its file.
-        previous_path: where it was before.
-    """
+class ReturnEvent(MoveEvent):
+    """A missing photo's file is there again, where it was or elsewhere."""
 
     kind: ClassVar[str] = "returned"
-    photo: int
-    path: str
-    previous_path: str
 
 
 @dataclass(frozen=True)
