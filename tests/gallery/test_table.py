@@ -164,8 +164,10 @@ def test_refuses_embeddings_that_do_not_fit(tmp_path: Path) -> None:
         gallery = Gallery(database)
         with pytest.raises(ValueError, match="3 names, 2 embeddings"):
             gallery.enroll_embeddings(rows, ["a", "b", "c"])
+        many = np.repeat(rows[:1], 20_001, axis=0)  # more than are written at once
+        many[-1] *= 2
         with pytest.raises(ValueError, match="not unit vectors"):
-            gallery.enroll_embeddings(rows * 2, ["a", "b"])
+            gallery.enroll_embeddings(many, [f"{index}" for index in range(len(many))])
         with pytest.raises(ValueError, match=r"rows of numbers, got float32 of shape \(16,\)"):
             gallery.enroll_embeddings(rows[0], ["a"])
         with pytest.raises(SpaceMismatch):

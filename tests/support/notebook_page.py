@@ -84,6 +84,7 @@ def _shown(output: dict[str, Any], pictures: dict[str, bytes]) -> str:
         return f"![A chart that the cell above draws](../images/{name})"
     if "text/html" in data:
         html = re.sub(r"<style scoped>.*?</style>", "", "".join(data["text/html"]), flags=re.DOTALL)  # of pandas
+        html = html.replace('<table border="1" class="dataframe">', "<table>")  # which the site's style is for
         return re.sub(r">\s*\n\s*<", "><", html.strip())  # a blank line could end it
     return f"```text\n{''.join(data['text/plain'])}\n```"
 

@@ -14,7 +14,7 @@ _MAX_LETTERS = 120  # of a name or a path: longer ones would hide everything els
 
 # Colors are those of the page, as notebooks have themes of their own. Without the style, it stays readable.
 _STYLE = (
-    ".familiar-view{color:inherit;font-size:13px;line-height:1.4;max-width:60rem;overflow-x:auto}"
+    ".familiar-view{color:inherit;font-size:13px;line-height:1.4;max-width:60rem}"
     ".familiar-view table{border-collapse:collapse;margin:.4em 0;color:inherit;font-size:inherit;"
     "width:auto;display:table}"
     ".familiar-view th,.familiar-view td{text-align:left;padding:.15em .8em .15em 0;border:0;"
@@ -23,9 +23,11 @@ _STYLE = (
     ".familiar-view .familiar-number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
     ".familiar-view p{margin:.4em 0}.familiar-view small{opacity:.75;font-size:12px}"
     ".familiar-view .familiar-tiles{display:flex;flex-wrap:wrap;gap:.6em 1em;margin:.6em 0}"
-    ".familiar-view figure{margin:0}.familiar-view figcaption{margin:.2em 0 0;max-width:14em;overflow-wrap:anywhere}"
+    ".familiar-view figure{margin:0;text-align:left}"
+    ".familiar-view figcaption{margin:.2em 0 0;max-width:14em;overflow-wrap:anywhere}"
     ".familiar-view .familiar-faces{display:flex;gap:3px}"
-    ".familiar-view img,.familiar-view .familiar-missing{width:64px;height:64px;object-fit:cover;border-radius:4px;"
+    ".familiar-view .familiar-faces img,.familiar-view .familiar-missing{"
+    "width:64px;height:64px;object-fit:cover;border-radius:4px;"
     "background:#8883;margin:0;display:block}"
     ".familiar-view .familiar-missing{display:flex;align-items:center;justify-content:center;text-align:center;"
     "font-size:11px;line-height:1.1;opacity:.75}"
