@@ -152,15 +152,15 @@ def replay(reported: Iterable[Event]) -> dict[int, tuple[str, bool]]:
                 for number in getattr(event, "replaces", ()):
                     del photos[number]
                 photos[event.photo] = event.path, False
+            case events.ReturnEvent():  # which is a MoveEvent, too
+                assert photos[event.photo] == (event.previous_path, True)
+                photos[event.photo] = event.path, False
             case events.MoveEvent():
                 assert photos[event.photo] == (event.previous_path, False)
                 photos[event.photo] = event.path, False
             case events.MissingEvent():
                 assert photos[event.photo] == (event.path, False)
                 photos[event.photo] = event.path, True
-            case events.ReturnEvent():
-                assert photos[event.photo] == (event.previous_path, True)
-                photos[event.photo] = event.path, False
             case _:
                 pass
     return photos
