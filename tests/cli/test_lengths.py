@@ -20,6 +20,7 @@ TINY = (
 LONGER = ("model.embedding_dim=16", "loss.prefixes=8,16", "loss.prefix_weights=0.5,0.5")
 
 
+@pytest.mark.exhaustive
 def test_longer_model_takes_a_gallery_over_and_a_phone_searches_it(familiar: Familiar, tmp_path: Path):
     old, new, phone, album = (tmp_path / name for name in ("old", "new", "phone.onnx", "album"))
 

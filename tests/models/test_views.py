@@ -77,6 +77,7 @@ def test_head_with_a_weight_per_position_needs_views_of_one_size():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_export_stores_weights_once_for_all_views():
     torch.manual_seed(0)
     settings = ["model.head=average_bias", "input.views=1@64,1@48m,0.7@64"]

@@ -132,6 +132,7 @@ def test_shelter_plays_through_its_found_pets(
             assert [len(dismissed_pets(gallery, pet.identity)) for pet in list_pets(gallery, "found")] == [1] * unknown
 
 
+@pytest.mark.exhaustive
 def test_desk_works_without_javascript(
     browser: Browser, tmp_path: Path, make_register: Callable[[int, int, int], dict[str, str | None]]
 ):
