@@ -219,9 +219,11 @@ def _rank(
     pets = {pet.identity: pet for pet in passing if pet.faces}
     query = _mean_of_main_part(gallery, embeddings)
     matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
+    faces = gallery.faces_at(embeddings.shape[1])
+    queries = np.stack([faces.center_query(row) for row in embeddings])
     return Ranking(
         tuple(
-            _candidate(gallery, embeddings, pets[match.identity], match, report)
+            _candidate(gallery, queries, pets[match.identity], match, report)
             for match in matches
             if chosen in (None, match.identity)
         ),
@@ -240,11 +242,10 @@ def _mean_of_main_part(gallery: GalleryDatabase, embeddings: Float32[np.ndarray,
 
 
 def _candidate(
-    gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
+    gallery: GalleryDatabase, queries: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
 ) -> Candidate:
-    """Find the most similar pair of photos of a pet and a candidate."""
-    faces = gallery.faces_at(embeddings.shape[1])
-    queries = np.stack([faces.center_query(row) for row in embeddings])
+    """Find the most similar pair of photos of a pet, whose `queries` are centered rows, and a candidate."""
+    faces = gallery.faces_at(queries.shape[1])
     members = load_assignments(gallery).rows_of_identity(pet.identity)
     similarity = queries @ faces.unit_rows(members).T
     photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
