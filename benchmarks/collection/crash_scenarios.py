@@ -12,6 +12,7 @@ from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.checksums import data_columns
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
@@ -213,7 +214,7 @@ SCENARIOS = {
 
 
 def contents(gallery: GalleryDatabase) -> Contents:
-    """Read every row of every table, except when decisions were made."""
+    """Read every row of every table, except when decisions were made and the checksums."""
     with gallery.reading() as repository:
         tables = [
             row[0]
@@ -222,7 +223,11 @@ def contents(gallery: GalleryDatabase) -> Contents:
             )
         ]
         rows_by_table = {
-            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in tables
+            table: repository.connection.execute(
+                f"SELECT {', '.join(name for name, _ in data_columns(repository.connection, table))} "
+                f"FROM {table} ORDER BY 1"
+            ).fetchall()
+            for table in tables
         }
         rows_by_table["decisions"] = repository.connection.execute(
             "SELECT id, kind FROM decisions ORDER BY id"

@@ -28,7 +28,7 @@ from familiar.gallery.clustering.review_queue import answer_question, propose_qu
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.integrity.check import repair
+from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search.search import search_identities, search_photos, verify
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.transfer import migrate

@@ -4,6 +4,8 @@ import contextlib
 import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,9 +20,9 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
-from familiar.gallery.database.sqlite_file import committed_revision
+from familiar.gallery.database.sqlite_file import acknowledged_writes
 from familiar.gallery.enrollment.enroll import enroll_embeddings
-from familiar.gallery.integrity.check import repair
+from familiar.gallery.integrity.repair import repair
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors, rows
 
 
@@ -33,7 +35,7 @@ def test_reopening_restores_space_faces_and_revision(gallery: GalleryDatabase, f
         assert reopened.embedding_dtype == np.dtype("<f4")
         assert reopened.faces().ids.tolist() == faces
         np.testing.assert_array_equal(reopened.faces().embeddings, embeddings)
-        assert reopened.revision == committed_revision(folder) == 1
+        assert reopened.revision == acknowledged_writes(folder) == 1
 
 
 def test_space_survives_json_round_trip():
@@ -136,7 +138,7 @@ def test_error_during_a_write_rolls_it_back(gallery: GalleryDatabase, folder: Pa
     with pytest.raises(RuntimeError):
         write_half()
     assert rows(gallery, tables) == before
-    assert gallery.revision == committed_revision(folder) == 1
+    assert gallery.revision == acknowledged_writes(folder) == 1
     enroll_vectors(gallery, draw_individuals([1, 1]), "later")  # the gallery can be written to again
     assert len(gallery.faces().ids) == 3
 
@@ -307,25 +309,46 @@ def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
         assert load_assignments(gallery).names == {}
 
 
-def test_rejects_writes_after_the_file_was_replaced(gallery: GalleryDatabase, folder: Path):
+def test_open_connections_go_on_with_the_repaired_gallery(gallery: GalleryDatabase, folder: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     with gallery.new_connection() as other:
-        assert enroll_vectors(other, draw_individuals([1]), "before it is replaced") == [3]
+        assert enroll_vectors(other, draw_individuals([1]), "before the repair") == [3]
         repair(folder)
-        for opened in (gallery, other):
-            with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
-                enroll_vectors(opened, draw_individuals([1]), "lost")
-        with pytest.raises(BadGallery, match="replaced since it was opened"):
-            gallery.new_connection()
+        assert enroll_vectors(gallery, draw_individuals([1]), "after it") == [4]
+        assert other.faces().ids.tolist() == [1, 2, 3, 4]
+        assert enroll_vectors(other, draw_individuals([1]), "after it, too") == [5]
+        with gallery.new_connection() as third:
+            assert third.faces().ids.tolist() == [1, 2, 3, 4, 5]
     with GalleryDatabase.open(folder) as reopened:
-        assert reopened.faces().ids.tolist() == [1, 2, 3]
-        assert enroll_vectors(reopened, draw_individuals([1]), "written") == [4]
+        assert reopened.faces().ids.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_rejects_writes_after_the_file_was_moved(gallery: GalleryDatabase, folder: Path):
+def test_cache_of_the_replaced_file_is_not_used_for_the_new_one(gallery: GalleryDatabase, folder: Path):
+    enroll_vectors(gallery, draw_individuals([2]))
+    assert gallery.cached("key", 1, lambda: "old") == "old"
+    repair(folder)
+    with gallery.reading():
+        assert gallery.cached("key", 1, lambda: "new") == "new"
+
+
+def test_opening_a_gallery_twice_keeps_the_log_from_other_processes(gallery: GalleryDatabase, folder: Path):
+    """Closing any descriptor of a file releases the locks of SQLite in this process."""
+    enroll_vectors(gallery, draw_individuals([2]))
+    with GalleryDatabase.open(folder):
+        pass
+    close = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT count(*) FROM faces'); c.close()"
+    subprocess.run([sys.executable, "-c", close, folder / DATABASE], check=True)
+    assert (folder / f"{DATABASE}-wal").exists(), "the other process has deleted the log that this one writes to"
+    enroll_vectors(gallery, draw_individuals([1]), "later")
+    count = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM faces').fetchone()[0])"
+    result = subprocess.run([sys.executable, "-c", count, folder / DATABASE], check=True, capture_output=True)
+    assert int(result.stdout) == 3
+
+
+def test_rejects_use_after_the_file_was_moved(gallery: GalleryDatabase, folder: Path):
     (folder / DATABASE).rename(folder / "elsewhere")
-    with pytest.raises(BadGallery, match="replaced"):
+    with pytest.raises(BadGallery, match="moved away since it was opened"):
         enroll_vectors(gallery, draw_individuals([1]))
-    with pytest.raises(BadGallery, match="replaced"):
+    with pytest.raises(BadGallery, match="no gallery here"):
         gallery.new_connection()
     assert not (folder / DATABASE).exists()

@@ -12,7 +12,7 @@ from collection.crash_scenarios import SCENARIOS, comparable_contents, contents,
 from familiar.core.errors import CannotWrite
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.forget import forget_identity
-from familiar.gallery.integrity.check import repair
+from familiar.gallery.integrity.repair import repair
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_identity
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.check import repair
+from familiar.gallery.integrity.repair import repair
 from support.small_gallery import DIM, enroll_vectors
 
 EACH = 6

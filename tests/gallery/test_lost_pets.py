@@ -17,7 +17,8 @@ from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.check import check, repair
+from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
 from familiar.gallery.lost_pets.register import (
     add_photos,
     dismiss,

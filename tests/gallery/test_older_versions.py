@@ -20,7 +20,8 @@ from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.check import check, repair
+from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
 from support.small_gallery import groups, rows
 
 DATA = Path(__file__).parent / "data"
@@ -134,7 +135,7 @@ def test_repair_saves_the_rows_of_an_older_version(
     if damage == "definitions":  # no table can be read through SQLite: pages are read on their own
         content[100:PAGE_BYTES] = bytes(PAGE_BYTES - 100)
     else:
-        monkeypatch.setattr(salvage, "_table_pages", lambda _: iter(()))
+        monkeypatch.setattr(salvage._Recovery, "_copy_pages", lambda *_: None)
         connection = sqlite3.connect(path)
         (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'changes'").fetchone()
         connection.close()

@@ -16,8 +16,6 @@ NEXT = schema.VERSION + 1
 def older(gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
     enroll_vectors(gallery, draw_individuals([2]))
-    with gallery.writing() as repository:
-        repository.connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
     for module in (schema, sqlite_file):
         monkeypatch.setattr(module, "VERSION", NEXT)
@@ -25,12 +23,12 @@ def older(gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: pytest.MonkeyPatch):
-    def add_time(connection: sqlite3.Connection) -> None:
-        connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
+    def add_column(connection: sqlite3.Connection) -> None:
+        connection.execute("ALTER TABLE photos ADD COLUMN place TEXT")
 
-    monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_time)
+    monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_column)
     with GalleryDatabase.open(older) as gallery, gallery.reading() as repository:
-        assert repository.connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
+        assert repository.connection.execute("SELECT id, place FROM photos").fetchall() == [(1, None), (2, None)]
         assert repository.connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
     GalleryDatabase.open(older).close()  # not again: adding the column twice would fail
 

@@ -9,7 +9,7 @@ from collection.crash_scenarios import draw_individuals, embedder
 from familiar.core.errors import CorruptGallery
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
-from familiar.gallery.integrity.check import repair
+from familiar.gallery.integrity.repair import repair
 
 SPACE = Space.from_metadata(embedder().metadata)
 

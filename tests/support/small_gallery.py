@@ -16,6 +16,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.database.checksums import data_columns
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
@@ -116,10 +117,14 @@ def identity_of(gallery: GalleryDatabase, face: int) -> int:
 
 
 def rows(gallery: GalleryDatabase, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
-    """Return all rows of some tables."""
+    """Return all rows of some tables, without their checksums."""
     with gallery.reading() as repository:
         return {
-            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in tables
+            table: repository.connection.execute(
+                f"SELECT {', '.join(name for name, _ in data_columns(repository.connection, table))} "
+                f"FROM {table} ORDER BY 1"
+            ).fetchall()
+            for table in tables
         }
 
 

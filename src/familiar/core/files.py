@@ -128,6 +128,40 @@ def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None
                 path.unlink()
 
 
+class FileLock:
+    """A lock on a file, shared or exclusive, that the system releases if the process is killed.
+
+    Two objects exclude each other also in one process. On Windows a shared lock is exclusive as well.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; it is created if missing, and stays.
+
+        Raises:
+            CannotWrite: the file cannot be created.
+        """
+        try:
+            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
+
+    def acquire(self, *, shared: bool = False) -> bool:
+        """Lock the file without waiting; return whether it was free."""
+        assert self._descriptor is not None, "the lock is closed"
+        return _lock(self._descriptor, shared=shared)
+
+    def release(self) -> None:
+        """Unlock the file."""
+        if self._descriptor is not None:
+            _unlock(self._descriptor)
+
+    def close(self) -> None:
+        """Unlock the file, and close it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 @contextlib.contextmanager
 def process_lock(path: Path) -> Generator[bool, None, None]:
     """Lock a file for this process, without waiting. The system releases the lock if the process is killed.
@@ -141,17 +175,14 @@ def process_lock(path: Path) -> Generator[bool, None, None]:
     Raises:
         CannotWrite: the file cannot be created.
     """
+    lock = FileLock(path)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
-    try:
-        yield _lock(descriptor)
+        yield lock.acquire()
     finally:
-        os.close(descriptor)
+        lock.close()
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, *, shared: bool) -> bool:
     try:
         if os.name == "nt":
             import msvcrt
@@ -160,7 +191,19 @@ def _lock(descriptor: int) -> bool:
         else:
             import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # on Windows, unlocking what is not locked
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)  # pyright: ignore
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,22 +17,28 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
+from familiar.core.files import FileLock
 from familiar.core.vectors import check_unit_rows, prefix
+from familiar.gallery.database.checksums import sequence_checksum
 from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
+from familiar.gallery.database.integrity import database_problems
 from familiar.gallery.database.repository import Repository
-from familiar.gallery.database.schema import create_tables
+from familiar.gallery.database.schema import create_tables, store_checksums
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
 from familiar.gallery.database.sqlite_file import (
     DATABASE,
-    check_header,
-    configure,
+    check_log,
+    close_descriptor,
     connect,
     file_id,
+    open_descriptor,
     prepare,
-    record_committed_revision,
+    read_header,
+    record_acknowledged_writes,
 )
+from familiar.gallery.database.switch import LOCK_FILE, finish_switch, is_unfinished, wait_for
 from familiar.neighbors.hnsw import erase
 
 __all__ = [
@@ -47,6 +54,8 @@ __all__ = [
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
 BUSY_SECONDS = 10.0  # how long a writer waits for another
 
+_BUSY_RETRY_SECONDS = 0.02
+
 T = TypeVar("T")
 
 
@@ -57,18 +66,16 @@ class GalleryDatabase:
     `new_connection`. The functions of this package take a gallery as their first argument.
     """
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
-        """Wrap an open connection.
-
-        Args:
-            folder: the gallery's folder.
-            connection: to its database, configured.
-            file: (st_dev, st_ino) of the database when `connection` was opened; see `file_id`.
-        """
+    def __init__(self, folder: Path, *, check: bool = True) -> None:
+        """Connect to the gallery of a folder, as `open` does."""
         self.folder = folder
-        self._connection, self._file = connection, file
-        self._repository = Repository(connection)
-        self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a revision, and the value at it
+        self._lock: FileLock | None = None  # shared with other writers; not in a folder that is read-only
+        try:
+            self._connect(check=check)
+        except BaseException:
+            self._close_lock()
+            raise
+        self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a file and revision, and the value at them
         self._writing = self._faces_change = False
         self._write_lock = threading.RLock()  # shared with `new_connection`
         self.is_open = True
@@ -105,6 +112,7 @@ class GalleryDatabase:
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
             Repository(connection).settings.create(space, embedding_dtype)
+            store_checksums(connection)
             connection.execute("COMMIT")
             connection.close()
         try:
@@ -130,38 +138,68 @@ class GalleryDatabase:
             BadGallery: no gallery there, another program's database, or one of a newer version.
             CorruptGallery: the file is damaged, cut short, or older than the last acknowledged write.
         """
-        path = folder / DATABASE
-        check_header(path)
-        file = file_id(folder)  # first: if the file is replaced while we connect to it, no write will succeed
-        with translate_sqlite_errors(folder):
-            connection = connect(path, BUSY_SECONDS)
-            try:
-                prepare(connection, folder, check=check)
-            except BaseException:
-                connection.close()
-                raise
-        gallery = GalleryDatabase(folder, connection, file)
+        gallery = GalleryDatabase(folder, check=check)
         gallery.purge_deleted()
         return gallery
 
     def new_connection(self) -> "GalleryDatabase":
-        """Open a second connection for use in another thread. Shares the in-memory cache and the write lock.
-
-        Raises:
-            BadGallery: the file has been replaced since it was opened.
-        """
-        self._check_not_replaced()
-        with translate_sqlite_errors(self.folder):
-            connection = connect(self.folder / DATABASE, BUSY_SECONDS)
-            configure(connection)
-        second = GalleryDatabase(self.folder, connection, self._file)
+        """Open a second connection for use in another thread. Shares the in-memory cache and the write lock."""
+        second = GalleryDatabase(self.folder, check=False)
         second._cache, second._write_lock = self._cache, self._write_lock
         return second
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        if self.is_open:
+            self._connection.close()
+            close_descriptor(self._file)
+            self._close_lock()
         self.is_open = False
+
+    def _close_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _connect(self, *, check: bool) -> None:
+        """Connect to the file that is the gallery's now, while no other process replaces it."""
+        if not is_unfinished(self.folder):
+            close_descriptor(open_descriptor(self.folder))  # before a lock file is written where there is no gallery
+        if self._lock is None:
+            with contextlib.suppress(CannotWrite):
+                self._lock = FileLock(self.folder / LOCK_FILE)
+        if self._lock is None:
+            self._connect_locked(check=check)
+            return
+        while True:
+            finish_switch(self.folder)
+            if not wait_for(self._lock, shared=True, seconds=BUSY_SECONDS):
+                raise GalleryBusy(
+                    f"{self.folder}: the gallery is being repaired or restored; try again when that is done"
+                )
+            try:
+                if not is_unfinished(self.folder):
+                    self._connect_locked(check=check)
+                    return
+            finally:
+                self._lock.release()
+
+    def _connect_locked(self, *, check: bool) -> None:
+        path, connection = self.folder / DATABASE, None
+        file = open_descriptor(self.folder)
+        try:
+            with translate_sqlite_errors(self.folder):
+                check_log(path, self.folder)
+                connection = connect(path, BUSY_SECONDS)
+                prepare(connection, self.folder, check=check)
+                (uid,) = connection.execute("SELECT uid FROM gallery").fetchone()
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            close_descriptor(file)
+            raise
+        self._connection, self._file, self._uid = connection, file, uid
+        self._repository = Repository(connection)
 
     def __enter__(self) -> "GalleryDatabase":
         return self
@@ -171,7 +209,18 @@ class GalleryDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Generator[Repository, None, None]:
-        """Read one snapshot, unaffected by concurrent writes. Within `writing`, see that write's changes so far."""
+        """Read one snapshot, unaffected by concurrent writes. Within `writing`, see that write's changes so far.
+
+        If the gallery was repaired or restored meanwhile, what is read is the new one.
+        """
+        if not self._connection.in_transaction and self._is_replaced():
+            self._reconnect()
+        with self._reading_file() as repository:
+            yield repository
+
+    @contextlib.contextmanager
+    def _reading_file(self) -> Generator[Repository, None, None]:
+        """Read one snapshot of the file that is open."""
         with translate_sqlite_errors(self.folder):
             if self._connection.in_transaction:
                 yield self._repository
@@ -186,33 +235,88 @@ class GalleryDatabase:
     def writing(self, *, faces_change: bool = False, new_revision: bool = True) -> Generator[Repository, None, None]:
         """Run one transaction: on the disk as a whole at the end, or undone as a whole after an error or a crash.
 
+        If the gallery was repaired meanwhile, what is written to is the new file.
+
         Args:
             faces_change: whether faces are added or deleted, or their embeddings change.
             new_revision: whether caches of other connections become invalid; False if only `watch_events` and the
                 tables beside it change, of which nothing is cached.
 
         Raises:
-            GalleryBusy: another connection or process has been writing for ten seconds.
-            BadGallery: the file has been replaced since it was opened.
+            GalleryBusy: another connection or process has been writing for ten seconds; or the gallery was restored
+                from a backup since it was last read, so what was read may not be true any more.
+            BadGallery: the file was moved away since it was opened.
         """
         with translate_sqlite_errors(self.folder), self.write_lock():
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._writing, self._faces_change = True, faces_change
             try:
-                self._check_not_replaced()  # not earlier: BEGIN may have waited for seconds
+                self._begin_write()
+                self._writing, self._faces_change = True, faces_change
                 yield self._repository
-                revision = None
-                if new_revision:
-                    revision = self._repository.settings.increment_revision(faces_change=faces_change)
+                writes = self._repository.settings.count_write(
+                    new_revision=new_revision,
+                    faces_change=faces_change,
+                    sequence_checksum=sequence_checksum(self._connection),
+                )
                 self._connection.execute("COMMIT")
+                record_acknowledged_writes(self.folder, writes)  # with the lock, so that it belongs to this file
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
                 self._writing = self._faces_change = False
-            if revision is not None:
-                record_committed_revision(self.folder, revision)
+                if self._lock is not None:
+                    self._lock.release()
+
+    def _begin_write(self) -> None:
+        """Begin a transaction on the gallery's file, and keep other processes from replacing it until it ends."""
+        if self._lock is None:
+            self._lock = FileLock(self.folder / LOCK_FILE)  # raises CannotWrite in a read-only folder
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            if self._is_replaced():
+                uid = self._uid
+                self._reconnect()
+                with self._reading_file() as repository:
+                    if repository.settings.repaired_from() != uid:
+                        raise GalleryBusy(
+                            f"{self.folder}: the gallery was restored from a backup just now. Nothing was changed; "
+                            "try again"
+                        )
+            self._connection.execute("BEGIN IMMEDIATE")
+            # In this order, the lock is held only while this connection writes, not while it waits for another.
+            is_locked = self._lock.acquire(shared=True)
+            if is_locked and not is_unfinished(self.folder) and not self._is_replaced():
+                return
+            self._connection.execute("ROLLBACK")
+            self._lock.release()
+            if is_locked:
+                finish_switch(self.folder)
+            elif time.monotonic() > deadline:
+                raise GalleryBusy(f"{self.folder}: the gallery is being repaired or restored; try again later")
+            else:
+                time.sleep(_BUSY_RETRY_SECONDS)
+
+    def _is_replaced(self) -> bool:
+        """Whether a repair or a restore has replaced the file."""
+        return file_id(self.folder) != self._file
+
+    def _reconnect(self) -> None:
+        """Connect to the file that has replaced the one that was open.
+
+        Raises:
+            BadGallery: the file was moved away, or the new one is no gallery.
+            CorruptGallery: the new one is damaged.
+        """
+        if file_id(self.folder) is None:
+            raise BadGallery(
+                f"{self.folder}: {DATABASE} was moved away since it was opened; put it back, or restore a backup. "
+                "Nothing was changed"
+            )
+        old_connection, old_file = self._connection, self._file
+        self._connect(check=False)
+        old_connection.close()
+        close_descriptor(old_file)
 
     @contextlib.contextmanager
     def write_lock(self) -> Generator[None, None, None]:
@@ -338,11 +442,17 @@ class GalleryDatabase:
         """
         if self._writing and (key not in ("faces", "centered faces", "album") or self._faces_change):
             return factory()
-        cached_revision, value = self._cache.get(key, (None, None))
-        if cached_revision != revision or value is None:
+        version = (self._file, revision)
+        cached_version, value = self._cache.get(key, (None, None))
+        if cached_version != version or value is None:
             value = factory()
-            self._cache[key] = (revision, value)
+            self._cache[key] = (version, value)
         return value
+
+    def integrity_problems(self) -> list[str]:
+        """Read every page of the file, and return a description of each damage and each reference to a missing row."""
+        with self.reading() as repository:
+            return database_problems(repository.connection, self.folder, read_header(self._file))
 
     def encode_embeddings(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
         """Encode unit rows as the database stores them.
@@ -377,9 +487,7 @@ class GalleryDatabase:
                     *self.folder.glob(f".{DATABASE}.repaired*"),
                 ):
                     copy.unlink()
-                self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
-                self._connection.execute("VACUUM")
-                self._truncate_log()
+                self._compact()
                 with self.writing() as repository:
                     repository.settings.set_erasure_due(False)
                 self._truncate_log()
@@ -387,13 +495,16 @@ class GalleryDatabase:
             return False
         return True
 
-    def _check_not_replaced(self) -> None:
-        """Raise BadGallery if the file was moved away, as by `repair` or a restored backup: a write would be lost."""
-        if file_id(self.folder) != self._file:
-            raise BadGallery(
-                f"{self.folder}: {DATABASE} has been replaced since it was opened; open it again (or restart the "
-                "server). Nothing was changed"
-            )
+    def _compact(self) -> None:
+        """Write the file anew without its unused pages, unless another process is about to replace it."""
+        if self._lock is None or not self._lock.acquire(shared=True):
+            raise GalleryBusy(f"{self.folder}: the gallery is being repaired or restored")
+        try:
+            self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
+            self._connection.execute("VACUUM")
+            self._truncate_log()
+        finally:
+            self._lock.release()
 
     def _truncate_log(self) -> None:
         """Write the write-ahead log back and empty it. GalleryBusy if another process is reading from it."""

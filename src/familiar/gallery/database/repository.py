@@ -51,11 +51,3 @@ class Repository:
     def delete_orphan_rows(self) -> None:
         """Delete rows that refer to missing faces, while foreign keys are deferred."""
         delete_orphan_rows(self.connection)
-
-    def integrity_problems(self) -> list[str]:
-        """Read every page of the file, and return a description of each damage and each reference to a missing row."""
-        damage = [row[0] for row in self.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        return damage + [
-            f"{table}, row {row}: refers to a missing row of {parent}"
-            for table, row, parent, _ in self.connection.execute("PRAGMA foreign_key_check")
-        ]

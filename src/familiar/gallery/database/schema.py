@@ -4,13 +4,27 @@ A user's decisions change `identities`, `assignments`, `domains`, `constraints`,
 `reports` and, for manual edits, `faces`. While `gallery.open_decision` is set, triggers record the previous content of
 every changed row in `changes`, so `undo` restores everything that a decision did. The previous version of a face is
 kept in `previous_faces`.
+
+The column `checksum` of each table is computed from the others (see `database.checksums`).
 """
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
+from familiar.gallery.database.checksums import (
+    COLUMN,
+    add_function,
+    checksum_call,
+    data_columns,
+    schema_checksum,
+    sequence_checksum,
+    tables,
+)
+
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 5  # of the schema. 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no reports
+VERSION = 6  # of the schema
+# 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no reports; 5: no checksums
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -23,7 +37,12 @@ CREATE TABLE gallery (
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
-    erasure_due INTEGER NOT NULL DEFAULT 0  -- 1: forgotten content may still be in the file's bytes
+    erasure_due INTEGER NOT NULL DEFAULT 0, -- 1: forgotten content may still be in the file's bytes
+    writes INTEGER NOT NULL DEFAULT 0,      -- incremented by every write, also by those that leave `revision` as it is
+    repaired_from TEXT,                     -- `uid` of the damaged gallery that this one was recovered from
+    schema_checksum INTEGER,                -- of the definitions of all tables: checksums.py
+    sequence_checksum INTEGER,              -- of `sqlite_sequence`
+    checksum INTEGER
 ) STRICT;
 CREATE TABLE photos (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -31,7 +50,8 @@ CREATE TABLE photos (
     path TEXT NOT NULL,
     size_bytes INTEGER NOT NULL,
     modified_ns INTEGER NOT NULL,
-    taken_at TEXT                           -- ISO 8601, local time, from EXIF
+    taken_at TEXT,                          -- ISO 8601, local time, from EXIF
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX photos_by_path ON photos (path);
 CREATE TABLE faces (
@@ -42,27 +62,32 @@ CREATE TABLE faces (
     score REAL NOT NULL,
     quality REAL NOT NULL,
     species TEXT,
-    embedding BLOB NOT NULL                 -- `gallery.embedding_dtype`, little endian
+    embedding BLOB NOT NULL,                -- `gallery.embedding_dtype`, little endian
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX faces_by_photo ON faces (photo_id);
 CREATE TABLE identities (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused
-    name TEXT UNIQUE
+    name TEXT UNIQUE,
+    checksum INTEGER
 ) STRICT;
 CREATE TABLE assignments (
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
     identity_id INTEGER NOT NULL REFERENCES identities,
-    by_user INTEGER NOT NULL CHECK (by_user IN (0, 1))
+    by_user INTEGER NOT NULL CHECK (by_user IN (0, 1)),
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX assignments_by_identity ON assignments (identity_id);
 CREATE TABLE domains (                      -- the domain of a face outside the main one: neighbors/domains.py
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
-    domain INTEGER NOT NULL
+    domain INTEGER NOT NULL,
+    checksum INTEGER
 ) STRICT;
 CREATE TABLE constraints (
     first_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     second_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     same INTEGER NOT NULL CHECK (same IN (0, 1)),
+    checksum INTEGER,
     PRIMARY KEY (first_face, second_face),
     CHECK (first_face < second_face)
 ) STRICT, WITHOUT ROWID;
@@ -70,13 +95,15 @@ CREATE INDEX constraints_by_second ON constraints (second_face);
 CREATE TABLE rejections (                   -- this face does not show this individual
     face_id INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     identity_id INTEGER NOT NULL REFERENCES identities ON DELETE CASCADE,
+    checksum INTEGER,
     PRIMARY KEY (face_id, identity_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX rejections_by_identity ON rejections (identity_id);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     decided_at TEXT NOT NULL,               -- ISO 8601, UTC
-    kind TEXT NOT NULL                      -- the command that made it
+    kind TEXT NOT NULL,                     -- the command that made it
+    checksum INTEGER
 ) STRICT;
 CREATE TABLE changes (                      -- previous rows: JSON of the other columns, NULL for a new row
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -84,18 +111,21 @@ CREATE TABLE changes (                      -- previous rows: JSON of the other 
     table_name TEXT NOT NULL,
     first_key INTEGER NOT NULL,             -- the row's key
     second_key INTEGER,
-    previous TEXT
+    previous TEXT,
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX changes_by_decision ON changes (decision_id);
 CREATE INDEX changes_by_key ON changes (table_name, first_key);
 CREATE TABLE next_embeddings (              -- of an unfinished migration
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
     origin TEXT NOT NULL CHECK (origin IN ('photo', 'bridge')),
-    embedding BLOB NOT NULL
+    embedding BLOB NOT NULL,
+    checksum INTEGER
 ) STRICT;
 CREATE TABLE migration (                    -- one row during a migration
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    space TEXT NOT NULL
+    space TEXT NOT NULL,
+    checksum INTEGER
 ) STRICT;
 """
 
@@ -108,13 +138,15 @@ CREATE TABLE previous_faces (               -- previous versions of faces; JSON 
     landmarks_px BLOB,
     score REAL NOT NULL,
     quality REAL NOT NULL,
-    species TEXT
+    species TEXT,
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX previous_faces_by_photo ON previous_faces (photo_id);
 """
 _LEARNED_FACES = """
 CREATE TABLE learned_faces (                -- confirmed faces that the gallery learned from: clustering/learning.py
-    face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE
+    face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
+    checksum INTEGER
 ) STRICT, WITHOUT ROWID;                    -- so that salvage.py does not take them for identities
 """
 _REPORT_TABLES = """
@@ -125,20 +157,23 @@ CREATE TABLE reports (                      -- lost and found pets: register/rep
     location TEXT NOT NULL,
     reported_on TEXT NOT NULL,              -- ISO 8601 day: lost or found on
     contact TEXT NOT NULL,
-    note TEXT NOT NULL
+    note TEXT NOT NULL,
+    checksum INTEGER
 ) STRICT;
 """
 _WATCH_TABLES = """
 CREATE TABLE missing_photos (               -- photos whose files are gone, as `familiar watch` noticed.
     -- As in all these tables but `watch_events`, no rowid, so that salvage.py does not take the rows for others'
     photo_id INTEGER PRIMARY KEY REFERENCES photos ON DELETE CASCADE,
-    noticed_at TEXT NOT NULL                -- ISO 8601, UTC
+    noticed_at TEXT NOT NULL,               -- ISO 8601, UTC
+    checksum INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE skipped_files (                -- files that could not be read, and were reported
     path TEXT PRIMARY KEY,
     size_bytes INTEGER NOT NULL,
     modified_ns INTEGER NOT NULL,
-    changed_ns INTEGER NOT NULL             -- also changed by new permissions
+    changed_ns INTEGER NOT NULL,            -- also changed by new permissions
+    checksum INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE watch_events (                 -- what `familiar watch` has not reported everywhere yet
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -147,16 +182,19 @@ CREATE TABLE watch_events (                 -- what `familiar watch` has not rep
     photo_id INTEGER,                       -- no reference: an event outlasts the photo, unless that is forgotten
     body TEXT NOT NULL,                     -- JSON
     is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1)),  -- 0: who is in the photo is added after clustering
-    token TEXT NOT NULL                     -- random: a restored backup counts from the same id again
+    token TEXT NOT NULL,                    -- random: a restored backup counts from the same id again
+    checksum INTEGER
 ) STRICT;
 CREATE INDEX watch_events_by_photo ON watch_events (photo_id);
 CREATE TABLE watch_deliveries (
     destination TEXT PRIMARY KEY,           -- "stdout", or the SHA-256 of a URL, which may contain a password
-    last_event INTEGER NOT NULL             -- the last one that it does not need any more
+    last_event INTEGER NOT NULL,            -- the last one that it does not need any more
+    checksum INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE watch (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    last_identity INTEGER NOT NULL          -- the highest number of an identity when events were last completed
+    last_identity INTEGER NOT NULL,         -- the highest number of an identity when events were last completed
+    checksum INTEGER
 ) STRICT, WITHOUT ROWID;
 """
 _FACE_COLUMNS = (
@@ -187,11 +225,9 @@ _LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create all tables and triggers of the current version in an empty database, within a transaction."""
-    _execute_all(connection, _TABLES)
-    _execute_all(connection, _PREVIOUS_FACES)
-    _execute_all(connection, _LEARNED_FACES)
-    _execute_all(connection, _REPORT_TABLES)
-    _execute_all(connection, _WATCH_TABLES)
+    add_function(connection)
+    for statements in (_TABLES, _PREVIOUS_FACES, _LEARNED_FACES, _REPORT_TABLES, _WATCH_TABLES):
+        _execute_all(connection, _with_checksums(statements))
     _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -200,8 +236,18 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def update_tables(connection: sqlite3.Connection, version: int) -> None:
     """Migrate the tables of an older version to the current one, within a transaction."""
     for older_version in range(version, VERSION):
-        _MIGRATIONS[older_version](connection)
+        if older_version in _MIGRATIONS:
+            _MIGRATIONS[older_version](connection)
     connection.execute(f"PRAGMA user_version = {VERSION}")
+    store_checksums(connection)
+
+
+def store_checksums(connection: sqlite3.Connection) -> None:
+    """Store the checksums of the definitions and of the numbers given out, within a transaction."""
+    connection.execute(
+        "UPDATE gallery SET schema_checksum = ?, sequence_checksum = ?",
+        (schema_checksum(connection), sequence_checksum(connection)),
+    )
 
 
 def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
@@ -268,6 +314,19 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             connection.execute(statement)
 
 
+def _with_checksums(statements: str) -> str:
+    """Let the column `checksum` of each table be computed from the others."""
+    scratch = sqlite3.connect(":memory:")
+    _execute_all(scratch, statements)
+    for table in re.findall(r"CREATE TABLE (\w+)", statements):
+        definition = f"{COLUMN} INTEGER AS ({checksum_call(table, data_columns(scratch, table))}) STORED"
+        statements = re.sub(
+            rf"(CREATE TABLE {table} .*?)\b{COLUMN} INTEGER\b", rf"\1{definition}", statements, count=1, flags=re.DOTALL
+        )
+    scratch.close()
+    return statements
+
+
 def _create_all_triggers(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
     """Create the triggers that record the changes of tables of `_LOGGED`."""
     old_values = ", ".join(f"old.{column}" for column in _FACE_COLUMNS)
@@ -307,30 +366,41 @@ def _create_triggers(connection: sqlite3.Connection, table: str, extra_statement
 
 
 def _migrate_from_1(connection: sqlite3.Connection) -> None:
-    """Add the table of previous faces, under the name that it had in version 2; `_migrate_from_2` adds triggers."""
+    """Add the table of previous faces, under the name that it had in version 2."""
     _execute_all(connection, _PREVIOUS_FACES.replace("previous_faces", "faces_before"))
 
 
 def _migrate_from_2(connection: sqlite3.Connection) -> None:
-    """Rename tables, columns, and what the undo log calls them. The triggers name columns, so create them again."""
-    triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-    for (trigger,) in triggers:
-        connection.execute(f"DROP TRIGGER {trigger}")
+    """Rename tables, columns, and what the undo log calls them."""
+    _drop_all(connection, "trigger")
     _execute_all(connection, _RENAME_FROM_2)
-    _create_all_triggers(connection, _LOGGED.keys() - {"learned_faces", "reports"})
 
 
-def _migrate_from_3(connection: sqlite3.Connection) -> None:
-    """Add the table of learned faces."""
-    _execute_all(connection, _LEARNED_FACES)
-    _create_all_triggers(connection, ["learned_faces"])
+def _migrate_from_5(connection: sqlite3.Connection) -> None:
+    """Copy all rows of a gallery without checksums into new tables, which also adds what versions 3 and 4 lacked."""
+    _drop_all(connection, "trigger")
+    _drop_all(connection, "index")
+    old_tables = tables(connection)
+    for table in old_tables:
+        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    create_tables(connection)
+    for table in tables(connection):
+        if table in old_tables:
+            names = [name for name, _ in data_columns(connection, f"old_{table}")]
+            columns = ", ".join(name for name, _ in data_columns(connection, table) if name in names)
+            connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table}")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name NOT LIKE 'old!_%' ESCAPE '!'")
+    connection.execute("INSERT INTO sqlite_sequence (name, seq) SELECT substr(name, 5), seq FROM sqlite_sequence")
+    for table in reversed(old_tables):  # children before the parents that they refer to
+        connection.execute(f"DROP TABLE old_{table}")
+    connection.execute("UPDATE gallery SET writes = revision")
 
 
-def _migrate_from_4(connection: sqlite3.Connection) -> None:
-    """Add the tables of reports and of `familiar watch`."""
-    _execute_all(connection, _REPORT_TABLES)
-    _create_all_triggers(connection, ["reports"])
-    _execute_all(connection, _WATCH_TABLES)
+def _drop_all(connection: sqlite3.Connection, kind: str) -> None:
+    """Drop all triggers, or all indexes except those of keys."""
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE type = ? AND sql IS NOT NULL", (kind,)).fetchall()
+    for (name,) in names:
+        connection.execute(f"DROP {kind} {name}")
 
 
 _RENAME_FROM_2 = """
@@ -351,12 +421,11 @@ UPDATE decisions SET kind = 'cluster' WHERE kind = 'group';
 UPDATE decisions SET kind = 'mark different' WHERE kind = 'tell apart';
 """
 
-# Of each older version: the migration to the next one.
+# Of older versions: the migration to the next one. From 3 and 4 there is none: `_migrate_from_5` adds their tables.
 _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: _migrate_from_1,
     2: _migrate_from_2,
-    3: _migrate_from_3,
-    4: _migrate_from_4,
+    5: _migrate_from_5,
 }
 
 OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {

@@ -1,19 +1,31 @@
 """The SQLite file of a gallery: connect to it, check it, and detect when it was replaced or rolled back."""
 
 import contextlib
+import errno
 import os
 import sqlite3
+import threading
+import zlib
 from pathlib import Path
+from urllib.parse import quote_from_bytes
 
 from familiar.core.errors import BadGallery, CorruptGallery
+from familiar.gallery.database.checksums import add_function
 from familiar.gallery.database.schema import APPLICATION_ID, VERSION, update_tables
 from familiar.gallery.database.space import Space
 
 DATABASE = "gallery.sqlite"
-COMMITTED_REVISION_FILE = "gallery.revision"
+ACKNOWLEDGED_FILE = "gallery.revision"  # the number of acknowledged writes
+HEADER_BYTES = 100
 _CACHE_KB = 64 * 1024  # the index by content is read at random: of a million photos it is as large
 _LOG_PAGES = 4_000  # 16 MB of write-ahead log, after which it is written back
 _MAGIC = b"SQLite format 3\0"
+
+# Of each file that this process has open: how often, and a descriptor. Closing a descriptor of a file releases all
+# locks that the process has on it (as POSIX wants it), also those of SQLite: another process would then delete a log
+# that we still write to. So the descriptor that reads the header is closed last.
+_open_files: dict[tuple[int, int], tuple[int, int]] = {}
+open_files_lock = threading.RLock()
 
 
 def file_id(folder: Path) -> tuple[int, int] | None:
@@ -37,7 +49,53 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     connection.text_factory = os.fsdecode  # a path may contain bytes that are not UTF-8
+    add_function(connection)
     return connection
+
+
+def open_descriptor(folder: Path) -> tuple[int, int]:
+    """Note that this process opens a folder's database once more, before SQLite opens it, and check its header.
+
+    Returns:
+        Its `file_id`, for `close_descriptor` after SQLite has closed it.
+
+    Raises:
+        BadGallery: the file is missing, unreadable or another program's database.
+        CorruptGallery: the file is not an SQLite database.
+    """
+    path = folder / DATABASE
+    with open_files_lock:
+        file = file_id(folder)
+        if file is not None and file in _open_files:
+            count, descriptor = _open_files[file]
+            _open_files[file] = (count + 1, descriptor)
+            return file
+        descriptor = _open_to_read(path)
+        try:
+            _check_header(path, os.pread(descriptor, HEADER_BYTES, 0))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        status = os.fstat(descriptor)
+        file = (status.st_dev, status.st_ino)
+        _open_files[file] = (1, descriptor)
+        return file
+
+
+def close_descriptor(file: tuple[int, int]) -> None:
+    """Note that this process has a file open once less."""
+    with open_files_lock:
+        count, descriptor = _open_files.pop(file)
+        if count > 1:
+            _open_files[file] = (count - 1, descriptor)
+        else:
+            os.close(descriptor)
+
+
+def read_header(file: tuple[int, int]) -> bytes:
+    """Return the first bytes of a file that this process has open."""
+    with open_files_lock:
+        return os.pread(_open_files[file][1], HEADER_BYTES, 0)
 
 
 def configure(connection: sqlite3.Connection) -> None:
@@ -50,16 +108,11 @@ def configure(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
 
 
-def check_header(path: Path) -> None:
-    """Check that a file is a gallery of this program, before SQLite touches it.
-
-    Raises:
-        BadGallery: the file is missing, unreadable or another program's database.
-        CorruptGallery: the file is not an SQLite database.
-    """
+def _open_to_read(path: Path) -> int:
     try:
-        with path.open("rb") as file:
-            header = file.read(72)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError as error:
         raise BadGallery(
             f"{path.parent}: no gallery here; create one with: familiar gallery enroll {path.parent} PHOTOS "
@@ -67,6 +120,10 @@ def check_header(path: Path) -> None:
         ) from error
     except OSError as error:
         raise BadGallery(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _check_header(path: Path, header: bytes) -> None:
+    """Check that a file is a gallery of this program, before SQLite touches it."""
     if not header.startswith(_MAGIC):
         raise CorruptGallery(
             f"{path}: does not start like an SQLite database: it is damaged, or not a gallery. "
@@ -74,6 +131,27 @@ def check_header(path: Path) -> None:
         )
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise BadGallery(f"{path}: is a database, but not a familiar gallery; move it away, or name another folder")
+
+
+def check_log(path: Path, folder: Path) -> None:
+    """Check that a write-ahead log that was left behind has every acknowledged write, before SQLite writes it back.
+
+    Raises:
+        CorruptGallery: it has not.
+    """
+    try:
+        if not path.with_name(f"{DATABASE}-wal").stat().st_size:
+            return
+    except OSError:
+        return
+    acknowledged = acknowledged_writes(folder)  # read first: other processes may write in between
+    with contextlib.suppress(sqlite3.Error):  # which the next connection meets again, unless it is of an older version
+        # Read-only: closing it does not write the log back.
+        connection = sqlite3.connect(f"file:{quote_from_bytes(bytes(path.absolute()))}?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            row = connection.execute("SELECT writes FROM gallery").fetchone()
+            if row is not None and isinstance(row[0], int):
+                _check_acknowledged(row[0], acknowledged, folder)
 
 
 def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> None:
@@ -106,43 +184,62 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
         connection.execute("BEGIN IMMEDIATE")
         update_tables(connection, connection.execute("PRAGMA user_version").fetchone()[0])
         connection.execute("COMMIT")
-    acknowledged = committed_revision(folder)  # read first: other processes may write in between
-    revision = _read_revision(connection, folder)
-    if revision < acknowledged:
-        raise CorruptGallery(
-            f"{folder}: contains {revision} of {acknowledged} acknowledged writes: {DATABASE}-wal was deleted, or an "
-            f"older {DATABASE} was restored. Put the missing file back; to continue with what is here: "
-            f"familiar gallery repair {folder}"
-        )
+        with contextlib.suppress(sqlite3.OperationalError):  # in use by another process, or no room on the disk
+            connection.execute("VACUUM")  # the tables were copied
+    acknowledged = acknowledged_writes(folder)  # read first: other processes may write in between
+    _check_acknowledged(_read_writes(connection, folder), acknowledged, folder)
 
 
-def committed_revision(folder: Path) -> int:
-    """Return the last revision known to be committed, or 0 if none was ever noted."""
+def acknowledged_writes(folder: Path) -> int:
+    """Return the number of writes known to be acknowledged, or 0 if none was ever noted or the note is damaged."""
     try:
-        return int((folder / COMMITTED_REVISION_FILE).read_text())
-    except (OSError, ValueError):
+        content = (folder / ACKNOWLEDGED_FILE).read_bytes()
+    except OSError:
         return 0
+    number, _, crc = content.strip().partition(b" ")
+    if not number.isdigit() or (crc and crc != _crc(number)):  # older versions wrote no checksum
+        return 0
+    return int(number)
 
 
-def record_committed_revision(folder: Path, revision: int) -> None:
-    """Note that a revision was committed; failing to do so is no error."""
-    # Twenty digits in place: never longer, never half written. Written after the commit, so it never promises too much.
+def is_acknowledged_file_damaged(folder: Path) -> bool:
+    """Whether the note of acknowledged writes exists and cannot be used."""
+    return (folder / ACKNOWLEDGED_FILE).is_file() and not acknowledged_writes(folder)
+
+
+def record_acknowledged_writes(folder: Path, writes: int) -> None:
+    """Note that a write was committed; failing to do so is no error."""
+    # Written in place: never longer, never half written. Written after the commit, so it never promises too much.
+    number = f"{writes:020}".encode()
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder / COMMITTED_REVISION_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / ACKNOWLEDGED_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            os.pwrite(descriptor, f"{revision:020}\n".encode(), 0)
+            os.pwrite(descriptor, number + b" " + _crc(number) + b"\n", 0)
         finally:
             os.close(descriptor)
 
 
-def _read_revision(connection: sqlite3.Connection, folder: Path) -> int:
-    """Read the revision. CorruptGallery if the gallery's row is missing or its space is not readable."""
+def _crc(content: bytes) -> bytes:
+    return f"{zlib.crc32(content):08x}".encode()
+
+
+def _check_acknowledged(writes: int, acknowledged: int, folder: Path) -> None:
+    if writes < acknowledged:
+        raise CorruptGallery(
+            f"{folder}: contains {writes} of {acknowledged} acknowledged writes: {DATABASE}-wal was deleted or is "
+            f"damaged, or an older {DATABASE} was put there. Put the missing file back; to continue with what is here: "
+            f"familiar gallery repair {folder}"
+        )
+
+
+def _read_writes(connection: sqlite3.Connection, folder: Path) -> int:
+    """Read the number of writes. CorruptGallery if the gallery's row is missing or its space is not readable."""
     try:
-        space, revision = connection.execute("SELECT space, revision FROM gallery").fetchone()
+        space, writes = connection.execute("SELECT space, writes FROM gallery").fetchone()
         Space.from_json(space)
     except (TypeError, ValueError, KeyError) as error:
         raise CorruptGallery(
             f"{folder}: the row that says which model the gallery belongs to is damaged; recover the other rows with: "
             f"familiar gallery repair {folder}"
         ) from error
-    return int(revision)
+    return int(writes)

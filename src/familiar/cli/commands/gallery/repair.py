@@ -25,7 +25,7 @@ def repair(folder: Path, model: Path | None, as_json: bool) -> None:
     """
     from familiar.embedding.bundle import load_bundle
     from familiar.gallery.database.connection import Space
-    from familiar.gallery.integrity.check import repair as repair_gallery
+    from familiar.gallery.integrity.repair import repair as repair_gallery
 
     result = repair_gallery(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
     if as_json:

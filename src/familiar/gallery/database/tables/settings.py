@@ -47,12 +47,27 @@ class Settings(Table):
         """Return the revision at which faces were last added, deleted or changed."""
         return self._connection.execute("SELECT faces_revision FROM gallery").fetchone()[0]
 
-    def increment_revision(self, *, faces_change: bool) -> int:
-        """Count a write, and return the new revision; `faces_change` makes it that of the faces as well."""
-        self._connection.execute("UPDATE gallery SET revision = revision + 1")
-        if faces_change:
-            self._connection.execute("UPDATE gallery SET faces_revision = revision")
-        return self.revision()
+    def count_write(self, *, new_revision: bool, faces_change: bool, sequence_checksum: int) -> int:
+        """Count a write that is about to be committed.
+
+        Args:
+            new_revision: whether it changes what connections cache.
+            faces_change: whether its revision is that of the faces as well.
+            sequence_checksum: of the numbers given out so far; see `database.checksums`.
+
+        Returns:
+            The number of writes so far.
+        """
+        (writes,) = self._connection.execute(
+            "UPDATE gallery SET writes = writes + 1, revision = revision + ?1, sequence_checksum = ?2, "
+            "faces_revision = CASE WHEN ?3 THEN revision + ?1 ELSE faces_revision END RETURNING writes",
+            (int(new_revision), sequence_checksum, int(faces_change)),
+        ).fetchone()
+        return writes
+
+    def repaired_from(self) -> str | None:
+        """Return the uid of the damaged gallery that this one was recovered from, if any."""
+        return self._connection.execute("SELECT repaired_from FROM gallery").fetchone()[0]
 
     def mark_faces_changed(self) -> None:
         """Set the faces' revision to the one that the current write will have."""

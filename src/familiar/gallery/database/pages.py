@@ -1,0 +1,207 @@
+"""Rows of single pages of a damaged database, recognized by their checksums, and pages with one flipped bit.
+
+A page is read as the only content of an in-memory database, so no other page has to be intact. Rows that continue on
+other pages cannot be read like this.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from familiar.gallery.database.checksums import Values, row_checksum
+
+MAX_COLUMNS = 15  # of a table, with its checksum
+TABLE_LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 1.6)
+INDEX_LEAF = 0x0A  # of an index, or of the rows of a table WITHOUT ROWID
+_PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+_DEFAULT_PAGE_SIZE = 4096  # if the file's header has no valid one
+_MAX_MENDED_PAGES = 100  # beyond that, it is no matter of single bits
+
+UNREADABLE = (
+    sqlite3.DatabaseError,
+    UnicodeDecodeError,  # if SQLite's message quotes garbled text
+)
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How the rows of a table lie on its pages.
+
+    Attributes:
+        name: of the table.
+        kinds: the type of each column except the checksum.
+        has_rowid: whether its key is the number of the row.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    has_rowid: bool
+
+    def recognize(self, row: Sequence[Any]) -> Values | None:
+        """Return the values of a row as it lies on a page if its checksum is that of a row of this table."""
+        count = len(self.kinds)
+        if not isinstance(row[count], int):
+            return None
+        values = tuple(
+            float(value) if kind == "REAL" and isinstance(value, int) else value  # as SQLite stores it
+            for value, kind in zip(row, self.kinds, strict=False)
+        )
+        return values if row_checksum(self.name, *values) == row[count] else None
+
+
+class PageReader:
+    """Reads rows of single pages.
+
+    Args:
+        path: of a database, which nobody else has open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            in_header = int.from_bytes(file.read(18)[16:18], "big")
+        self._page_size = in_header if in_header in _PAGE_SIZES else _DEFAULT_PAGE_SIZE
+        columns = [f"c{index}" for index in range(MAX_COLUMNS)]
+        self._databases: dict[int, sqlite3.Connection] = {}
+        self._first_pages: dict[int, bytes] = {}
+        for kind, definition in (
+            (TABLE_LEAF, f"CREATE TABLE page ({', '.join(columns)})"),
+            (INDEX_LEAF, f"CREATE TABLE page ({', '.join(columns)}, PRIMARY KEY (c0)) WITHOUT ROWID"),
+        ):
+            database = self._databases[kind] = sqlite3.connect(":memory:")
+            database.execute(f"PRAGMA page_size = {self._page_size}")
+            database.execute(definition)
+            self._first_pages[kind] = database.serialize()[: self._page_size]
+            database.text_factory = bytes
+        self._columns = ", ".join(columns)
+
+    def __enter__(self) -> "PageReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for database in self._databases.values():
+            database.close()
+
+    def pages(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over offset and content of every page after the first."""
+        with self._path.open("rb") as file:
+            file.seek(self._page_size)
+            offset = self._page_size
+            while page := file.read(self._page_size):
+                yield offset, page.ljust(self._page_size, b"\0")
+                offset += self._page_size
+
+    def load(self, page: bytes) -> sqlite3.Connection | None:
+        """Return a database of which a page of rows is the table `page`; None for other pages."""
+        if page[0] not in self._databases:
+            return None
+        database = self._databases[page[0]]
+        database.deserialize(self._first_pages[page[0]] + page)
+        return database
+
+    def rows(self, page: bytes) -> tuple[list[tuple[Any, ...]], bool]:
+        """Read the rows of a page, with the number of the row as the first column if it has one.
+
+        Returns:
+            The rows up to the first that is unreadable, and whether there was none.
+        """
+        rows: list[tuple[Any, ...]] = []
+        try:
+            if (database := self.load(page)) is None:
+                return rows, True
+            columns = self._columns.replace("c0", "rowid", 1) if page[0] == TABLE_LEAF else self._columns
+            cursor = database.execute(f"SELECT {columns} FROM page")
+            while (row := cursor.fetchone()) is not None:
+                rows.append(row)
+        except UNREADABLE:
+            return rows, False
+        return rows, True
+
+
+def mend_pages(path: Path, formats: Sequence[TableFormat]) -> Iterator[tuple[str, Values]]:
+    """Find pages of rows of which one bit was flipped, and flip it back in the file.
+
+    Args:
+        path: of a copy of the damaged database, which nobody else has open.
+        formats: of all tables.
+
+    Yields:
+        The table and the values of each row that can be read again, or is as it was again.
+    """
+    by_kind = formats_by_kind(formats)
+    mended = 0
+    with PageReader(path) as reader, path.open("r+b") as file:
+        for offset, page in reader.pages():
+            if mended >= _MAX_MENDED_PAGES:
+                return
+            if (result := _mend_page(reader, page, by_kind)) is None:
+                continue
+            content, rows = result
+            file.seek(offset)
+            file.write(content)
+            mended += 1
+            yield from rows
+
+
+def formats_by_kind(formats: Sequence[TableFormat]) -> dict[int, list[TableFormat]]:
+    """Group the formats of tables by the first byte of their pages."""
+    return {
+        TABLE_LEAF: [each for each in formats if each.has_rowid],
+        INDEX_LEAF: [each for each in formats if not each.has_rowid],
+    }
+
+
+def recognized_rows(
+    rows: Sequence[tuple[Any, ...]], formats: Sequence[TableFormat]
+) -> list[tuple[str, Values]]:
+    """Return table and values of the rows whose checksums say that they belong to one of the tables."""
+    recognized: list[tuple[str, Values]] = []
+    ordered = list(formats)
+    for row in rows:
+        for index, each in enumerate(ordered):
+            if (values := each.recognize(row)) is not None:
+                recognized.append((each.name, values))
+                ordered.insert(0, ordered.pop(index))  # the next row is probably of the same table
+                break
+    return recognized
+
+
+def _mend_page(
+    reader: PageReader, page: bytes, by_kind: Mapping[int, list[TableFormat]]
+) -> tuple[bytes, list[tuple[str, Values]]] | None:
+    """Return the page as it was, and the rows that were hit; None if it is intact, not one of rows, or beyond this."""
+    kinds = [kind for kind in by_kind if (page[0] ^ kind).bit_count() <= 1]
+    if not kinds or not any(page[1:]):
+        return None
+    before: list[tuple[str, Values]] = []
+    if page[0] in by_kind:
+        rows, is_readable = reader.rows(page)
+        before = recognized_rows(rows, by_kind[page[0]])
+        if is_readable and (len(before) == len(rows) == _cells(page) or not before):
+            return None  # intact, or a page of an index
+    for candidate in _candidates(page, kinds):
+        rows, is_readable = reader.rows(candidate)
+        if not rows or not is_readable or len(rows) != _cells(candidate) or len(rows) < len(before):
+            continue
+        after = recognized_rows(rows, by_kind[candidate[0]])
+        if len(after) == len(rows):
+            return candidate, [row for row in after if row not in set(before)]
+    return None
+
+
+def _candidates(page: bytes, kinds: Sequence[int]) -> Iterator[bytes]:
+    """Iterate over the pages of rows that differ in one bit, first in what describes the page and its rows."""
+    if page[0] not in kinds:  # that byte is the one
+        yield from (bytes([kind]) + page[1:] for kind in kinds)
+        return
+    flipped = bytearray(page)
+    for position in range(8, 8 * len(page)):
+        flipped[position // 8] ^= 1 << position % 8
+        yield bytes(flipped)
+        flipped[position // 8] ^= 1 << position % 8
+
+
+def _cells(page: bytes) -> int:
+    return int.from_bytes(page[3:5], "big")

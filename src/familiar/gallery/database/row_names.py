@@ -1,0 +1,75 @@
+"""What a row of the database is about, in words."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_COLUMNS = {  # in words, where the name of a column does not say enough
+    "sha256": "content hash",
+    "modified_ns": "modification time",
+    "size_bytes": "size",
+    "taken_at": "capture time",
+    "landmarks_px": "landmarks",
+    "photo_id": "photo",
+    "identity_id": "individual",
+    "by_user": "origin",
+}
+
+
+def row_name(connection: sqlite3.Connection, table: str, values: Sequence[Any]) -> str:
+    """Describe a row, such as "face 12 of photo.jpg".
+
+    Args:
+        connection: to a database in which the photo of a face, for one, can be looked up.
+        table: the row's table.
+        values: of the row, in the order of its columns; texts may be bytes.
+    """
+    decoded = [os.fsdecode(value) if isinstance(value, bytes) and table in _WITH_TEXT_KEY else value for value in values]
+    first, second = decoded[0], decoded[1] if len(decoded) > 1 else None
+    if table == "photos":
+        return f"photo {first} ({_as_text(values[2])})"
+    if table == "faces":
+        return f"face {first} of {_photo(connection, second)}"
+    name: Callable[..., str] | None = _NAMES.get(table)
+    return f"{table}, row {first}" if name is None else name(first, second, decoded)
+
+
+def column_name(column: str) -> str:
+    """Return a column's name in words."""
+    return _COLUMNS.get(column, column.removesuffix("_px"))
+
+
+_WITH_TEXT_KEY = ("skipped_files", "watch_deliveries")
+_NAMES: dict[str, Callable[[Any, Any, Sequence[Any]], str]] = {
+    "gallery": lambda *_: "the row of the gallery itself",
+    "identities": lambda number, *_: f"the name of individual {number}",
+    "assignments": lambda face, *_: f"the individual of face {face}",
+    "domains": lambda face, *_: f"the domain of face {face}",
+    "constraints": lambda first, second, _: f"the decision whether faces {first} and {second} are the same individual",
+    "rejections": lambda face, identity, _: f"the decision that face {face} is not individual {identity}",
+    "decisions": lambda number, *_: f"decision {number} of the undo log",
+    "changes": lambda number, decision, _: f"change {number} (of decision {decision}) of the undo log",
+    "previous_faces": lambda change, *_: f"the previous version of the face in change {change} of the undo log",
+    "learned_faces": lambda face, *_: f"that the gallery learned from face {face}",
+    "reports": lambda number, *_: f"the report on individual {number}",
+    "next_embeddings": lambda face, *_: f"the new embedding of face {face}, of an unfinished migration",
+    "migration": lambda *_: "the model of an unfinished migration",
+    "missing_photos": lambda photo, *_: f"that photo {photo} is missing, as noticed by familiar watch",
+    "skipped_files": lambda path, *_: f"that {path} cannot be read, as noticed by familiar watch",
+    "watch_events": lambda number, *_: f"event {number} of familiar watch",
+    "watch_deliveries": lambda destination, *_: f"what familiar watch has delivered to {destination}",
+    "watch": lambda *_: "the last individual that familiar watch has reported",
+}
+
+
+def _photo(connection: sqlite3.Connection, photo: Any) -> str:
+    try:
+        row = connection.execute("SELECT path FROM photos WHERE id = ?", (photo,)).fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        row = None
+    return f"photo {photo}" if row is None else _as_text(row[0])
+
+
+def _as_text(value: Any) -> str:
+    return os.fsdecode(value) if isinstance(value, bytes | str) else repr(value)

@@ -1,0 +1,153 @@
+"""Replacing a gallery's database as a whole: no write is lost, and a crash at any point leaves the old one or the new.
+
+Every write, and every opening, holds a shared lock on `gallery.lock`; who replaces the database holds it exclusively
+from before it is copied until the new one is in place. SQLite's own locks are of no use there, since they need a file
+that SQLite can read. The replacement itself takes several steps, as the log of the old database must never lie beside
+the new one. So they are written to a file first, and whoever opens the gallery after a crash finishes them.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from familiar.core.errors import CannotWrite, GalleryBusy
+from familiar.core.files import FileLock, fsync_directory, write_atomically
+from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE
+
+LOCK_FILE = "gallery.lock"
+SWITCH_FILE = "gallery.switch"
+_RETRY_SECONDS = 0.002  # short: writers that follow each other closely leave the lock free for moments
+MAX_WAIT_SECONDS = 60.0  # until running writes are done
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, wait_seconds: float = MAX_WAIT_SECONDS) -> Generator[None, None, None]:
+    """Keep all connections of all processes from writing to a gallery, and from opening it. Reading goes on.
+
+    Args:
+        folder: the gallery's folder, which exists.
+        wait_seconds: how long to wait for running writes.
+
+    Raises:
+        CannotWrite: the folder cannot be written to.
+        GalleryBusy: others have been writing for all that time.
+    """
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        if not wait_for(lock, shared=False, seconds=wait_seconds):
+            raise GalleryBusy(f"{folder}: another process is writing to the gallery; try again when it is done")
+        _finish(folder)
+        yield
+    finally:
+        lock.close()
+
+
+def wait_for(lock: FileLock, *, shared: bool, seconds: float) -> bool:
+    """Acquire a lock within some seconds; return whether that succeeded."""
+    deadline = time.monotonic() + seconds
+    while not lock.acquire(shared=shared):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_RETRY_SECONDS)
+    return True
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a process was killed while it replaced the database."""
+    return os.path.lexists(folder / SWITCH_FILE)  # noqa: PTH110 - called for every write
+
+
+def finish_switch(folder: Path) -> None:
+    """Finish a replacement of the database that a crash has interrupted, if there is one.
+
+    Raises:
+        CannotWrite: the folder cannot be written to.
+        GalleryBusy: another process is replacing the database.
+    """
+    if is_unfinished(folder):
+        with exclusive(folder):
+            pass
+
+
+def switch_database(folder: Path, replacement: Path, previous: Path) -> None:
+    """Put a new database in place, to be called within `exclusive`.
+
+    Args:
+        folder: the gallery's folder.
+        replacement: the new database, a closed file in that folder without a log.
+        previous: a folder in that folder, to which the files of the old database are moved, if there are any.
+
+    Raises:
+        OSError: the system refuses. The gallery has its old database, or the next opening finishes.
+        CannotWrite: likewise.
+    """
+    database = folder / DATABASE
+    if database.exists():
+        try:
+            os.link(database, previous / DATABASE)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(database, previous / DATABASE)
+            flush_file(previous / DATABASE)
+    flush_file(replacement)
+    fsync_directory(previous)
+    fsync_directory(folder)
+    steps = {"replacement": replacement.name, "previous": previous.name}
+    write_atomically(folder / SWITCH_FILE, json.dumps(steps).encode())
+    fsync_directory(folder)
+    _finish(folder)
+
+
+def flush_file(path: Path) -> None:
+    """Flush a file's content to the disk."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def create_dated_folder(folder: Path, name: str) -> Path:
+    """Create a folder named by a word and the time.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        dated = folder / (f"{name}-{now}-{attempt}" if attempt else f"{name}-{now}")
+        with contextlib.suppress(FileExistsError):
+            dated.mkdir()
+            return dated
+    raise AssertionError("a thousand folders in one second")
+
+
+def _finish(folder: Path) -> None:
+    """Do the steps that `SWITCH_FILE` describes, as far as they are not done yet, in an order that can be repeated."""
+    marker = folder / SWITCH_FILE
+    try:
+        steps = json.loads(marker.read_text())
+        replacement, previous = folder / steps["replacement"], folder / steps["previous"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CannotWrite(
+            f"{marker}: cannot be read ({error}), so it is unknown which file a repair or a restore wanted to put in "
+            f"place; move it away to continue with {DATABASE} as it is"
+        ) from error
+    try:
+        if replacement.exists():  # else it is in place
+            for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE):
+                if (folder / name).exists():
+                    (folder / name).replace(previous / name)
+            fsync_directory(folder)  # the old log is away before the new database comes
+            fsync_directory(previous)
+            replacement.replace(folder / DATABASE)
+            fsync_directory(folder)
+        marker.unlink()
+        fsync_directory(folder)
+    except OSError as error:
+        raise CannotWrite(f"{folder}: the database cannot be replaced ({error.strerror or error})") from error
