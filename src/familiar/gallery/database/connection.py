@@ -449,6 +449,13 @@ class GalleryDatabase:
             self._cache[key] = (version, value)
         return value
 
+    def copy_to(self, path: Path) -> None:
+        """Copy the database as it is now into a new file, while others may go on writing."""
+        with translate_sqlite_errors(self.folder), contextlib.closing(sqlite3.connect(path)) as copy:
+            with self.reading():
+                self._connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that all is in this file
+
     def integrity_problems(self) -> list[str]:
         """Read every page of the file, and return a description of each damage and each reference to a missing row."""
         with self.reading() as repository:

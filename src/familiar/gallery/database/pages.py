@@ -5,7 +5,7 @@ other pages cannot be read like this.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ TABLE_LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 
 INDEX_LEAF = 0x0A  # of an index, or of the rows of a table WITHOUT ROWID
 _PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 _DEFAULT_PAGE_SIZE = 4096  # if the file's header has no valid one
+_HEADER_BYTES = 8  # of a page of rows
+_ROW_HEADER_BYTES = 48  # lengths, number and types of a row
 _MAX_MENDED_PAGES = 100  # beyond that, it is no matter of single bits
 
 UNREADABLE = (
@@ -172,36 +174,53 @@ def _mend_page(
     reader: PageReader, page: bytes, by_kind: Mapping[int, list[TableFormat]]
 ) -> tuple[bytes, list[tuple[str, Values]]] | None:
     """Return the page as it was, and the rows that were hit; None if it is intact, not one of rows, or beyond this."""
-    kinds = [kind for kind in by_kind if (page[0] ^ kind).bit_count() <= 1]
-    if not kinds or not any(page[1:]):
-        return None
     before: list[tuple[str, Values]] = []
+    candidates: Iterable[bytes] = ()
     if page[0] in by_kind:
         rows, is_readable = reader.rows(page)
-        before = recognized_rows(rows, by_kind[page[0]])
-        if is_readable and (len(before) == len(rows) == _cells(page) or not before):
-            return None  # intact, or a page of an index
-    for candidate in _candidates(page, kinds):
+        formats = by_kind[page[0]]
+        before = recognized_rows(rows, formats)
+        bad = next((index for index, row in enumerate(rows) if not recognized_rows([row], formats)), len(rows))
+        if not is_readable or (before and bad < len(rows)):
+            candidates = _flipped(page, bad)
+        elif before and page[_end_of_pointers(page) : _end_of_pointers(page) + 2] != b"\0\0":  # perhaps one more
+            candidates = _flipped_bytes(page, range(3, 5))
+    elif any(page[1:]):
+        kinds = [kind for kind in by_kind if (page[0] ^ kind).bit_count() == 1]
+        candidates = (bytes([kind]) + page[1:] for kind in kinds)
+    for candidate in candidates:
         rows, is_readable = reader.rows(candidate)
-        if not rows or not is_readable or len(rows) != _cells(candidate) or len(rows) < len(before):
-            continue
-        after = recognized_rows(rows, by_kind[candidate[0]])
-        if len(after) == len(rows):
-            return candidate, [row for row in after if row not in set(before)]
+        if is_readable and len(rows) == _cells(candidate) > 0 and len(rows) >= len(before):
+            after = recognized_rows(rows, by_kind[candidate[0]])
+            if len(after) == len(rows) and set(after) != set(before):
+                return candidate, [row for row in after if row not in set(before)]
     return None
 
 
-def _candidates(page: bytes, kinds: Sequence[int]) -> Iterator[bytes]:
-    """Iterate over the pages of rows that differ in one bit, first in what describes the page and its rows."""
-    if page[0] not in kinds:  # that byte is the one
-        yield from (bytes([kind]) + page[1:] for kind in kinds)
-        return
+def _flipped(page: bytes, index: int) -> Iterator[bytes]:
+    """Iterate over the pages that differ in one bit of what describes the page or its row of some index.
+
+    Values are left out: the checksum of the row tells which bit of them was flipped (`checksums.mend`).
+    """
+    pointer = _HEADER_BYTES + 2 * index
+    cell = int.from_bytes(page[pointer : pointer + 2], "big")
+    yield from _flipped_bytes(page, [*range(1, _HEADER_BYTES), pointer, pointer + 1])
+    yield from _flipped_bytes(page, range(cell, cell + _ROW_HEADER_BYTES))
+
+
+def _flipped_bytes(page: bytes, positions: Iterable[int]) -> Iterator[bytes]:
     flipped = bytearray(page)
-    for position in range(8, 8 * len(page)):
-        flipped[position // 8] ^= 1 << position % 8
-        yield bytes(flipped)
-        flipped[position // 8] ^= 1 << position % 8
+    for position in positions:
+        if position < len(page):
+            for bit in range(8):
+                flipped[position] ^= 1 << bit
+                yield bytes(flipped)
+                flipped[position] ^= 1 << bit
 
 
 def _cells(page: bytes) -> int:
     return int.from_bytes(page[3:5], "big")
+
+
+def _end_of_pointers(page: bytes) -> int:
+    return _HEADER_BYTES + 2 * _cells(page)

@@ -2,6 +2,7 @@
 
 import click
 
+from familiar.cli.commands.gallery.backup import backup, restore
 from familiar.cli.commands.gallery.calibrate import calibrate
 from familiar.cli.commands.gallery.check import check
 from familiar.cli.commands.gallery.cluster import cluster
@@ -40,6 +41,8 @@ COMMANDS = (
     index,
     check,
     repair,
+    backup,
+    restore,
     import_,
     export,
 )

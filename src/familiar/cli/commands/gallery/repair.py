@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.check import LISTED
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option
+from familiar.core.terminal_text import printable
 
 
 @click.command()
@@ -17,7 +19,8 @@ from familiar.cli.options import FILE, json_option
 def repair(folder: Path, model: Path | None, as_json: bool) -> None:
     """Recover the readable rows of a damaged gallery.
 
-    Keeps the damaged file in the gallery's folder. The undo log is not recovered, so earlier changes cannot be undone.
+    Where a single bit was flipped, it is flipped back. Keeps the damaged file in the gallery's folder. Other programs
+    may go on using the gallery.
 
     \b
     Example:
@@ -32,4 +35,9 @@ def repair(folder: Path, model: Path | None, as_json: bool) -> None:
         print_json(asdict(result))
         return
     saved = ", ".join(f"{count:,} {table}" for table, count in result.saved.items() if table != "gallery")
+    for category, rows in (("mended", result.mended), ("lost", result.lost)):
+        for row in rows[:LISTED]:
+            click.echo(f"{category}: {printable(row)}")
+        if len(rows) > LISTED:
+            click.echo(f"{category}: ... and {len(rows) - LISTED:,} more: --json lists all")
     click.echo(f"{folder}: repaired, with {saved or 'no rows'}; the damaged file is in {result.kept_in}")

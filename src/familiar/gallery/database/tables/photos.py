@@ -118,6 +118,14 @@ class Photos(Table):
             (os.fsencode(path), size_bytes, modified_ns, photo),
         )
 
+    def move_folder(self, old: str, new: str) -> None:
+        """Replace the beginning of all paths that begin with a folder, given with a separator at its end."""
+        self._connection.execute(
+            "UPDATE photos SET path = CAST(CAST(?2 AS TEXT) || substr(CAST(path AS BLOB), length(?1) + 1) AS TEXT) "
+            "WHERE substr(CAST(path AS BLOB), 1, length(?1)) = ?1",
+            (os.fsencode(old), os.fsencode(new)),
+        )
+
     def update_content(self, photo: int, sha256: bytes, size_bytes: int, modified_ns: int) -> None:
         """Store the new content of a photo's file, whose pixels are the same."""
         self._connection.execute(

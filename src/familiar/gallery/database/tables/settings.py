@@ -69,6 +69,18 @@ class Settings(Table):
         """Return the uid of the damaged gallery that this one was recovered from, if any."""
         return self._connection.execute("SELECT repaired_from FROM gallery").fetchone()[0]
 
+    def become_new(self, acknowledged: int) -> None:
+        """Take a new uid and higher numbers than a previous gallery ever had, of which this is an older state.
+
+        Args:
+            acknowledged: the number of writes that the previous gallery is known to have had.
+        """
+        self._connection.execute(
+            "UPDATE gallery SET uid = ?1, repaired_from = NULL, revision = max(revision, ?2) + 1, "
+            "faces_revision = max(revision, ?2) + 1, writes = max(writes, ?2) + 1",
+            (secrets.token_hex(16), acknowledged),
+        )
+
     def mark_faces_changed(self) -> None:
         """Set the faces' revision to the one that the current write will have."""
         self._connection.execute("UPDATE gallery SET faces_revision = revision + 1")
