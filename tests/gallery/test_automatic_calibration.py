@@ -299,9 +299,9 @@ def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: GalleryDatabase
     uncalibrated.close()
     repair(folder)
     with GalleryDatabase.open(folder) as repaired:
-        for _ in range(2):  # numbered 1 and 2, as those before the repair were
+        for _ in range(2):
             corrections.split(repaired, faces_of(2, 1))
-        assert last_decision(repaired) == 2
+        assert last_decision(repaired) == 4
         undo(repaired)
         assert fitted_faces(repaired) == 8
 

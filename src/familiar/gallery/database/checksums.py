@@ -23,10 +23,13 @@ def row_checksum(table: str, *values: Any) -> int:
 
     Args:
         table: its name, so that a row never passes for one of another table.
-        *values: integers, floats, bytes (also for text) and None.
+        *values: integers, floats, bytes (also for text) and None; text only where damage has put it.
     """
-    # `repr` of numbers is exact and the same in every Python. + 0: SQLite stores -0.0 as 0.
-    numbers = [len(value) if value.__class__ is bytes else value if value is None else value + 0 for value in values]
+    # `repr` of numbers is exact and the same in every Python. + 0.0: SQLite stores -0.0 as 0.
+    numbers = [
+        len(value) if value.__class__ is bytes else value + 0.0 if value.__class__ is float else value
+        for value in values
+    ]
     crc = zlib.crc32(repr((table, numbers)).encode())
     for value in values:
         if value.__class__ is bytes:
@@ -70,17 +73,21 @@ def tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def damaged_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Values, int | None]]:
-    """Iterate over the rows of a table whose checksum is not that of the row, as (values, stored checksum).
+    """Iterate over the rows of a table that are not as they were written, as (values, stored checksum).
+
+    A text that has become binary data has the same bytes, and so the same checksum.
 
     Raises:
         sqlite3.DatabaseError: a page of the table is damaged.
     """
     columns = data_columns(connection, table)
     selected = ", ".join(_as_bytes(*column) for column in columns)
+    conditions = [f"{COLUMN} IS NOT {checksum_call(table, columns)}"]
+    conditions += [f"typeof({name}) = 'blob'" for name, kind in columns if kind == "TEXT"]
     yield from (
         (tuple(row[:-1]), row[-1])
         for row in connection.execute(
-            f"SELECT {selected}, {COLUMN} FROM {table} WHERE {COLUMN} IS NOT {checksum_call(table, columns)}"
+            f"SELECT {selected}, {COLUMN} FROM {table} WHERE {' OR '.join(conditions)}"
         )
     )
 

@@ -1,5 +1,6 @@
 """Damage of a gallery's database, each described by what it hits."""
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from familiar.gallery.database.checksums import (
     damaged_rows,
     data_columns,
     mend,
+    row_checksum,
     schema_checksum,
     sequence_checksum,
     tables,
@@ -56,11 +58,12 @@ def database_problems(connection: sqlite3.Connection, folder: Path, header: byte
                 _describe(connection, table, values, stored) for values, stored in damaged_rows(connection, table)
             ]
         except _UNREADABLE as error:
-            problems.append(f"{table}: cannot be read to the end ({error})")
-    problems += [
-        f"{table}, row {row}: refers to a missing row of {parent}"
-        for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
-    ]
+            problems.append(f"{table}: {_unreadable_part(connection, table)} ({error})")
+    with contextlib.suppress(*_UNREADABLE):  # described above
+        problems += [
+            f"{table}, row {row}: refers to a missing row of {parent}"
+            for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
+        ]
     if is_acknowledged_file_damaged(folder):
         problems.append(
             f"{ACKNOWLEDGED_FILE}: damaged, so lost writes would not be noticed; the next change writes it anew"
@@ -95,8 +98,24 @@ def _definition_problems(connection: sqlite3.Connection) -> list[str]:
     return problems
 
 
+def _unreadable_part(connection: sqlite3.Connection, table: str) -> str:
+    """Say which rows of a table cannot be read: those between the last from its front and the last from its back."""
+    key = data_columns(connection, table)[0][0]
+    ends: list[object] = []
+    for direction in ("ASC", "DESC"):
+        ends.append(None)
+        with contextlib.suppress(*_UNREADABLE):
+            # An index has the key as well: the last column is on the table's own page.
+            for row in connection.execute(f"SELECT {key}, {COLUMN} FROM {table} ORDER BY {key} {direction}"):
+                ends[-1] = row[0]
+    first, last = ("the beginning" if ends[0] is None else ends[0]), ("the end" if ends[1] is None else ends[1])
+    return f"the rows between {first} and {last} cannot be read"
+
+
 def _describe(connection: sqlite3.Connection, table: str, values: Sequence[object], stored: int | None) -> str:
     """Describe a row that is not as it was written, and what of it is not, if a single bit explains it."""
+    if row_checksum(table, *values) == stored:
+        return f"{row_name(connection, table, values)}: a text has become binary data; repair mends it"
     mended = mend(table, tuple(values), stored)
     if mended is None:
         return f"{row_name(connection, table, values)}: damaged"

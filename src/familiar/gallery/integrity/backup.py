@@ -13,11 +13,11 @@ import secrets
 import shutil
 import sqlite3
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
 from familiar.core.files import absolute_path, content_sha256, fsync_directory, make_folder, real_path
@@ -207,15 +207,15 @@ def _add(archive: zipfile.ZipFile, source: Path, name: str) -> str:
     with source.open("rb") as content:
         info = zipfile.ZipInfo.from_file(source, name)
         with archive.open(info, "w", force_zip64=True) as target:
-            return _copy(content, target)
+            return _copy(content.read, target.write)
 
 
-def _copy(source: IO[bytes], target: IO[bytes]) -> str:
-    """Copy a stream; return its SHA-256."""
+def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> str:
+    """Copy a stream to another; return its SHA-256."""
     digest = hashlib.sha256()
-    while block := source.read(_BLOCK_BYTES):
+    while block := read(_BLOCK_BYTES):
         digest.update(block)
-        target.write(block)
+        write(block)
     return digest.hexdigest()
 
 
@@ -236,7 +236,7 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
                     target = Path(os.devnull)
                 make_folder(target.parent)
                 with archive.open(name) as source, target.open("wb") as content:
-                    if _copy(source, content) != sha256:
+                    if _copy(source.read, content.write) != sha256:
                         raise CorruptGallery(_damaged(file, f"the checksum of {name} is another"))
             (folder / MANIFEST).write_text(json.dumps(manifest))
     except FileNotFoundError as error:

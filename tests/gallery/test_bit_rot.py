@@ -1,0 +1,123 @@
+"""Flipped bits of a gallery's files: each is noticed, named by what it hits, and mended or costs only what it hits."""
+
+import contextlib
+import random
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from collection.crash_scenarios import Contents, contents
+from PIL import Image
+
+from familiar.gallery.database.checksums import add_function, data_columns, row_checksum, tables
+from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase, Space
+from familiar.gallery.database.integrity import database_problems
+from familiar.gallery.database.row_names import row_name
+from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, acknowledged_writes
+from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
+from support.rotting_gallery import create_gallery_with_every_table
+from support.sqlite_layout import Layout, Use
+from support.tiers import small_and_exhaustive
+
+MAY_BE_HARMLESS = ("key", "number type")
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("intact") / "gallery"
+    create_gallery_with_every_table(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def layout(intact: Path) -> Layout:
+    with contextlib.closing(sqlite3.connect(intact / DATABASE)) as connection:
+        roots = dict(connection.execute("SELECT rootpage, name FROM sqlite_schema WHERE rootpage > 0").fetchall())
+    return Layout((intact / DATABASE).read_bytes(), roots)
+
+
+def flip(content: bytes, bit: int) -> bytes:
+    flipped = bytearray(content)
+    flipped[bit // 8] ^= 1 << bit % 8
+    return bytes(flipped)
+
+
+def problems_in_memory(content: bytes, folder: Path) -> list[str]:
+    """Return the problems of a database without writing it to the disk, or the error that opening it raises."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            add_function(connection)
+            connection.deserialize(content[:18] + b"\1\1" + content[20:])  # a log cannot be in memory
+            (space,) = connection.execute("SELECT space FROM gallery").fetchone()
+            Space.from_json(space)
+            return database_problems(connection, folder, content[:100])
+        except (sqlite3.Error, UnicodeDecodeError, TypeError, ValueError, KeyError) as error:
+            return [repr(error)]
+
+
+def all_rows(content: bytes) -> Contents:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.text_factory = bytes
+        connection.deserialize(content[:18] + b"\1\1" + content[20:])
+        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables(connection)}
+
+
+def naming(content: bytes, use: Use, problems: list[str]) -> str:
+    """Say how precisely problems name the row that a byte belongs to."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(content[:18] + b"\1\1" + content[20:])
+        columns = ", ".join(name for name, _ in data_columns(connection, use.tree))
+        row = connection.execute(f"SELECT {columns} FROM {use.tree} WHERE rowid = ?", (use.row,)).fetchone()
+        name = row_name(connection, use.tree, row)
+    if any(problem.startswith(name) for problem in problems):
+        return "row named"
+    for problem in problems:
+        between = re.match(rf"{use.tree}: the rows between (.+) and (.+) cannot be read", problem)
+        if between:
+            first, last = (int(end) if end.isdigit() else None for end in between.groups())
+            assert (first is None or first < use.row) and (last is None or use.row < last), f"{use}: {problem}"
+            return "row within the range named"
+    return "table named" if any(use.tree in problem for problem in problems) else "not named"
+
+
+def test_every_column_is_part_of_its_rows_checksum(intact: Path):
+    with GalleryDatabase.open(intact) as gallery, gallery.reading() as repository:
+        for table in tables(repository.connection):
+            columns = [name for name, _ in data_columns(repository.connection, table)]
+            rows = repository.connection.execute(
+                f"SELECT {', '.join(columns)}, checksum FROM {table}"  # texts as the file system has them
+            ).fetchall()
+            assert rows, table
+            for *values, checksum in rows:
+                encoded = [value.encode(errors="surrogateescape") if isinstance(value, str) else value for value in values]
+                assert row_checksum(table, *encoded) == checksum, table
+
+
+@pytest.mark.parametrize(("seed", "flips"), small_and_exhaustive((0, 200), (None, 20_000)))
+def test_every_flipped_bit_in_a_used_byte_is_noticed(
+    intact: Path, layout: Layout, seed: int | None, flips: int, record_property
+):
+    content, rng = (intact / DATABASE).read_bytes(), random.Random(seed)
+    assert problems_in_memory(content, intact) == []
+    outcomes: Counter[str] = Counter()
+    used = sorted(layout.uses)
+    for _ in range(flips):
+        byte = rng.choice(used)
+        bit = 8 * byte + rng.randrange(8)
+        use = layout.uses[byte]
+        problems = problems_in_memory(flip(content, bit), intact)
+        if not problems:
+            assert use.part in MAY_BE_HARMLESS, f"bit {bit}: {use}"
+            assert all_rows(flip(content, bit)) == all_rows(content), f"bit {bit}: {use}"
+            outcomes[f"harmless: {use.part}"] += 1
+        elif use.row is None or use.tree.startswith("sqlite_"):
+            outcomes[f"{use.part} of an index, a table without row numbers, or the file"] += 1
+        else:
+            outcomes[naming(content, use, problems)] += 1
+    record_property("outcomes", dict(outcomes))
+    assert outcomes["not named"] <= 0.05 * flips, outcomes
