@@ -72,24 +72,31 @@ def tables(connection: sqlite3.Connection) -> list[str]:
     ]
 
 
-def damaged_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Values, int | None]]:
-    """Iterate over the rows of a table that are not as they were written, as (values, stored checksum).
-
-    A text that has become binary data has the same bytes, and so the same checksum.
+def damaged_rows(connection: sqlite3.Connection, table: str) -> list[tuple[Values, int | None]]:
+    """Return the rows of a table that are not as they were written, each as (values, stored checksum).
 
     Raises:
         sqlite3.DatabaseError: a page of the table is damaged.
     """
     columns = data_columns(connection, table)
-    selected = ", ".join(_as_bytes(*column) for column in columns)
-    conditions = [f"{COLUMN} IS NOT {checksum_call(table, columns)}"]
-    conditions += [f"typeof({name}) = 'blob'" for name, kind in columns if kind == "TEXT"]
-    yield from (
-        (tuple(row[:-1]), row[-1])
-        for row in connection.execute(
-            f"SELECT {selected}, {COLUMN} FROM {table} WHERE {' OR '.join(conditions)}"
-        )
-    )
+    query = f"SELECT {', '.join(name for name, _ in columns)}, {COLUMN} FROM {table}"
+    # A text that has become binary data, or the reverse, has the same bytes, and so the same checksum.
+    other_type = {"TEXT": "blob", "BLOB": "text"}
+    conditions = [f"typeof({name}) = '{other_type[kind]}'" for name, kind in columns if kind in other_type]
+    text_factory = connection.text_factory
+    connection.text_factory = bytes
+    try:
+        damaged = [
+            (tuple(values), stored)
+            for *values, stored in connection.execute(query)
+            if row_checksum(table, *values) != stored
+        ]
+        if conditions:
+            others = connection.execute(f"{query} WHERE {' OR '.join(conditions)}").fetchall()
+            damaged += [(tuple(values), stored) for *values, stored in others if (tuple(values), stored) not in damaged]
+    finally:
+        connection.text_factory = text_factory
+    return damaged
 
 
 def mend(table: str, values: Values, stored: int | None) -> tuple[Values, int | None] | None:

@@ -103,23 +103,36 @@ class PageReader:
         database.deserialize(self._first_pages[page[0]] + page)
         return database
 
-    def rows(self, page: bytes) -> tuple[list[tuple[Any, ...]], bool]:
+    def rows(self, page: bytes) -> list[tuple[Any, ...] | None]:
         """Read the rows of a page, with the number of the row as the first column if it has one.
 
         Returns:
-            The rows up to the first that is unreadable, and whether there was none.
+            Each row, and None for one that is unreadable.
         """
-        rows: list[tuple[Any, ...]] = []
+        count = _cells(page)
         try:
-            if (database := self.load(page)) is None:
-                return rows, True
-            columns = self._columns.replace("c0", "rowid", 1) if page[0] == TABLE_LEAF else self._columns
-            cursor = database.execute(f"SELECT {columns} FROM page")
-            while (row := cursor.fetchone()) is not None:
-                rows.append(row)
+            rows = self._select(page)
         except UNREADABLE:
-            return rows, False
-        return rows, True
+            rows = []
+        if len(rows) == count or page[0] not in self._databases or _end_of_pointers(page) > len(page):
+            return [*rows]
+        return [self._row(page, index) for index in range(count)]
+
+    def _row(self, page: bytes, index: int) -> tuple[Any, ...] | None:
+        """Read one row of a page, without the others."""
+        pointer = _HEADER_BYTES + 2 * index
+        alone = page[:3] + b"\0\1" + page[5:_HEADER_BYTES] + page[pointer : pointer + 2] + page[_HEADER_BYTES + 2 :]
+        try:
+            rows = self._select(alone)
+        except UNREADABLE:
+            return None
+        return rows[0] if rows else None
+
+    def _select(self, page: bytes) -> list[tuple[Any, ...]]:
+        if (database := self.load(page)) is None:
+            return []
+        columns = self._columns.replace("c0", "rowid", 1) if page[0] == TABLE_LEAF else self._columns
+        return database.execute(f"SELECT {columns} FROM page").fetchall()
 
 
 def mend_pages(path: Path, formats: Sequence[TableFormat]) -> Iterator[tuple[str, Values]]:
@@ -156,15 +169,16 @@ def formats_by_kind(formats: Sequence[TableFormat]) -> dict[int, list[TableForma
 
 
 def recognized_rows(
-    rows: Sequence[tuple[Any, ...]], formats: Sequence[TableFormat]
-) -> list[tuple[str, Values]]:
-    """Return table and values of the rows whose checksums say that they belong to one of the tables."""
-    recognized: list[tuple[str, Values]] = []
+    rows: Sequence[tuple[Any, ...] | None], formats: Sequence[TableFormat]
+) -> list[tuple[str, Values] | None]:
+    """Return table and values of each row whose checksum says that it belongs to one of the tables, None for others."""
+    recognized: list[tuple[str, Values] | None] = []
     ordered = list(formats)
     for row in rows:
+        recognized.append(None)
         for index, each in enumerate(ordered):
-            if (values := each.recognize(row)) is not None:
-                recognized.append((each.name, values))
+            if row is not None and (values := each.recognize(row)) is not None:
+                recognized[-1] = (each.name, values)
                 ordered.insert(0, ordered.pop(index))  # the next row is probably of the same table
                 break
     return recognized
@@ -174,26 +188,28 @@ def _mend_page(
     reader: PageReader, page: bytes, by_kind: Mapping[int, list[TableFormat]]
 ) -> tuple[bytes, list[tuple[str, Values]]] | None:
     """Return the page as it was, and the rows that were hit; None if it is intact, not one of rows, or beyond this."""
-    before: list[tuple[str, Values]] = []
+    before: set[tuple[str, Values]] = set()
     candidates: Iterable[bytes] = ()
     if page[0] in by_kind:
-        rows, is_readable = reader.rows(page)
-        formats = by_kind[page[0]]
-        before = recognized_rows(rows, formats)
-        bad = next((index for index, row in enumerate(rows) if not recognized_rows([row], formats)), len(rows))
-        if not is_readable or (before and bad < len(rows)):
-            candidates = _flipped(page, bad)
-        elif before and page[_end_of_pointers(page) : _end_of_pointers(page) + 2] != b"\0\0":  # perhaps one more
+        rows = reader.rows(page)
+        recognized = recognized_rows(rows, by_kind[page[0]])
+        before = {row for row in recognized if row is not None}
+        if not before:  # a page of an index or of the table definitions
+            return None
+        if None in recognized or len(rows) != _cells(page):
+            candidates = _flipped(page, recognized.index(None) if None in recognized else 0)
+        elif page[_end_of_pointers(page) : _end_of_pointers(page) + 2] != b"\0\0":  # perhaps one more
             candidates = _flipped_bytes(page, range(3, 5))
     elif any(page[1:]):
         kinds = [kind for kind in by_kind if (page[0] ^ kind).bit_count() == 1]
         candidates = (bytes([kind]) + page[1:] for kind in kinds)
     for candidate in candidates:
-        rows, is_readable = reader.rows(candidate)
-        if is_readable and len(rows) == _cells(candidate) > 0 and len(rows) >= len(before):
-            after = recognized_rows(rows, by_kind[candidate[0]])
-            if len(after) == len(rows) and set(after) != set(before):
-                return candidate, [row for row in after if row not in set(before)]
+        if not len(before) <= _cells(candidate) <= len(page) // 2:
+            continue
+        after = recognized_rows(reader.rows(candidate), by_kind[candidate[0]])
+        rows_after = {row for row in after if row is not None}
+        if after and len(after) == _cells(candidate) == len(rows_after) and rows_after > before:
+            return candidate, [row for row in after if row is not None and row not in before]
     return None
 
 

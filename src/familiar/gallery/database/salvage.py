@@ -242,8 +242,9 @@ class _Recovery:
             for _, page in reader.pages():
                 if page[0] not in by_kind:
                     continue
-                for table, values in recognized_rows(reader.rows(page)[0], by_kind[page[0]]):
-                    self._insert(table, values)
+                for row in recognized_rows(reader.rows(page), by_kind[page[0]]):
+                    if row is not None:
+                        self._insert(*row)
                 if page[0] == TABLE_LEAF and (database := reader.load(page)) is not None:
                     for table in names:
                         if table in _ROW_CONDITIONS:
@@ -264,7 +265,8 @@ class _Recovery:
             for _, page in reader.pages():
                 if page[0] != TABLE_LEAF:
                     continue
-                lengths = [len(values[-1]) for _, values in recognized_rows(reader.rows(page)[0], faces)]
+                recognized = recognized_rows(reader.rows(page), faces)
+                lengths = [len(row[1][-1]) for row in recognized if row is not None]
                 with contextlib.suppress(*UNREADABLE):
                     query = f"SELECT length(c10) FROM page WHERE {_ROW_CONDITIONS['faces']} LIMIT 1"
                     if not lengths and (database := reader.load(page)) is not None:
