@@ -1,6 +1,7 @@
 """Flipped bits of a gallery's files: each is noticed, named by what it hits, and mended or costs only what it hits."""
 
 import contextlib
+import hashlib
 import random
 import re
 import shutil
@@ -10,21 +11,20 @@ from pathlib import Path
 
 import pytest
 from collection.crash_scenarios import Contents, contents
-from PIL import Image
 
+from familiar.core.errors import CorruptGallery
 from familiar.gallery.database.checksums import add_function, data_columns, row_checksum, tables
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase, Space
 from familiar.gallery.database.integrity import database_problems
 from familiar.gallery.database.row_names import row_name
 from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, acknowledged_writes
-from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
 from support.rotting_gallery import create_gallery_with_every_table
 from support.sqlite_layout import Layout, Use
 from support.tiers import small_and_exhaustive
 
-MAY_BE_HARMLESS = ("key", "number type")
+MAY_BE_HARMLESS = ("key", "number type", "order")
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +121,98 @@ def test_every_flipped_bit_in_a_used_byte_is_noticed(
             outcomes[naming(content, use, problems)] += 1
     record_property("outcomes", dict(outcomes))
     assert outcomes["not named"] <= 0.05 * flips, outcomes
+
+
+@pytest.mark.parametrize(("seed", "flips"), small_and_exhaustive((0, 4), (None, 300)))
+def test_repair_of_a_flipped_bit_keeps_all_rows_but_those_hit(
+    intact: Path, layout: Layout, tmp_path: Path, seed: int | None, flips: int
+):
+    content, rng, folder = (intact / DATABASE).read_bytes(), random.Random(seed), tmp_path / "gallery"
+    with GalleryDatabase.open(intact) as gallery:
+        before, space = contents(gallery), gallery.space
+    used, costs = sorted(layout.uses), Counter[int]()
+    for _ in range(flips):
+        bit = 8 * rng.choice(used) + rng.randrange(8)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(intact, folder)
+        (folder / DATABASE).write_bytes(flip(content, bit))
+        repair(folder, space)
+        with GalleryDatabase.open(folder) as gallery:
+            assert check(gallery).problems == (), bit
+            after = contents(gallery)
+        lost = {table: set(before[table]) - set(after[table]) for table in before if table != "gallery"}
+        costs[sum(map(len, lost.values()))] += 1
+        added = {table: set(after[table]) - set(before[table]) for table in before if table != "gallery"}
+        assert all(len(rows) <= len(lost[table]) for table, rows in added.items()), f"bit {bit}: {added}"
+    assert costs[0] >= 0.9 * flips, costs
+
+
+def test_repair_says_what_it_mended_and_restores_it(intact: Path, tmp_path: Path):
+    folder = tmp_path / "gallery"
+    shutil.copytree(intact, folder)
+    content = (folder / DATABASE).read_bytes()
+    position = content.index(b"number 3")
+    (folder / DATABASE).write_bytes(flip(content, 8 * position))
+    with GalleryDatabase.open(folder) as gallery:
+        assert any(problem.startswith("the name of individual 3: damaged (name") for problem in check(gallery).problems)
+    result = repair(folder)
+    assert (result.mended, result.lost) == (("the name of individual 3",), ())
+    with GalleryDatabase.open(folder) as gallery, gallery.reading() as repository:
+        assert repository.connection.execute("SELECT name FROM identities WHERE id = 3").fetchone() == ("number 3",)
+        assert check(gallery).problems == ()
+
+
+def test_flipped_bits_of_the_note_of_acknowledged_writes_do_no_harm(intact: Path, tmp_path: Path):
+    folder = tmp_path / "gallery"
+    shutil.copytree(intact, folder)
+    note, writes = folder / ACKNOWLEDGED_FILE, acknowledged_writes(folder)
+    content = note.read_bytes()
+    assert writes > 5
+    for bit in range(8 * (len(content) - 1)):
+        note.write_bytes(flip(content, bit))
+        assert acknowledged_writes(folder) in (0, writes)
+    note.write_bytes(flip(content, 8 * 19))
+    with GalleryDatabase.open(folder) as gallery:
+        assert any(ACKNOWLEDGED_FILE in problem for problem in check(gallery).problems)
+        with gallery.writing():
+            pass
+        assert check(gallery).problems == ()
+    assert acknowledged_writes(folder) == writes + 1
+
+
+def test_flipped_bit_of_the_log_is_noticed_and_costs_no_acknowledged_write(intact: Path, tmp_path: Path):
+    with GalleryDatabase.open(intact) as gallery:
+        for number in range(4, 9):
+            with gallery.writing(new_revision=number % 2 == 0) as repository:
+                repository.connection.execute("UPDATE watch_deliveries SET last_event = ?", (number,))
+        shutil.copytree(intact, tmp_path / "killed")  # as a killed process leaves it
+        before = contents(gallery)
+    log = (tmp_path / "killed" / f"{DATABASE}-wal").read_bytes()
+    folder, rng = tmp_path / "gallery", random.Random(0)
+    for _ in range(6):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "killed", folder)
+        (folder / f"{DATABASE}-wal").write_bytes(flip(log, rng.randrange(8 * 32, 8 * len(log))))
+        main = (folder / DATABASE).read_bytes()
+        with pytest.raises(CorruptGallery, match="acknowledged writes"):
+            GalleryDatabase.open(folder)
+        assert (folder / DATABASE).read_bytes() == main, "the rest of the log was written back"
+        repair(folder)
+        with GalleryDatabase.open(folder) as gallery:
+            after = contents(gallery)
+            assert check(gallery).problems == ()
+        assert {**after, "gallery": []} == {**before, "gallery": []}
+
+
+def test_flipped_bit_of_an_uploaded_photo_is_noticed(intact: Path, tmp_path: Path):
+    folder = tmp_path / "gallery"
+    shutil.copytree(intact, folder)
+    content = b"a photo"
+    path = folder / UPLOADED_PHOTOS / "aa" / f"{hashlib.sha256(content).hexdigest()}-mia.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with GalleryDatabase.open(folder) as gallery:
+        assert check(gallery).problems == ()
+        path.write_bytes(flip(content, 9))
+        (problem,) = check(gallery).problems
+    assert str(path) in problem

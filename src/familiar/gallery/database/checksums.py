@@ -126,7 +126,8 @@ def mend(table: str, values: Values, stored: int | None) -> tuple[Values, int | 
 def schema_checksum(connection: sqlite3.Connection) -> int:
     """Compute the checksum of the definitions of all tables, indexes and triggers."""
     rows = connection.execute(
-        "SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema "
+        "SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB), "
+        "CASE type WHEN 'trigger' THEN rootpage END FROM sqlite_schema "  # VACUUM moves the others
         "WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name"
     ).fetchall()
     return row_checksum("sqlite_schema", *(value for row in rows for value in row))

@@ -32,7 +32,7 @@ from familiar.gallery.database.switch import (
     flush_file,
     switch_database,
 )
-from familiar.gallery.integrity.check import ERASURE_DUE, check
+from familiar.gallery.integrity.check import damaged_uploads
 
 MANIFEST = "backup.json"
 _FORMAT = 1
@@ -252,7 +252,9 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
 
 
 def _require_intact(gallery: GalleryDatabase, source: Path) -> None:
-    problems = [problem for problem in check(gallery).problems if problem != ERASURE_DUE]
+    """Check database, embeddings and uploaded photos, but not an index outside the folder, which is compared later."""
+    problems = gallery.integrity_problems() + damaged_uploads(gallery.folder)
+    gallery.faces()
     if problems:
         raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
 

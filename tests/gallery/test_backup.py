@@ -1,0 +1,154 @@
+"""Backups: complete, verified, restored as they were, refused when damaged, and beside a writer."""
+
+import hashlib
+import random
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from collection.crash_scenarios import contents
+
+from familiar.core.errors import BadGallery, CorruptGallery, FamiliarError
+from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.database.external_index import ExternalIndex, read_external_index
+from familiar.gallery.integrity.backup import backup, restore
+from familiar.gallery.integrity.check import check
+from support.small_gallery import draw_individuals, enroll_vectors
+
+
+def upload(gallery: GalleryDatabase, content: bytes) -> Path:
+    """Store an uploaded photo, and enroll it without a face."""
+    sha256 = hashlib.sha256(content)
+    path = gallery.folder / UPLOADED_PHOTOS / sha256.hexdigest()[:2] / f"{sha256.hexdigest()}.jpg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    with gallery.writing() as repository:
+        repository.photos.insert(path, sha256.digest(), len(content), 1, None)
+    return path
+
+
+@pytest.fixture
+def album(gallery: GalleryDatabase) -> GalleryDatabase:
+    enroll_vectors(gallery, draw_individuals([2, 1]))
+    upload(gallery, b"one photo")
+    ExternalIndex("milvus:/nowhere.db", 1).save(gallery.folder)
+    return gallery
+
+
+def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    with GalleryDatabase.open(folder) as gallery:
+        return {table: rows for table, rows in contents(gallery).items() if table != "gallery"}
+
+
+def test_restored_gallery_has_all_rows_and_uploads_elsewhere(album: GalleryDatabase, tmp_path: Path):
+    result = backup(album, tmp_path / "backup.zip")
+    assert (result.photos, result.faces, result.uploads) == (4, 3, 1)
+    assert result.sha256 == hashlib.sha256((tmp_path / "backup.zip").read_bytes()).hexdigest()
+    before, uid = rows(album.folder), album._uid
+    restored = restore(tmp_path / "backup.zip", tmp_path / "elsewhere" / "album")
+    assert (restored.photos, restored.faces, restored.uploads, restored.kept_in) == (4, 3, 1, None)
+    after = rows(tmp_path / "elsewhere" / "album")
+    assert {**after, "photos": []} == {**before, "photos": []}
+    path = Path(str(after["photos"][-1][2]))
+    assert path.is_relative_to(tmp_path / "elsewhere" / "album" / UPLOADED_PHOTOS)
+    assert path.read_bytes() == b"one photo"
+    with GalleryDatabase.open(tmp_path / "elsewhere" / "album") as gallery:
+        assert check(gallery).missing == ()
+        assert gallery._uid != uid, "or an index of the other gallery would be taken for one of this"
+    external = read_external_index(tmp_path / "elsewhere" / "album")
+    assert external == ExternalIndex("milvus:/nowhere.db", None)
+
+
+def test_backup_is_a_zip_file_of_a_gallery(album: GalleryDatabase, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert rows(tmp_path / "unpacked") == rows(album.folder)
+
+
+def test_restore_moves_the_present_gallery_aside_and_keeps_later_uploads(album: GalleryDatabase, tmp_path: Path):
+    before = rows(album.folder)
+    backup(album, tmp_path / "backup.zip")
+    later = upload(album, b"a later photo")
+    result = restore(tmp_path / "backup.zip", album.folder)
+    assert rows(album.folder) == before
+    assert later.read_bytes() == b"a later photo"
+    assert result.kept_in is not None
+    assert len(rows(result.kept_in)["photos"]) == 5
+    assert album.faces().ids.tolist() == [1, 2, 3], "an open connection reads the restored gallery"
+
+
+def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    content, rng = (tmp_path / "backup.zip").read_bytes(), random.Random(0)
+    before = {path: path.read_bytes() for path in album.folder.rglob("*") if path.is_file()}
+    refused = 0
+    for _ in range(8):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        (tmp_path / "damaged.zip").write_bytes(damaged)
+        try:
+            restore(tmp_path / "damaged.zip", tmp_path / f"restored {refused}")
+        except FamiliarError as error:
+            assert str(tmp_path / "damaged.zip") in str(error)
+            refused += 1
+            assert not (tmp_path / f"restored {refused}" / DATABASE).exists()
+        else:  # a bit of the archive that says nothing about its content, such as the time of a file
+            assert {**rows(tmp_path / f"restored {refused}"), "photos": []} == {**rows(album.folder), "photos": []}
+            break
+    assert refused >= 1
+    (tmp_path / "short.zip").write_bytes(content[: len(content) // 2])
+    with pytest.raises(CorruptGallery, match="short.zip: damaged"):
+        restore(tmp_path / "short.zip", album.folder)
+    with pytest.raises(BadGallery, match="there is no such backup"):
+        restore(tmp_path / "none.zip", album.folder)
+    after = {path: path.read_bytes() for path in before}
+    assert {path.name for path in before if before[path] != after[path]} <= {f"{DATABASE}-shm"}
+
+
+def test_archive_with_a_path_outside_the_gallery_is_refused(album: GalleryDatabase, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    with zipfile.ZipFile(tmp_path / "backup.zip") as archive, zipfile.ZipFile(tmp_path / "evil.zip", "w") as evil:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "backup.json":
+                content = content.replace(b'"sha256": {', b'"sha256": {"../../evil": "00",')
+            evil.writestr(name, content)
+    with pytest.raises(CorruptGallery, match="evil"):
+        restore(tmp_path / "evil.zip", tmp_path / "restored")
+
+
+def test_backup_refuses_a_damaged_gallery_and_an_existing_file(album: GalleryDatabase, tmp_path: Path):
+    (tmp_path / "there.zip").write_text("")
+    with pytest.raises(BadGallery, match="exists already"):
+        backup(album, tmp_path / "there.zip")
+    album._connection.execute("PRAGMA foreign_keys = OFF")
+    with album.writing() as repository:
+        repository.connection.execute("DELETE FROM photos WHERE id = 1")
+    with pytest.raises(CorruptGallery, match="refers to a missing row"):
+        backup(album, tmp_path / "new.zip")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gallery", "there.zip"]
+
+
+def test_backup_beside_a_writer_is_one_moment_of_the_gallery(album: GalleryDatabase, tmp_path: Path):
+    stop = threading.Event()
+
+    def write() -> None:
+        with album.new_connection() as other:
+            while not stop.is_set():
+                with other.writing() as repository:  # always in pairs
+                    for _ in range(2):
+                        repository.connection.execute("INSERT INTO identities (name) VALUES (NULL)")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for number in range(2):
+            backup(album, tmp_path / f"{number}.zip")
+    finally:
+        stop.set()
+        thread.join(30)
+    for number in range(2):
+        restore(tmp_path / f"{number}.zip", tmp_path / str(number))
+        assert len(rows(tmp_path / str(number))["identities"]) % 2 == 0
