@@ -1,0 +1,86 @@
+"""Check an operation after many power cuts."""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from support.storage_faults.disk import Contents, Disk, Loss, Names, write_contents
+from support.storage_faults.recording import Operation, Recording
+
+_SURVIVALS = (0.0, 0.1, 0.5, 0.9, 1.0)
+_SECTORS_BYTES = (512, 4096)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A power cut before a call (by index), and what it loses, drawn with a seed."""
+
+    call: int
+    loss: Loss
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The number of different disks that were checked, and the problems, each with its cut."""
+
+    disks: int
+    problems: tuple[tuple[Cut, str], ...]
+
+
+def worst_cuts(disk: Disk) -> Iterator[Cut]:
+    """List the cuts before and after each sync and each acknowledgement that lose all that is not durable."""
+    marked = [index for index, call in enumerate(disk.calls) if call.operation in "SA"]
+    for index in sorted({0, len(disk.calls), *marked, *(index + 1 for index in marked)}):
+        for names in get_args(Names):
+            yield Cut(index, Loss(names, 0.0))
+
+
+def random_cuts(disk: Disk, count: int, rng: random.Random) -> Iterator[Cut]:
+    """Draw cuts anywhere, which lose, tear and reorder anything that is not durable."""
+    for _ in range(count):
+        loss = Loss(rng.choice(get_args(Names)), rng.choice(_SURVIVALS), rng.choice(_SECTORS_BYTES))
+        yield Cut(rng.randint(0, len(disk.calls)), loss, rng.randrange(1 << 32))
+
+
+def check_cuts(
+    recording: Recording, work: Path, operation: Operation, disk: Disk, cuts: Iterable[Cut], *, stop: bool = False
+) -> Outcome:
+    """Make the disk after each cut and look for problems. Equal disks are checked once.
+
+    Args:
+        recording: of the operation.
+        work: the folder that it was recorded in.
+        operation: the same.
+        disk: of the recording, or one without some of its calls.
+        cuts: which.
+        stop: at the first problem.
+    """
+    seen: set[tuple[bytes, int]] = set()
+    problems: list[tuple[Cut, str]] = []
+    for cut in cuts:
+        contents = disk.after_cut(cut.call, cut.loss, random.Random(cut.seed))
+        acknowledged = disk.acknowledged(cut.call)
+        key = _digest(contents), len(acknowledged)
+        if key in seen:
+            continue
+        seen.add(key)
+        write_contents(recording.root, contents)
+        try:
+            problems += [(cut, problem) for problem in operation.problems(work, acknowledged, recording.reference)]
+        except Exception as error:  # noqa: BLE001 - any error is a problem
+            problems.append((cut, f"{type(error).__name__}: {error}"))
+        if stop and problems:
+            break
+    return Outcome(len(seen), tuple(problems))
+
+
+def _digest(contents: Contents) -> bytes:
+    digest = hashlib.sha256()
+    for path, content in contents.items():
+        digest.update(f"{path} {type(content)} {len(content or '')} ".encode())
+        digest.update(content.encode() if isinstance(content, str) else content or b"")
+    return digest.digest()
