@@ -91,7 +91,10 @@ class Disk:
             AssertionError: the calls do not lead to the files that the operation left.
         """
         disk = Disk(recording.root, recording.before, recording.calls)
-        replayed, real = disk.after_cut(len(disk.calls), Loss("journal", 1), random.Random(0)), recording.after.by_path()
+        replayed, real = (
+            disk.after_cut(len(disk.calls), Loss("journal", 1), random.Random(0)),
+            recording.after.by_path(),
+        )
         differing = [path for path in {**replayed, **real} if replayed.get(path, 0) != real.get(path, 0)]
         assert not differing, f"not all changes were recorded: {differing}"
         return disk
@@ -136,9 +139,7 @@ class Disk:
         return [change for change in changes if self._is_durable(change, cut) or rng.random() < loss.survival]
 
     def _is_durable(self, change: _NameChange, cut: int) -> bool:
-        return all(
-            any(change.call < sync < cut for sync in self._files[folder].syncs) for folder, _ in change.entries
-        )
+        return all(any(change.call < sync < cut for sync in self._files[folder].syncs) for folder, _ in change.entries)
 
     def _content(self, number: int, cut: int, loss: Loss, rng: random.Random) -> bytes | str | None:
         file = self._files[number]

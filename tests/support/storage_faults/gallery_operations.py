@@ -1,26 +1,37 @@
 """Operations on a gallery, in WORK/disk/gallery; its photos are in WORK/photos."""
 
-import csv
+import contextlib
 import io
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from collection.crash_runs import ReportingGallery, UninterruptedRun, problems_after_kill
 from collection.crash_scenarios import (
+    FACES,
     SCENARIOS,
+    WIDTH,
     Scenario,
     comparable_contents,
     contents,
+    draw_individuals,
     draw_photos,
     embedder,
 )
 
+from familiar.cli.main import familiar
 from familiar.core.errors import BadGallery
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
+from familiar.core.files import absolute_path, content_sha256
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase, Space
+from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
 from familiar.gallery.integrity.check import check
-from familiar.gallery.transfer.import_export import export_csv, import_csv
+from familiar.gallery.transfer.import_export import import_csv
+from support.color_album import draw_album
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.storage_faults.recording import Acknowledge
 
 
@@ -30,21 +41,18 @@ def _undo(gallery: GalleryDatabase, _: Path) -> None:
 
 
 def _prepare_import(folder: Path, photos: Path) -> None:
-    SCENARIOS["merge"].prepare(folder, photos)
+    SCENARIOS["cluster"].prepare(folder, photos)  # an empty gallery
     with GalleryDatabase.open(folder) as gallery:
-        export_csv(gallery, photos.with_name("labels.csv"))
+        names = [f"{number} {face}" for number in range(8) for face in range(FACES)]
+        enroll_embeddings(gallery, draw_individuals()[:8].reshape(-1, WIDTH), names, "old")
+    for number in range(4):
+        rows = "".join(f"{absolute_path(f'{number} {face}')},Tom {number}\n" for face in range(FACES))
+        photos.with_name(f"{number}.csv").write_text(f"path,name\n{rows}")
 
 
 def _import(gallery: GalleryDatabase, photos: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(photos.with_name("labels.csv").read_text())))
-    for name in ("Tom", "Mia"):
-        table = photos.with_name(f"{name}.csv")
-        chosen = [row | {"name": name} for row in rows if Path(row["path"]).name[:2] == ("01" if name == "Tom" else "02")]
-        with table.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(chosen)
-        import_csv(gallery, table)
+    for number in range(4):
+        import_csv(gallery, photos.with_name(f"{number}.csv"))
 
 
 SCENARIOS_HERE = SCENARIOS | {
@@ -86,4 +94,103 @@ class GalleryTask:
             last = reference.contents[max(reference.contents)]
             if comparable_contents(contents(gallery)) != comparable_contents(last):
                 problems.append("the repeated task ended in a different state")
+        return problems
+
+
+@dataclass(frozen=True)
+class CreateGallery:
+    """A new gallery in a new folder."""
+
+    def prepare(self, work: Path) -> None:
+        pass
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> None:
+        GalleryDatabase.create(work / "disk" / "albums" / "gallery", Space.from_metadata(embedder().metadata)).close()
+        acknowledge("created")
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+        folder = work / "disk" / "albums" / "gallery"
+        try:
+            GalleryDatabase.open(folder).close()
+        except BadGallery as error:
+            if acknowledged:
+                return [f"the gallery is not there: {error}"]
+            self.run(work, lambda _: None)
+        with GalleryDatabase.open(folder) as gallery:
+            problems = list(check(gallery).problems)
+        names = {path.name for path in folder.iterdir()}
+        return problems + [f"left behind: {name}" for name in names if not name.startswith((DATABASE, f".{DATABASE}."))]
+
+
+@dataclass(frozen=True)
+class ForgetUploads:
+    """Forgetting photos whose files the gallery itself keeps."""
+
+    def prepare(self, work: Path) -> None:
+        draw_photos(work / "photos")
+        folder = work / "disk" / "gallery"
+        with GalleryDatabase.create(folder, Space.from_metadata(embedder().metadata)) as gallery:
+            enroll(gallery, embedder(), [self._store(path, folder) for path in sorted((work / "photos").iterdir())[:6]])
+
+    def _store(self, path: Path, folder: Path) -> Path:
+        name = content_sha256(path).hex()
+        stored = folder / UPLOADED_PHOTOS / name[:2] / f"{name}.png"
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copyfile(path, stored))
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> list[str]:
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            with gallery.reading() as repository:
+                paths = [path for path, _ in repository.photos.paths_and_sizes()]
+            for path in paths[::2]:
+                forget_photos(gallery, [Path(path)])
+                acknowledge(path)
+        return paths
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: list[str]) -> list[str]:
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            problems = list(check(gallery).problems)
+            with gallery.reading() as repository:
+                known = {path for path, _ in repository.photos.paths_and_sizes()}
+            problems += [f"{path} is still known" for path in acknowledged if path in known]
+            problems += [f"{path} is still there" for path in acknowledged if Path(path).exists()]
+            problems += [f"{path} is lost" for path in reference[1::2] if path not in known or not Path(path).exists()]
+            forget_photos(gallery, [Path(path) for path in reference[::2] if path in known])
+        return problems + [f"{path} cannot be forgotten" for path in reference[::2] if Path(path).exists()]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """A gallery made and changed at the command line; what is printed is a promise."""
+
+    def prepare(self, work: Path) -> None:
+        write_mean_color_bundle(work / "colors.onnx", CALIBRATED)
+        draw_album(work / "photos", red=2, green=2)
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> None:
+        folder = str(work / "disk" / "gallery")
+        for arguments in (
+            ("enroll", folder, str(work / "photos"), "--model", str(work / "colors.onnx"), "--detector", "none"),
+            ("cluster", folder),
+            ("name", folder, "#1", "Rosa"),
+            ("merge", folder, "#1", "#2"),
+        ):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                familiar.main(["gallery", *arguments], standalone_mode=False)
+            assert output.getvalue()
+            acknowledge(arguments[0])
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+        folder = work / "disk" / "gallery"
+        if not acknowledged and not (folder / DATABASE).exists():
+            self.run(work, lambda _: None)
+        with GalleryDatabase.open(folder) as gallery:
+            problems = list(check(gallery).problems)
+            identities = list(load_assignments(gallery).names.values())
+            faces, expected_faces = len(gallery.faces().ids), 4 if acknowledged else 0
+        if faces < expected_faces:
+            problems.append(f"{faces} of {expected_faces} faces are there")
+        if {"name", "merge"} & {*acknowledged} and "Rosa" not in identities:
+            problems.append("a name is lost")
         return problems

@@ -96,7 +96,9 @@ class Snapshot:
                 continue
             inode = path.lstat().st_ino
             inodes[path.relative_to(root).as_posix()] = inode
-            contents[inode] = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            contents[inode] = (
+                str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            )
         return Snapshot(inodes, contents)
 
     def by_path(self) -> dict[str, bytes | str | None]:
@@ -141,7 +143,11 @@ def run_with_library(library: Path, function: str, *arguments: object) -> None:
     """
     environment = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run(
-        [sys.executable, "-c", f"import {__name__} as r; r.call_from_file({str(_write_call(library, function, arguments))!r})"],
+        [
+            sys.executable,
+            "-c",
+            f"import {__name__} as r; r.call_from_file({str(_write_call(library, function, arguments))!r})",
+        ],
         env=environment,
         capture_output=True,
         text=True,

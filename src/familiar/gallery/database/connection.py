@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
+from familiar.core.files import fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
@@ -92,10 +93,7 @@ class GalleryDatabase:
         path = folder / DATABASE
         if path.exists():
             raise BadGallery(f"{folder}: contains a gallery already; open it, or name another folder")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(f"{folder}: cannot be created ({error.strerror})") from error
+        make_folder(folder)
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
         unfinished.unlink(missing_ok=True)
@@ -116,6 +114,7 @@ class GalleryDatabase:
             unfinished.rename(path)
         finally:
             unfinished.unlink(missing_ok=True)
+        fsync_directory(folder)
         return GalleryDatabase.open(folder)
 
     @staticmethod
