@@ -71,11 +71,22 @@ def check_cuts(
         write_contents(recording.root, contents)
         try:
             problems += [(cut, problem) for problem in operation.problems(work, acknowledged, recording.reference)]
-        except Exception as error:  # noqa: BLE001 - any error is a problem
+        except Exception as error:
             problems.append((cut, f"{type(error).__name__}: {error}"))
         if stop and problems:
             break
     return Outcome(len(seen), tuple(problems))
+
+
+def unneeded_syncs(recording: Recording, work: Path, operation: Operation, disk: Disk) -> list[int]:
+    """List the syncs (by call) without which no cut shows a problem, as a test of the checks themselves."""
+    unneeded: list[int] = []
+    for sync in disk.syncs:
+        without = disk.without(sync, recording.before)
+        cuts = [cut for cut in worst_cuts(without) if cut.call >= sync]
+        if not check_cuts(recording, work, operation, without, cuts, stop=True).problems:
+            unneeded.append(sync)
+    return unneeded
 
 
 def _digest(contents: Contents) -> bytes:

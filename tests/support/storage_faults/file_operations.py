@@ -10,9 +10,17 @@ import numpy as np
 
 from familiar.core.download import PublishedFile, download
 from familiar.core.files import write_atomically
-from familiar.loading.cache import CropCache, PackWriter, evict_packs, open_pack
+from familiar.core.types import Photo
+from familiar.datasets.folders import scan_folders
+from familiar.embedding.species.router_file import write_router
+from familiar.export.router_export import export_router
+from familiar.loading.cache import CropCache
+from familiar.loading.crops import read_table
+from familiar.photos.decoding import save_photo
 from familiar.photos.preprocessing import Preprocessing
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.storage_faults.recording import Acknowledge
+from support.tiny_router import tiny_router
 
 _UNFINISHED = ".familiar."
 _KIB = 1024
@@ -40,7 +48,7 @@ class WriteFiles:
             write_atomically(self._path(work), _random_bytes(version))
             acknowledge(str(version))
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
         path = self._path(work)
         content = path.read_bytes()
         least = max(map(int, acknowledged), default=0)
@@ -72,7 +80,7 @@ class Download:
         download(self._file(work), self._target(work))
         acknowledge("downloaded")
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
         target = self._target(work)
         problems = ["it is not there"] if acknowledged and not target.exists() else []
         self.run(work, lambda _: None)  # refuses a file of another content
@@ -82,45 +90,35 @@ class Download:
 
 
 @dataclass(frozen=True)
-class CachePacks:
-    """Packs of the cache of crops; they may be lost, but never be wrong."""
+class CacheCrops:
+    """The cache of crops, which has room for two of three collections: it may lose crops, but never give wrong ones."""
 
-    packs: int = 3
-    crops: int = 4
+    photos: int = 4
     preprocessing: Preprocessing = Preprocessing(size_px=16, resize_px=16, mean=(0.0,) * 3, std=(1.0,) * 3)
 
     def prepare(self, work: Path) -> None:
-        (work / "disk" / "crops").mkdir()
+        for collection in ("first", "second", "third"):
+            for number in range(self.photos):
+                pixels = np.frombuffer(_random_bytes(ord(collection[0]) + number, 3 * 24**2), np.uint8)
+                folder = work / "photos" / collection / "cat"
+                folder.mkdir(parents=True, exist_ok=True)
+                save_photo(Photo(pixels.reshape(24, 24, 3), "drawn", (24, 24)), folder / f"{number}.png")
 
-    def _pack(self, work: Path, number: int) -> Path:
-        return work / "disk" / "crops" / f"{number:040x}"
+    def run(self, work: Path, acknowledge: Acknowledge) -> dict[str, bytes]:
+        return {collection: self._crops(work, collection, acknowledge) for collection in ("first", "second", "third")}
 
-    def _pixels(self, number: int) -> np.ndarray:
-        return np.random.default_rng(number).integers(0, 256, (self.crops, 16, 16, 3), np.uint8)
+    def _crops(self, work: Path, collection: str, acknowledge: Acknowledge) -> bytes:
+        cache = CropCache(work / "disk" / "crops", 2 * self.photos * 3 * 16**2)
+        read = read_table(scan_folders(work / "photos" / collection), self.preprocessing, cache)
+        acknowledge(collection)
+        return b"".join(read.crops[row].tobytes() for row in range(len(read.table)))
 
-    def _write(self, work: Path, number: int) -> None:
-        evict_packs(CropCache(self._pack(work, 0).parent, 2 * self._pixels(0).nbytes), self._pixels(0).nbytes)
-        writer = PackWriter(self._pack(work, number))
-        for row, crop in enumerate(self._pixels(number)):
-            writer.write(row, crop)
-        writer.commit([])
-
-    def run(self, work: Path, acknowledge: Acknowledge) -> None:
-        for number in range(self.packs):
-            self._write(work, number)
-            acknowledge(str(number))
-
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
-        problems: list[str] = []
-        for number in range(self.packs):
-            for _ in range(2):
-                if open_pack(self._pack(work, number), self.preprocessing, self.crops, self.crops) is None:
-                    self._write(work, number)
-                elif (self._pack(work, number) / "crops.u8").read_bytes() != self._pixels(number).tobytes():
-                    problems.append(f"pack {number} has wrong pixels")
-            if not self._pack(work, number).exists():
-                problems.append(f"pack {number} cannot be written again")
-        return problems
+    def problems(self, work: Path, _: Sequence[str], reference: dict[str, bytes]) -> list[str]:
+        return [
+            f"wrong crops of the {name}"
+            for name, crops in self.run(work, lambda _: None).items()
+            if crops != reference[name]
+        ]
 
 
 @dataclass(frozen=True)
@@ -128,32 +126,26 @@ class ExportRouter:
     """A router with its bundles, written as one folder."""
 
     def prepare(self, work: Path) -> None:
-        from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
-        from support.tiny_router import tiny_router
-
-        from familiar.embedding.species.router_file import write_router
-
         (work / "made").mkdir()
         features = write_mean_color_bundle(work / "made" / "features.onnx", CALIBRATED)
         write_router(work / "made" / "router.json", tiny_router(features, work / "made"))
 
-    def run(self, work: Path, acknowledge: Acknowledge) -> dict[str, bytes]:
-        from familiar.export import export_router
+        export_router(work / "made" / "router.json", work / "expected")
 
+    def run(self, work: Path, acknowledge: Acknowledge) -> None:
         export_router(work / "made" / "router.json", work / "disk" / "pets")
         acknowledge("exported")
-        return {path.name: path.read_bytes() for path in (work / "disk" / "pets").iterdir()}
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: dict[str, bytes]) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
         folder = work / "disk" / "pets"
-        problems = ["it is not there"] if acknowledged and not folder.exists() else []
-        if folder.exists():
-            seen = {path.name: path.read_bytes() for path in folder.iterdir()}
-            if seen != reference:
-                problems.append(
-                    f"part of it is there: {[name for name in reference if seen.get(name) != reference[name]]}"
-                )
-                shutil.rmtree(folder)
-        if self.run(work, lambda _: None) != reference:
-            problems.append("exported again, it differs")
-        return problems
+        expected, seen = _read_folder(work / "expected"), _read_folder(folder) if folder.exists() else None
+        problems = ["it is not there"] if acknowledged and seen is None else []
+        if seen not in (None, expected):
+            problems.append(f"part of it is there: {[*seen]}")
+            shutil.rmtree(folder)
+        self.run(work, lambda _: None)
+        return problems if _read_folder(folder) == expected else [*problems, "exported again, it differs"]
+
+
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

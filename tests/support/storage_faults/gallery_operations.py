@@ -108,7 +108,7 @@ class CreateGallery:
         GalleryDatabase.create(work / "disk" / "albums" / "gallery", Space.from_metadata(embedder().metadata)).close()
         acknowledge("created")
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
         folder = work / "disk" / "albums" / "gallery"
         try:
             GalleryDatabase.open(folder).close()
@@ -181,7 +181,7 @@ class Commands:
             assert output.getvalue()
             acknowledge(arguments[0])
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: None) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
         folder = work / "disk" / "gallery"
         if not acknowledged and not (folder / DATABASE).exists():
             self.run(work, lambda _: None)

@@ -40,7 +40,7 @@ class Operation(Protocol):
         """
         ...
 
-    def problems(self, work: Path, acknowledged: Sequence[str], reference: Any) -> list[str]:
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: Any, /) -> list[str]:
         """Look for damage in WORK/disk after a power cut, then repeat the operation.
 
         Args:

@@ -51,6 +51,14 @@ BUSY_SECONDS = 10.0  # how long a writer waits for another
 T = TypeVar("T")
 
 
+@contextlib.contextmanager
+def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
+
+
 class GalleryDatabase:
     """An open gallery, for one thread at a time. Opening is cheap. Use it in a `with`, or `close` it.
 
@@ -96,8 +104,8 @@ class GalleryDatabase:
         make_folder(folder)
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
-        unfinished.unlink(missing_ok=True)
-        with translate_sqlite_errors(folder):
+        with translate_sqlite_errors(folder), _translate_os_errors(folder):
+            unfinished.unlink(missing_ok=True)
             connection = connect(unfinished, BUSY_SECONDS)
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
@@ -105,16 +113,17 @@ class GalleryDatabase:
             Repository(connection).settings.create(space, embedding_dtype)
             connection.execute("COMMIT")
             connection.close()
-        try:
-            # Unlike a rename, this never replaces what another process created in the meantime.
-            os.link(unfinished, path)
-        except FileExistsError as error:
-            raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
-        except OSError:  # a file system without hard links
-            unfinished.rename(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        fsync_directory(folder)
+            try:
+                # Unlike a rename, this never replaces what another process created in the meantime.
+                os.link(unfinished, path)
+            except FileExistsError as error:
+                raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
+            except OSError:  # a file system without hard links
+                unfinished.rename(path)
+            finally:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+            fsync_directory(folder)
         return GalleryDatabase.open(folder)
 
     @staticmethod

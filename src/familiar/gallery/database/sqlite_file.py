@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sqlite3
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
     if check:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":
-            raise sqlite3.DatabaseError(result)
+            raise _check_error(result)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise BadGallery(
@@ -114,6 +115,15 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
             f"older {DATABASE} was restored. Put the missing file back; to continue with what is here: "
             f"familiar gallery repair {folder}"
         )
+
+
+def _check_error(result: str) -> sqlite3.Error:
+    """Make the error that a failed check stands for: of the disk if a page cannot be read, else of the file."""
+    error = sqlite3.DatabaseError(result)
+    code = re.search(r"error code=(\d+)", result)
+    if code is not None:
+        error.sqlite_errorcode = int(code[1])
+    return error
 
 
 def committed_revision(folder: Path) -> int:
