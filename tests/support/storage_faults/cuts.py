@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from support.storage_faults.disk import Contents, Disk, Loss, Names, write_contents
-from support.storage_faults.recording import Operation, Recording
+from support.storage_faults.disk import Contents, Disk, Loss, Model, write_contents
+from support.storage_faults.recording import Operation, Recording, record
 
 _SURVIVALS = (0.0, 0.1, 0.5, 0.9, 1.0)
 _SECTORS_BYTES = (512, 4096)
@@ -32,18 +32,41 @@ class Outcome:
 
 
 def worst_cuts(disk: Disk) -> Iterator[Cut]:
-    """List the cuts before and after each sync and each acknowledgement that lose all that is not durable."""
+    """List cuts around each sync and acknowledgement that lose all pending changes of names, of data, or of both."""
     marked = [index for index, call in enumerate(disk.calls) if call.operation in "SA"]
     for index in sorted({0, len(disk.calls), *marked, *(index + 1 for index in marked)}):
-        for names in get_args(Names):
-            yield Cut(index, Loss(names, 0.0))
+        for model in get_args(Model):
+            for names, data in ((0, 0), (1, 0), (0, 1)):
+                yield Cut(index, Loss(model, names, data))
 
 
 def random_cuts(disk: Disk, count: int, rng: random.Random) -> Iterator[Cut]:
     """Draw cuts anywhere, which lose, tear and reorder anything that is not durable."""
     for _ in range(count):
-        loss = Loss(rng.choice(get_args(Names)), rng.choice(_SURVIVALS), rng.choice(_SECTORS_BYTES))
+        model, sector_bytes = rng.choice(get_args(Model)), rng.choice(_SECTORS_BYTES)
+        loss = Loss(model, rng.choice(_SURVIVALS), rng.choice(_SURVIVALS), sector_bytes)
         yield Cut(rng.randint(0, len(disk.calls)), loss, rng.randrange(1 << 32))
+
+
+def assert_survives_cuts(library: Path, work: Path, operation: Operation, worst: int, drawn: int, seed: int) -> None:
+    """Record an operation and check it after power cuts.
+
+    Args:
+        library: from `preload_library`.
+        work: a folder for the operation.
+        operation: can be pickled.
+        worst: number of `worst_cuts`, spread evenly over all; the last, after the last promise, is among them.
+        drawn: number of `random_cuts`.
+        seed: of the drawing.
+    """
+    recording = record(library, work, operation)
+    disk = Disk.of(recording)
+    assert disk.syncs
+    cuts = list(worst_cuts(disk))[::-1]
+    cuts = cuts[:: max(1, len(cuts) // worst)] + list(random_cuts(disk, drawn, random.Random(seed)))
+    outcome = check_cuts(recording, work, operation, disk, cuts)
+    assert outcome.disks
+    assert not outcome.problems, "\n".join(f"{cut}: {problem}" for cut, problem in outcome.problems[:20])
 
 
 def check_cuts(

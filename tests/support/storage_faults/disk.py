@@ -15,12 +15,13 @@ Names: creating, renaming, linking and removing files changes folders, each chan
 import random
 import shutil
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from support.storage_faults.recording import Call, Recording, Snapshot
 
-Names = Literal["journal", "posix"]
+Model = Literal["journal", "posix"]
 Contents = dict[str, bytes | str | None]  # by path: bytes of a file, target of a link, None for a folder
 _TORN_SHARE = 0.3  # of the writes that survive, how many do so in part
 
@@ -30,13 +31,15 @@ class Loss:
     """How much of what is not durable a power cut loses.
 
     Attributes:
-        names: the model.
-        survival: the probability of each change to survive; 0 loses all, 1 none (as if the process was killed).
+        model: of names.
+        names: the probability of each change of names to survive.
+        data: that of each write and truncation. If both are 1, nothing is lost, as if the process had been killed.
         sector_bytes: writes are torn at multiples of it.
     """
 
-    names: Names
-    survival: float
+    model: Model
+    names: float
+    data: float
     sector_bytes: int = 512
 
 
@@ -92,7 +95,7 @@ class Disk:
         """
         disk = Disk(recording.root, recording.before, recording.calls)
         replayed, real = (
-            disk.after_cut(len(disk.calls), Loss("journal", 1), random.Random(0)),
+            disk.after_cut(len(disk.calls), Loss("journal", 1, 1), random.Random(0)),
             recording.after.by_path(),
         )
         differing = [path for path in {**replayed, **real} if replayed.get(path, 0) != real.get(path, 0)]
@@ -129,14 +132,14 @@ class Disk:
 
     def _surviving_names(self, cut: int, loss: Loss, rng: random.Random) -> list[_NameChange]:
         changes = [change for change in self._name_changes if change.call < cut]
-        if loss.names == "journal":
+        if loss.model == "journal":
             last_sync = max((index for index in self.syncs if index < cut), default=-1)
             durable = sum(change.call < last_sync for change in changes)
             pending = len(changes) - durable
-            if loss.survival in (0, 1):
-                return changes[: durable + round(pending * loss.survival)]
+            if loss.names in (0, 1):
+                return changes[: durable + round(pending * loss.names)]
             return changes[: durable + rng.randint(0, pending)]
-        return [change for change in changes if self._is_durable(change, cut) or rng.random() < loss.survival]
+        return [change for change in changes if self._is_durable(change, cut) or rng.random() < loss.names]
 
     def _is_durable(self, change: _NameChange, cut: int) -> bool:
         return all(any(change.call < sync < cut for sync in self._files[folder].syncs) for folder, _ in change.entries)
@@ -151,13 +154,13 @@ class Disk:
             if index >= cut:
                 break
             durable = index < last_sync
-            if not durable and rng.random() >= loss.survival:
+            if not durable and rng.random() >= loss.data:
                 continue
             if data is None:
                 content[:] = content[:offset].ljust(offset, b"\0")
                 continue
             content.extend(bytes(max(0, offset + len(data) - len(content))))
-            is_torn = not durable and loss.survival < 1 and rng.random() < _TORN_SHARE
+            is_torn = not durable and loss.data < 1 and rng.random() < _TORN_SHARE
             for start, piece in _sectors(offset, data, loss.sector_bytes) if is_torn else [(offset, data)]:
                 if not is_torn or rng.random() < 0.5:
                     content[start : start + len(piece)] = piece
@@ -218,7 +221,7 @@ def _sectors(offset: int, data: bytes, sector_bytes: int) -> list[tuple[int, byt
     """Split a write at multiples of the sector's size in the file."""
     edges = [offset, *range((offset // sector_bytes + 1) * sector_bytes, offset + len(data), sector_bytes)]
     edges.append(offset + len(data))
-    return [(start, data[start - offset : end - offset]) for start, end in zip(edges, edges[1:], strict=False)]
+    return [(start, data[start - offset : end - offset]) for start, end in pairwise(edges)]
 
 
 def write_contents(root: Path, contents: Contents) -> None:

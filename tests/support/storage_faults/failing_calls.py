@@ -52,6 +52,13 @@ def check_failures(library: Path, work: Path, operation: Operation, most: int, s
     return int(count), problems
 
 
+def assert_survives_failures(library: Path, work: Path, operation: Operation, most: int, seed: int = 0) -> None:
+    """Check an operation as `check_failures`."""
+    runs, problems = check_failures(library, work, operation, most, seed)
+    assert runs
+    assert not problems, "\n".join(problems[:20])
+
+
 def _check_here(work: Path, operation: Operation, most: int, seed: int) -> None:
     root = work / "disk"
     root.mkdir(parents=True)

@@ -1,0 +1,31 @@
+"""System calls that fail: a clear error, nothing lost, and the operation works when it is repeated."""
+
+from pathlib import Path
+
+import pytest
+
+from support.storage_faults.failing_calls import assert_survives_failures
+from support.storage_faults.gallery_operations import (
+    SCENARIOS_HERE,
+    Commands,
+    CreateGallery,
+    ForgetUploads,
+    GalleryTask,
+)
+from support.storage_faults.recording import Operation
+from support.tiers import all_exhaustive_but
+
+pytestmark = pytest.mark.slow
+
+OPERATIONS = [*(GalleryTask(name) for name in SCENARIOS_HERE), CreateGallery(), Commands(), ForgetUploads()]
+
+
+@pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=str)
+def test_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operation, preload: Path, work: Path):
+    assert_survives_failures(preload, work, operation, most=2)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_any_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operation, preload: Path, work: Path):
+    assert_survives_failures(preload, work, operation, most=40)

@@ -1,0 +1,27 @@
+"""Fixtures of tests with power cuts and failing calls."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from support.storage_faults.recording import preload_library
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="session")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that records calls and lets them fail; skips the test where there can be none."""
+    return preload_library(tmp_path_factory.mktemp("preload"))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    """A folder for an operation, in memory where that is possible."""
+    if not MEMORY.is_dir():
+        yield tmp_path / "work"
+        return
+    with TemporaryDirectory(dir=MEMORY, prefix="familiar-test-") as folder:
+        yield Path(folder) / "work"
