@@ -12,20 +12,25 @@ from support.storage_faults.gallery_operations import (
     ForgetUploads,
     GalleryTask,
 )
-from support.storage_faults.recording import Operation
+from support.storage_faults.recording import Operation, name
 from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
 
-OPERATIONS = [*(GalleryTask(name) for name in SCENARIOS_HERE), CreateGallery(), Commands(), ForgetUploads()]
+OPERATIONS = [
+    *(GalleryTask(task, by_revision=task != "forget") for task in SCENARIOS_HERE),
+    CreateGallery(),
+    Commands(),
+    ForgetUploads(),
+]
 
 
-@pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=str)
+@pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=name)
 def test_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operation, preload: Path, work: Path):
     assert_survives_failures(preload, work, operation, most=2)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_any_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operation, preload: Path, work: Path):
     assert_survives_failures(preload, work, operation, most=40)

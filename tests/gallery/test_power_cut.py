@@ -13,7 +13,7 @@ from support.storage_faults.gallery_operations import (
     ForgetUploads,
     GalleryTask,
 )
-from support.storage_faults.recording import Operation, record
+from support.storage_faults.recording import Operation, name, record
 from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
@@ -23,19 +23,19 @@ OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads()]
 QUICK = [GalleryTask("import"), CreateGallery()]
 
 
-@pytest.mark.parametrize("operation", all_exhaustive_but(QUICK, OPERATIONS), ids=str)
+@pytest.mark.parametrize("operation", all_exhaustive_but(QUICK, OPERATIONS), ids=name)
 def test_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Path, work: Path):
     assert_survives_cuts(preload, work, operation, worst=8, drawn=6, seed=0)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_any_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Path, work: Path):
     assert_survives_cuts(preload, work, operation, worst=1000, drawn=180, seed=1)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_a_missing_sync_is_noticed(operation: Operation, preload: Path, work: Path):
     recording = record(preload, work, operation)
     disk = Disk.of(recording)

@@ -18,6 +18,7 @@ from collection.crash_scenarios import (
     draw_individuals,
     draw_photos,
     embedder,
+    violated_invariants,
 )
 
 from familiar.cli.main import familiar
@@ -63,9 +64,16 @@ SCENARIOS_HERE = SCENARIOS | {
 
 @dataclass(frozen=True)
 class GalleryTask:
-    """A task of benchmarks/collection/crash_scenarios.py, or one of those above."""
+    """A task of benchmarks/collection/crash_scenarios.py, or one of those above.
+
+    Attributes:
+        name: of the task.
+        by_revision: whether each revision has the contents that it has in an undisturbed run. An erasure that fails,
+            and is completed later, moves the later revisions by one.
+    """
 
     name: str
+    by_revision: bool = True
 
     def prepare(self, work: Path) -> None:
         draw_photos(work / "photos")
@@ -88,7 +96,13 @@ class GalleryTask:
         scenario = SCENARIOS_HERE[self.name]
         with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
             revision = max(map(int, acknowledged), default=0)
-            problems = problems_after_kill(scenario, gallery, reference, revision)
+            if self.by_revision:
+                problems = problems_after_kill(scenario, gallery, reference, revision)
+            else:
+                problems = violated_invariants(scenario, gallery)
+                seen = comparable_contents(contents(gallery))
+                if all(seen != comparable_contents(state) for state in reference.contents.values()):
+                    problems.append("it is in no state of an undisturbed run")
             problems += check(gallery).problems
             scenario.run(gallery, work / "photos")
             last = reference.contents[max(reference.contents)]

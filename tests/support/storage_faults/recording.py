@@ -54,6 +54,11 @@ class Operation(Protocol):
         ...
 
 
+def name(operation: Operation) -> str:
+    """Return the name of a test's case."""
+    return str(getattr(operation, "name", type(operation).__name__))
+
+
 @dataclass(frozen=True)
 class Call:
     """A successful system call, or an acknowledgement to the user (operation "A").
