@@ -71,7 +71,7 @@ def test_failed_write_keeps_existing_file(
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
-def test_content_is_synced_before_the_rename_and_the_folder_after_it(
+def test_content_is_synced_before_the_rename_and_its_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.json"

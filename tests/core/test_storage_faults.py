@@ -24,7 +24,7 @@ def test_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Pat
 @pytest.mark.parametrize("operation", all_exhaustive_but([WriteFiles()], OPERATIONS), ids=name)
 def test_each_sync_is_needed(operation: Operation, preload: Path, work: Path):
     recording = record(preload, work, operation)
-    assert unneeded_syncs(recording, work, operation, Disk.of(recording)) == []
+    assert unneeded_syncs(recording, work, operation, Disk.from_recording(recording)) == []
 
 
 @pytest.mark.parametrize("operation", all_exhaustive_but([WriteFiles()], OPERATIONS), ids=name)

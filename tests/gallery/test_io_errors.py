@@ -11,18 +11,15 @@ from support.storage_faults.gallery_operations import (
     CreateGallery,
     ForgetUploads,
     GalleryTask,
+    Repair,
 )
 from support.storage_faults.recording import Operation, name
 from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
 
-OPERATIONS = [
-    *(GalleryTask(task, by_revision=task != "forget") for task in SCENARIOS_HERE),
-    CreateGallery(),
-    Commands(),
-    ForgetUploads(),
-]
+TASKS = [GalleryTask(task, by_revision=task != "forget") for task in SCENARIOS_HERE]
+OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), Repair()]
 
 
 @pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=name)

@@ -12,6 +12,7 @@ from support.storage_faults.gallery_operations import (
     CreateGallery,
     ForgetUploads,
     GalleryTask,
+    Repair,
 )
 from support.storage_faults.recording import Operation, name, record
 from support.tiers import all_exhaustive_but
@@ -19,7 +20,7 @@ from support.tiers import all_exhaustive_but
 pytestmark = pytest.mark.slow
 
 TASKS = [GalleryTask(name) for name in SCENARIOS_HERE]
-OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads()]
+OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), Repair()]
 QUICK = [GalleryTask("import"), CreateGallery()]
 
 
@@ -38,7 +39,7 @@ def test_any_power_cut_loses_nothing_acknowledged(operation: Operation, preload:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_a_missing_sync_is_noticed(operation: Operation, preload: Path, work: Path):
     recording = record(preload, work, operation)
-    disk = Disk.of(recording)
+    disk = Disk.from_recording(recording)
     unneeded = unneeded_syncs(recording, work, operation, disk)
     promises = sum(call.operation == "A" for call in disk.calls)
     assert len(disk.syncs) - len(unneeded) >= promises  # each promise needs one at least

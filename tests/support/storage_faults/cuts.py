@@ -60,7 +60,7 @@ def assert_survives_cuts(library: Path, work: Path, operation: Operation, worst:
         seed: of the drawing.
     """
     recording = record(library, work, operation)
-    disk = Disk.of(recording)
+    disk = Disk.from_recording(recording)
     assert disk.syncs
     cuts = list(worst_cuts(disk))[::-1]
     cuts = cuts[:: max(1, len(cuts) // worst)] + list(random_cuts(disk, drawn, random.Random(seed)))

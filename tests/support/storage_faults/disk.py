@@ -87,7 +87,7 @@ class Disk:
             self._apply(index, call)
 
     @staticmethod
-    def of(recording: Recording) -> "Disk":
+    def from_recording(recording: Recording) -> "Disk":
         """Create the disk of a recording.
 
         Raises:

@@ -13,7 +13,7 @@ from support.storage_faults.recording import Library, Operation, Snapshot, run_w
 
 # Kinds of calls, as in preload.c.
 OPEN, CREATE, READ, WRITE, SYNC, NAMES = 1, 2, 4, 8, 16, 32
-KINDS = {  # of calls that each error can come from
+CALLS_OF_ERROR = {  # of calls that each error can come from
     errno.EIO: OPEN | CREATE | READ | WRITE | SYNC | NAMES,
     errno.ENOSPC: CREATE | WRITE | SYNC | NAMES,
     errno.EACCES: OPEN | CREATE | NAMES,
@@ -78,9 +78,9 @@ def _failures(
     run: Callable[[], object], root: Path, before, library: Library, most: int, seed: int
 ) -> Iterator[Failure]:
     rng = random.Random(seed)
-    for error, kinds in KINDS.items():
+    for error, chosen in CALLS_OF_ERROR.items():
         write_contents(root, before)
-        library.fail_calls(kinds, 0, 0, 0)
+        library.fail_calls(chosen, 0, 0, 0)
         run()
         calls = range(1, library.count_calls() + 1)
         for first in calls if len(calls) <= most else sorted(rng.sample(calls, most)):
@@ -91,7 +91,7 @@ def _failures(
 def _problems(work: Path, operation: Operation, library: Library, failure: Failure, reference: object) -> Sequence[str]:
     acknowledged: list[str] = []
     problems: list[str] = []
-    library.fail_calls(KINDS[failure.error], failure.first, _ALWAYS if failure.lasts else 1, failure.error)
+    library.fail_calls(CALLS_OF_ERROR[failure.error], failure.first, _ALWAYS if failure.lasts else 1, failure.error)
     try:
         operation.run(work, acknowledged.append)
     except FamiliarError as error:

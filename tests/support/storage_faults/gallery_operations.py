@@ -3,6 +3,7 @@
 import contextlib
 import io
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,13 @@ from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, Gall
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
-from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.check import check, repair
 from familiar.gallery.transfer.import_export import import_csv
 from support.color_album import draw_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.storage_faults.recording import Acknowledge
+
+PAGE_BYTES = 4096
 
 
 def _undo(gallery: GalleryDatabase, _: Path) -> None:
@@ -133,7 +136,9 @@ class CreateGallery:
         with GalleryDatabase.open(folder) as gallery:
             problems = list(check(gallery).problems)
         names = {path.name for path in folder.iterdir()}
-        return problems + [f"left behind: {name}" for name in names if not name.startswith((DATABASE, f".{DATABASE}."))]
+        return problems + [
+            f"left behind: {name}" for name in names if not name.startswith(("gallery.", f".{DATABASE}."))
+        ]
 
 
 @dataclass(frozen=True)
@@ -207,4 +212,42 @@ class Commands:
             problems.append(f"{faces} of {expected_faces} faces are there")
         if {"name", "merge"} & {*acknowledged} and "Rosa" not in identities:
             problems.append("a name is lost")
+        return problems
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Repairing a gallery with a damaged page of an index; everything can be recovered."""
+
+    def prepare(self, work: Path) -> None:
+        SCENARIOS["merge"].prepare(work / "disk" / "gallery", work)
+        path = work / "disk" / "gallery" / DATABASE
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'index' LIMIT 1").fetchone()
+        content = bytearray(path.read_bytes())
+        content[(root - 1) * PAGE_BYTES : root * PAGE_BYTES] = bytes(PAGE_BYTES)
+        path.write_bytes(content)
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> int:
+        repair(work / "disk" / "gallery")
+        acknowledge("repaired")
+        return self._names(work)
+
+    def _names(self, work: Path) -> int:
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            assert not check(gallery).problems
+            return len(load_assignments(gallery).names)
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: int) -> list[str]:
+        folder = work / "disk" / "gallery"
+        problems: list[str] = []
+        if acknowledged:
+            if self._names(work) != reference:
+                problems.append("names are lost")
+        elif not (folder / DATABASE).exists():
+            problems.append(f"there is no gallery, only {sorted(path.name for path in folder.iterdir())}")
+        else:
+            repair(folder)
+            if self._names(work) != reference:
+                problems.append("names are lost after repairing again")
         return problems

@@ -194,8 +194,8 @@ class Library:
     def acknowledge(self, text: str) -> None:
         self._functions.acknowledge(text.encode())
 
-    def fail_calls(self, kinds: int, first: int, count: int, error: int) -> None:
-        self._functions.fail_calls(kinds, first, count, error)
+    def fail_calls(self, call_types: int, first: int, count: int, error: int) -> None:
+        self._functions.fail_calls(call_types, first, count, error)
 
     def count_calls(self) -> int:
         return self._functions.count_calls()
