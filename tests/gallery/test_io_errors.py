@@ -12,6 +12,7 @@ from support.storage_faults.gallery_operations import (
     ForgetUploads,
     GalleryTask,
     Repair,
+    WriteNames,
 )
 from support.storage_faults.recording import Operation, name
 from support.tiers import all_exhaustive_but
@@ -19,7 +20,7 @@ from support.tiers import all_exhaustive_but
 pytestmark = pytest.mark.slow
 
 TASKS = [GalleryTask(task, by_revision=task != "forget") for task in SCENARIOS_HERE]
-OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), Repair()]
+OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
 
 
 @pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=name)

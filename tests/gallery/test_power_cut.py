@@ -13,6 +13,7 @@ from support.storage_faults.gallery_operations import (
     ForgetUploads,
     GalleryTask,
     Repair,
+    WriteNames,
 )
 from support.storage_faults.recording import Operation, name, record
 from support.tiers import all_exhaustive_but
@@ -20,7 +21,7 @@ from support.tiers import all_exhaustive_but
 pytestmark = pytest.mark.slow
 
 TASKS = [GalleryTask(name) for name in SCENARIOS_HERE]
-OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), Repair()]
+OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
 QUICK = [GalleryTask("import"), CreateGallery()]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from collection.crash_runs import ReportingGallery, UninterruptedRun, problems_after_kill
 from collection.crash_scenarios import (
     FACES,
@@ -21,17 +22,22 @@ from collection.crash_scenarios import (
     embedder,
     violated_invariants,
 )
+from PIL import Image
 
 from familiar.cli.main import familiar
 from familiar.core.errors import BadGallery
 from familiar.core.files import absolute_path, content_sha256
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase, Space
+from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
 from familiar.gallery.integrity.check import check, repair
 from familiar.gallery.transfer.import_export import import_csv
+from familiar.gallery.transfer.xmp_export import export_xmp
+from familiar.photos.decoding import find_photos, load_photo
+from familiar.photos.metadata.jpeg import read_packet
 from support.color_album import draw_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.storage_faults.recording import Acknowledge
@@ -213,6 +219,50 @@ class Commands:
         if {"name", "merge"} & {*acknowledged} and "Rosa" not in identities:
             problems.append("a name is lost")
         return problems
+
+
+@dataclass(frozen=True)
+class WriteNames:
+    """Names written into the user's own photos, and into sidecars of those that are no JPEGs."""
+
+    def prepare(self, work: Path) -> None:
+        photos, originals = work / "disk" / "photos", work / "originals"
+        draw_photos(originals)
+        for path in sorted(originals.iterdir())[4:]:
+            path.unlink()
+        for path in sorted(originals.iterdir())[:2]:
+            Image.open(path).save(path.with_suffix(".jpg"))
+            path.unlink()
+        shutil.copytree(originals, photos)
+        with GalleryDatabase.create(work / "disk" / "gallery", Space.from_metadata(embedder().metadata)) as gallery:
+            enroll(gallery, embedder(), sorted(photos.iterdir()))
+            assign(gallery, [IdentityFaces(f"Tom {face}", (face,)) for face in gallery.faces().ids.tolist()])
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> None:
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            result = export_xmp(gallery, in_place=True)
+        if not result.skipped and not result.not_in_place:
+            acknowledge("written")
+
+    def problems(self, work: Path, acknowledged: Sequence[str], _: None) -> list[str]:
+        problems = ["a name is not there"] if acknowledged and not self._all_named(work) else []
+        for path in (work / "originals").iterdir():
+            original, photo = load_photo(path), load_photo(work / "disk" / "photos" / path.name)
+            if not np.array_equal(original.rgb_u8, photo.rgb_u8):
+                problems.append(f"{path.name} is another picture")
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            result = check(gallery)
+            problems += [*result.problems, *result.missing]
+            # A photo that was written before the cut, and the gallery after it, is known again by enrolling it.
+            enroll(gallery, embedder(), find_photos([work / "disk" / "photos"]))
+            problems += export_xmp(gallery, in_place=True).skipped
+        return problems if self._all_named(work) else [*problems, "a name cannot be written again"]
+
+    def _all_named(self, work: Path) -> bool:
+        photos = work / "disk" / "photos"
+        packets = [read_packet(path.read_bytes()) for path in photos.glob("*.jpg")]
+        packets += [path.read_bytes() for path in photos.glob("*.xmp")]
+        return sum(b"Tom " in (packet or b"") for packet in packets) == 4
 
 
 @dataclass(frozen=True)
