@@ -1,5 +1,6 @@
 """Fixtures of tests with power cuts and failing calls."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ import pytest
 from support.storage_faults.recording import preload_library
 
 MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 1 << 30  # in a container there may be only 64 MB
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +22,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[Path]:
     """A folder for an operation, in memory where that is possible."""
-    if not MEMORY.is_dir():
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
         yield tmp_path / "work"
         return
     with TemporaryDirectory(dir=MEMORY, prefix="familiar-test-") as folder:
