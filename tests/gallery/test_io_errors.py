@@ -6,7 +6,7 @@ import pytest
 
 from support.storage_faults.failing_calls import assert_survives_failures
 from support.storage_faults.gallery_operations import (
-    SCENARIOS_HERE,
+    GALLERY_TASKS,
     Commands,
     CreateGallery,
     ForgetUploads,
@@ -19,7 +19,7 @@ from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
 
-TASKS = [GalleryTask(task, by_revision=task != "forget") for task in SCENARIOS_HERE]
+TASKS = [GalleryTask(task, by_revision=task != "forget") for task in GALLERY_TASKS]
 OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.storage_faults.cuts import assert_survives_cuts, unneeded_syncs
 from support.storage_faults.disk import Disk
 from support.storage_faults.gallery_operations import (
-    SCENARIOS_HERE,
+    GALLERY_TASKS,
     Commands,
     CreateGallery,
     ForgetUploads,
@@ -20,7 +20,7 @@ from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
 
-TASKS = [GalleryTask(name) for name in SCENARIOS_HERE]
+TASKS = [GalleryTask(name) for name in GALLERY_TASKS]
 OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
 QUICK = [GalleryTask("import"), CreateGallery()]
 

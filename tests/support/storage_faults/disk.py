@@ -14,6 +14,7 @@ Names: creating, renaming, linking and removing files changes folders, each chan
 
 import random
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -166,7 +167,15 @@ class Disk:
                     content[start : start + len(piece)] = piece
         return bytes(content)
 
-    def _collect(self, folder, prefix, names, contents, content_of) -> None:
+    def _collect(
+        self,
+        folder: int,
+        prefix: str,
+        names: Mapping[tuple[int, str], int | None],
+        contents: Contents,
+        content_of: Callable[[int], bytes | str | None],
+    ) -> None:
+        """Add what is in a folder, and in folders in it, to `contents`."""
         for (parent, name), number in sorted(names.items(), key=lambda entry: entry[0]):
             if parent != folder or number is None:
                 continue

@@ -2,13 +2,12 @@
 
 import errno
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from familiar.core.errors import FamiliarError
-from support.storage_faults.disk import write_contents
+from support.storage_faults.disk import Contents, write_contents
 from support.storage_faults.recording import Library, Operation, Snapshot, run_with_library
 
 # Kinds of calls, as in preload.c.
@@ -34,7 +33,9 @@ class Failure:
         return f"{errno.errorcode[self.error]} at call {self.first}{' and after' if self.lasts else ''}"
 
 
-def check_failures(library: Path, work: Path, operation: Operation, most: int, seed: int = 0) -> tuple[int, list[str]]:
+def check_failures(
+    library: Path, work: Path, operation: Operation, most: int, seed: int = 0
+) -> tuple[int, int, list[str]]:
     """Run an operation again and again in a new process; in each run a call fails. Then look for damage and repeat it.
 
     Args:
@@ -45,17 +46,17 @@ def check_failures(library: Path, work: Path, operation: Operation, most: int, s
         seed: of the drawing.
 
     Returns:
-        The number of runs, and the problems.
+        The number of runs, in how many of them the operation raised an error, and the problems.
     """
     run_with_library(library, f"{__name__}:_check_here", work, operation, most, seed)
-    count, *problems = (work / "failures.txt").read_text().split("\0")
-    return int(count), problems
+    runs, errors, *problems = (work / "failures.txt").read_text().split("\0")
+    return int(runs), int(errors), problems
 
 
 def assert_survives_failures(library: Path, work: Path, operation: Operation, most: int, seed: int = 0) -> None:
     """Check an operation as `check_failures`."""
-    runs, problems = check_failures(library, work, operation, most, seed)
-    assert runs
+    runs, errors, problems = check_failures(library, work, operation, most, seed)
+    assert 0 < errors <= runs
     assert not problems, "\n".join(problems[:20])
 
 
@@ -66,16 +67,18 @@ def _check_here(work: Path, operation: Operation, most: int, seed: int) -> None:
     operation.prepare(work)
     before = Snapshot.read(root).by_path()
     reference = operation.run(work, lambda _: None)  # also imports what it needs
-    runs, problems = 0, cast(list[str], [])
+    runs = errors = 0
+    problems: list[str] = []
     for failure in _failures(lambda: operation.run(work, lambda _: None), root, before, library, most, seed):
         write_contents(root, before)
-        runs += 1
-        problems += [f"{failure}: {problem}" for problem in _problems(work, operation, library, failure, reference)]
-    (work / "failures.txt").write_text("\0".join([str(runs), *problems]))
+        error, seen = _run_and_check(work, operation, library, failure, reference)
+        runs, errors = runs + 1, errors + (error is not None)
+        problems += [f"{failure}: {problem}" for problem in seen]
+    (work / "failures.txt").write_text("\0".join([str(runs), str(errors), *problems]))
 
 
 def _failures(
-    run: Callable[[], object], root: Path, before, library: Library, most: int, seed: int
+    run: Callable[[], object], root: Path, before: Contents, library: Library, most: int, seed: int
 ) -> Iterator[Failure]:
     rng = random.Random(seed)
     for error, chosen in CALLS_OF_ERROR.items():
@@ -88,20 +91,26 @@ def _failures(
                 yield Failure(error, first, lasts)
 
 
-def _problems(work: Path, operation: Operation, library: Library, failure: Failure, reference: object) -> Sequence[str]:
+def _run_and_check(
+    work: Path, operation: Operation, library: Library, failure: Failure, reference: object
+) -> tuple[Exception | None, list[str]]:
+    """Run an operation in which calls fail; return its error, and the problems of it and of what it left."""
     acknowledged: list[str] = []
     problems: list[str] = []
+    raised: Exception | None = None
     library.fail_calls(CALLS_OF_ERROR[failure.error], failure.first, _ALWAYS if failure.lasts else 1, failure.error)
     try:
         operation.run(work, acknowledged.append)
     except FamiliarError as error:
+        raised = error
         if "\n" in str(error):
             problems.append(f"the message has several lines: {error}")
     except Exception as error:
+        raised = error
         problems.append(f"unclear error {type(error).__name__}: {error}")
     library.fail_calls(0, 0, 0, 0)
     try:
         problems += operation.problems(work, acknowledged, reference)
     except Exception as error:
         problems.append(f"afterwards {type(error).__name__}: {error}")
-    return problems
+    return raised, problems

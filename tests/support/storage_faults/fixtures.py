@@ -9,7 +9,7 @@ import pytest
 
 from support.storage_faults.recording import preload_library
 
-MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")  # a sync takes no time there
 MEMORY_BYTES = 1 << 30  # in a container there may be only 64 MB
 
 

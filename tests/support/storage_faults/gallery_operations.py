@@ -65,7 +65,7 @@ def _import(gallery: GalleryDatabase, photos: Path) -> None:
         import_csv(gallery, photos.with_name(f"{number}.csv"))
 
 
-SCENARIOS_HERE = SCENARIOS | {
+GALLERY_TASKS = SCENARIOS | {
     "undo": Scenario(SCENARIOS["merge"].prepare, _undo, ()),
     "import": Scenario(_prepare_import, _import, ()),
 }
@@ -86,7 +86,7 @@ class GalleryTask:
 
     def prepare(self, work: Path) -> None:
         draw_photos(work / "photos")
-        SCENARIOS_HERE[self.name].prepare(work / "disk" / "gallery", work / "photos")
+        GALLERY_TASKS[self.name].prepare(work / "disk" / "gallery", work / "photos")
 
     def run(self, work: Path, acknowledge: Acknowledge) -> UninterruptedRun:
         states = {}
@@ -98,11 +98,11 @@ class GalleryTask:
                     acknowledge(message)
                     states[int(message)] = contents(opened)
 
-            SCENARIOS_HERE[self.name].run(ReportingGallery(opened, report), work / "photos")
+            GALLERY_TASKS[self.name].run(ReportingGallery(opened, report), work / "photos")
         return UninterruptedRun(0.0, states)
 
     def problems(self, work: Path, acknowledged: Sequence[str], reference: UninterruptedRun) -> list[str]:
-        scenario = SCENARIOS_HERE[self.name]
+        scenario = GALLERY_TASKS[self.name]
         with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
             revision = max(map(int, acknowledged), default=0)
             if self.by_revision:
