@@ -31,4 +31,4 @@ def test_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operatio
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_any_failing_call_raises_a_clear_error_and_loses_nothing(operation: Operation, preload: Path, work: Path):
-    assert_survives_failures(preload, work, operation, most=40)
+    assert_survives_failures(preload, work, operation, most=20)
