@@ -15,7 +15,12 @@ from support.mean_color_bundle import CALIBRATED, UNCALIBRATED, write_mean_color
 if TYPE_CHECKING:  # the plain environment has none
     from playwright.sync_api import Browser
 
-pytest_plugins = ["support.durations", "support.doctest_photos", "support.shared_artifacts"]
+pytest_plugins = [
+    "support.durations",
+    "support.doctest_photos",
+    "support.shared_artifacts",
+    "support.storage_faults.fixtures",
+]
 if find_spec("hypothesis"):  # the plain environment has none
     from support import property_tests  # noqa: F401 - registers the profiles
 

@@ -76,7 +76,7 @@ def _deleted_faces_on_disk(gallery: GalleryDatabase, reference: UninterruptedRun
     return [f"face {row[0]} is still on the disk" for row in first if row[0] not in present and row[-1] in on_disk]
 
 
-class _ReportingGallery(GalleryDatabase):
+class ReportingGallery(GalleryDatabase):
     """A gallery that reports when each transaction begins and when it is durable."""
 
     def __init__(self, opened: GalleryDatabase, report: Callable[[str], None]) -> None:
@@ -104,7 +104,7 @@ def run_uninterrupted(task: str, start: Path, photos: Path, scratch: Path) -> Un
     shutil.copytree(start, scratch)
     with GalleryDatabase.open(scratch) as opened:
         seen[opened.revision] = contents(opened)
-        watched = _ReportingGallery(
+        watched = ReportingGallery(
             opened, lambda message: seen.update({int(message): contents(opened)}) if message.isdecimal() else None
         )
         SCENARIOS[task].run(watched, photos)
@@ -181,7 +181,7 @@ def _run_in_process(task: str, folder: Path, photos: Path, sender: Connection) -
     embedder()  # loads what the task needs before the time is measured
     report("ready")
     with GalleryDatabase.open(folder) as opened:
-        SCENARIOS[task].run(_ReportingGallery(opened, report), photos)
+        SCENARIOS[task].run(ReportingGallery(opened, report), photos)
     report("done")
 
 

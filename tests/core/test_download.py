@@ -113,5 +113,5 @@ def test_existing_other_file_is_not_replaced(mirror: Mirror, tmp_path: Path):
         download(published(mirror), target)
     assert target.read_bytes() == b"mine"
     (tmp_path / "blocked").write_text("a file")
-    with pytest.raises(CannotWrite, match="cannot be written"):
+    with pytest.raises(CannotWrite, match="cannot be created"):
         download(published(mirror), tmp_path / "blocked" / "n.onnx")

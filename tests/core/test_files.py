@@ -1,12 +1,21 @@
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from familiar.core.errors import CannotWrite
-from familiar.core.files import remove_unfinished_files, write_atomically
+from familiar.core.files import (
+    draft_folder,
+    fsync_directory,
+    make_folder,
+    publish_folder,
+    remove_unfinished_files,
+    write_atomically,
+)
 
 
 def mode(path: Path) -> int:
@@ -62,19 +71,47 @@ def test_failed_write_keeps_existing_file(
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
-def test_content_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_synced_before_the_rename_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"old")
-    seen: list[tuple[bytes, bytes]] = []
+    seen: list[tuple[bool, bytes, list[bytes]]] = []
 
     def fsync(descriptor: int) -> None:
-        (temporary,) = (file for file in tmp_path.iterdir() if file != path)
-        assert os.path.samestat(os.fstat(descriptor), temporary.stat())
-        seen.append((path.read_bytes(), temporary.read_bytes()))
+        others = [file for file in tmp_path.iterdir() if file != path]
+        (synced,) = (each for each in [tmp_path, *others] if os.path.samestat(os.fstat(descriptor), each.stat()))
+        seen.append((synced == tmp_path, path.read_bytes(), [file.read_bytes() for file in others]))
 
     monkeypatch.setattr(os, "fsync", fsync)
     write_atomically(path, b"new")
-    assert seen == [(b"old", b"new")]
+    assert seen == [(False, b"old", [b"new"]), (True, b"new", [])]
+
+
+def test_file_systems_that_cannot_sync_folders_are_used_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
+    fsync_directory(tmp_path)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"):
+        fsync_directory(tmp_path)
+    with pytest.raises(CannotWrite, match="Input/output error"):
+        make_folder(tmp_path / "new")
+
+
+def test_published_folder_replaces_an_empty_one_only(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for content in (b"first", b"second"):
+        with draft_folder(tmp_path / "results") as draft:
+            (draft / "file").write_bytes(content)
+            if content == b"first":
+                publish_folder(draft, tmp_path / "results")
+            else:
+                with pytest.raises(CannotWrite, match="results: cannot be written"):
+                    publish_folder(draft, tmp_path / "results")
+    assert [path.read_bytes() for path in (tmp_path / "results").iterdir()] == [b"first"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Forgetting photos deletes their uploaded files, and no others."""
 
+import errno
 from collections.abc import Collection
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.database.tables.settings import Settings
 from familiar.gallery.editing import forget as forget_module
 from familiar.gallery.editing.forget import forget_photos
 from support.small_gallery import draw_individuals, enroll_vectors
@@ -83,8 +86,8 @@ def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: GalleryDatabas
     path = write_upload(gallery, 1)
     delete_files = forget_module._delete_files
 
-    def crash(files: Collection[Path]) -> None:
-        delete_files(files)
+    def crash(files: Collection[Path], deleted: list[Path]) -> None:
+        delete_files(files, deleted)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
@@ -94,3 +97,20 @@ def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: GalleryDatabas
     assert not path.exists()
     assert len(gallery.faces().ids) == 2
     assert forget_photos(gallery, [path.resolve()]).photos == 1
+
+
+@pytest.mark.parametrize("failing", ["commit", "folder"])
+def test_error_after_deleting_files_says_so_and_forgetting_again_works(
+    failing: str, gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([2]))
+    upload = write_upload(gallery, 1)
+    with monkeypatch.context() as patch:
+        if failing == "folder":
+            patch.setattr(forget_module, "fsync_directory", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+        else:
+            patch.setattr(Settings, "increment_revision", Mock(side_effect=CannotWrite("disk I/O error")))
+        with pytest.raises(CannotWrite, match=r"(I/O|Input/output) error.*files of theirs are deleted already"):
+            forget_photos(gallery, [upload])
+    assert not upload.exists()
+    assert forget_photos(gallery, [upload]).photos == 1

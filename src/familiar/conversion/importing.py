@@ -24,7 +24,7 @@ from familiar.conversion.graph import (
 from familiar.conversion.pixel_input import take_pixels
 from familiar.conversion.presets import PRESETS, Preset, Triple, preset_of
 from familiar.core.errors import BadNetwork
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.metrics.calibration import calibrate
 from familiar.photos.preprocessing import Preprocessing
@@ -126,7 +126,7 @@ def import_network(
         detector=detector or known.detector,
         source={"file": path.name, "sha256": sha256, "published": known.source},
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     write_atomically(target, serialize_bundle(imported, metadata))
     return load_bundle(target)
 

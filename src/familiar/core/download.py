@@ -1,6 +1,7 @@
 """Download of one file whose content is known: resumed where it broke off, and verified before it is used."""
 
 import hashlib
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotDownload, CannotWrite
+from familiar.core.files import fsync_directory, make_folder
 
 BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60
@@ -63,15 +65,22 @@ def download(
             raise CannotWrite(f"{target}: exists, but is not {file.name}; remove it, or name another file")
         return False
     part = target.with_name(f".{target.name}.part")
+    make_folder(target.parent)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        resumed = part.exists()
         _fetch(file, part, url or file.url, on_bytes)
+        if (
+            resumed and _sha256(part) != file.sha256
+        ):  # a power cut can leave a part of the right length without its data
+            part.unlink()
+            _fetch(file, part, url or file.url, on_bytes)
         if _sha256(part) != file.sha256:
             part.unlink()
             raise CannotDownload(
                 f"{url or file.url}: has another content than {file.name} as published (SHA-256); nothing was kept"
             )
         part.replace(target)
+        fsync_directory(target.parent)
     except OSError as error:
         raise CannotWrite(f"{target}: cannot be written ({error.strerror or error})") from error
     return True
@@ -96,6 +105,8 @@ def _fetch(file: PublishedFile, part: Path, url: str, on_bytes: Callable[[int, i
                     on_bytes(done, file.size_bytes)
                     if done > file.size_bytes:
                         break  # another file; its checksum tells
+                output.flush()
+                os.fsync(output.fileno())
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise CannotDownload(

@@ -1,6 +1,7 @@
 """Atomic writes of files and folders, content hashes and absolute paths."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -12,6 +13,10 @@ from pathlib import Path
 from familiar.core.errors import CannotWrite
 
 _UNFINISHED = ".familiar."
+# What a file system answers that cannot open or sync folders, or a folder that may be written but not listed.
+_CANNOT_SYNC_FOLDERS = frozenset(
+    {errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP}
+)
 
 
 def write_atomically(
@@ -23,7 +28,8 @@ def write_atomically(
 ) -> None:
     """Write a file so that, on any failure or crash, the path has either the old content or the new.
 
-    Writes a temporary file in the same folder, flushes it to the disk and renames it.
+    Writes a temporary file in the same folder, flushes it to the disk, renames it and flushes the folder: what was
+    written survives a power cut.
 
     Args:
         path: of the file.
@@ -46,6 +52,7 @@ def write_atomically(
             os.utime(temporary)  # changed now: programs that make backups compare the time
         check(temporary)
         temporary.replace(path)
+        fsync_directory(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -56,14 +63,15 @@ def write_atomically(
 
 @contextlib.contextmanager
 def draft_folder(folder: Path) -> Generator[Path, None, None]:
-    """Make a temporary folder next to `folder`, removed at the end unless renamed.
+    """Make a temporary folder next to `folder`, removed at the end unless renamed by `publish_folder`.
 
     Raises:
         CannotWrite: the system refuses.
     """
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
+    make_folder(draft.parent)
     try:
-        draft.mkdir(parents=True)
+        draft.mkdir()
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be written ({error.strerror})") from error
     try:
@@ -72,14 +80,37 @@ def draft_folder(folder: Path) -> Generator[Path, None, None]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def publish_folder(draft: Path, folder: Path) -> None:
+    """Flush a folder with all that is in it to the disk and rename it: a power cut leaves all of it or nothing.
+
+    Args:
+        draft: on the same file system.
+        folder: its new name; an empty folder there is replaced.
+
+    Raises:
+        CannotWrite: the system refuses, or there is a folder with contents.
+    """
+    try:
+        fsync_tree(draft)
+        if folder.exists():
+            folder.rmdir()  # not all systems replace an empty one by a rename
+        draft.rename(folder)
+        fsync_directory(folder.absolute().parent)
+    except OSError as error:
+        raise CannotWrite(f"{folder}: cannot be written ({error.strerror or error})") from error
+
+
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if they are missing.
+    """Create a folder and its parents, if they are missing. They survive a power cut.
 
     Raises:
         CannotWrite: the system refuses.
     """
     try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            fsync_directory(each.parent)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
 
@@ -105,10 +136,36 @@ def real_path(path: Path | str) -> Path:
 
 
 def fsync_directory(folder: Path) -> None:
-    """Flush a folder's entries (new, renamed and removed files) to the disk; does nothing on Windows."""
+    """Flush a folder's entries (new, renamed and removed files) to the disk, if its file system can.
+
+    Raises:
+        OSError: the disk fails.
+    """
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _fsync(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC_FOLDERS:
+            raise
+
+
+def fsync_tree(folder: Path) -> None:
+    """Flush all files and folders in a folder to the disk, and the folder itself.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    for root, _, names in os.walk(folder):
+        for name in names:
+            file = Path(root, name)
+            if file.is_file() and not file.is_symlink():
+                _fsync(file)
+        fsync_directory(Path(root))
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
     try:
         os.fsync(descriptor)
     finally:

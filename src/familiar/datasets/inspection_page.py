@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 
 from familiar.core.errors import FamiliarError
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup
@@ -34,7 +34,7 @@ _JPEG_QUALITY = 82
 
 def write_page(inspection: Inspection, folder: Path) -> Path:
     """Write `inspection.html` into `folder`, which is made if missing, and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "inspection.html"
     write_atomically(path, render(inspection).encode())
     return path

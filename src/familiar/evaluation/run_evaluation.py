@@ -9,6 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from familiar.core.errors import NoBundleForSpecies, NothingToMeasure
+from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec
 from familiar.detection.detector import Detector
@@ -87,7 +88,7 @@ def evaluate(
     chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
-    output.mkdir(parents=True, exist_ok=True)  # fail here rather than after the work
+    make_folder(output)  # fail here rather than after the work
     leaking, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":
         leaking = find_leaks(

@@ -7,7 +7,7 @@ from typing import Any
 
 from familiar.core import run_files
 from familiar.core.errors import BadRecipe, BadRun, CannotWrite
-from familiar.core.files import draft_folder, write_atomically
+from familiar.core.files import draft_folder, publish_folder, write_atomically
 from familiar.embedding.bundle import Bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
@@ -128,12 +128,7 @@ def _rename(draft: Path, folder: Path) -> None:
         if _contents(folder) != _contents(draft):
             raise _occupied(folder)
         return
-    try:
-        if folder.exists():
-            folder.rmdir()  # not all systems replace an empty one by a rename
-        draft.rename(folder)
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be written ({error.strerror})") from error
+    publish_folder(draft, folder)
 
 
 def _contents(folder: Path) -> dict[str, bytes | None] | None:

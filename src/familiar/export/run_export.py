@@ -16,7 +16,7 @@ from torch import Tensor
 from familiar.conversion.pixel_input import take_pixels
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadDataset, BadRecipe, BadRun, GateRefused, ParityFailed, TooLarge
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import prefix
 from familiar.datasets.folders import DataSpec, IdentityTable
@@ -159,7 +159,7 @@ def export_bundle(
             refusals.append(error)
             continue
         if max_bytes is None or len(bundle) <= max_bytes:
-            output.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(output.parent)
             write_atomically(output, bundle)
             return load_bundle(output)
         sizes[len(bundle)] = precision

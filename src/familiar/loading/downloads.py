@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.core.files import draft_folder
+from familiar.core.files import draft_folder, publish_folder
 from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
@@ -74,9 +74,7 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
             raise BadDataset(
                 f"{name} cannot be downloaded ({one_line(str(error))}); try again with a network connection"
             ) from error
-        if folder.exists():
-            folder.rmdir()  # empty, as checked above; not all systems replace it by a rename
-        fetched.rename(folder)
+        publish_folder(fetched, folder)
     return True
 
 

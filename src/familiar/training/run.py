@@ -11,7 +11,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from familiar.core import run_files
-from familiar.core.errors import BadRecipe, BadRun
+from familiar.core.errors import BadRecipe, BadRun, CannotWrite
+from familiar.core.files import make_folder
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.training.recipe import Recipe
@@ -127,11 +128,13 @@ class RunFolder:
             BadRun: another process trains in the folder, or it cannot be created.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             lock = FileLock(self.lock_file)
             lock.acquire(timeout=0)
         except Timeout:
             raise BadRun(f"{self.path}: another process is training in this folder; wait, or choose another") from None
+        except CannotWrite as error:
+            raise BadRun(f"{self.path}: cannot be used as a run's folder ({error})") from error
         except OSError as error:
             raise BadRun(f"{self.path}: cannot be used as a run's folder ({error.strerror})") from error
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, UnreadablePhoto
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.shards.scanning import SUFFIXES, ShardPhoto
 from familiar.datasets.shards.tar import INDEX_SUFFIX
@@ -86,7 +86,7 @@ def pack(
     shards: list[Path] = []
     photos = 0
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
         for entries in _shards_of(_entries(table, seed, skipped, on_photo), shard_bytes):
             shard = output / f"{len(shards):05d}.{format}"
             write(shard, entries)

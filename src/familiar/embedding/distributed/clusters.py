@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import BadDataset, CannotWrite, SpaceMismatch
-from familiar.core.files import make_folder
+from familiar.core.files import fsync_directory, make_folder
 from familiar.embedding.distributed.parts import (
     METADATA_KEY,
     EmbeddedWith,
@@ -281,6 +281,7 @@ def _write(output: Path, faces: _Faces, cluster: Int64[np.ndarray, " n"]) -> Non
         with draft.open("rb") as written:
             os.fsync(written.fileno())
         draft.replace(output)
+        fsync_directory(output.parent)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise CannotWrite(f"{output}: cannot be written ({error.strerror or error})") from error

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from familiar.core.files import write_atomically
+from familiar.core.files import make_folder, write_atomically
 from familiar.evaluation.context import EvaluationContext
 from familiar.evaluation.plots.photos import contact_sheet
 from familiar.evaluation.report.charts import draw_charts
@@ -27,7 +27,7 @@ def write_report(
     Returns:
         The path of the page.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     examples = collect_examples(context, results)
     charts = draw_charts(results, context, scored_pairs)
     pictures = {key: captioned.chart.light for key, captioned in charts.items()} | _contact_sheets(examples)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
-from familiar.core.files import FileLock
+from familiar.core.files import FileLock, fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.checksums import sequence_checksum
 from familiar.gallery.database.external_index import erase_forgotten
@@ -57,6 +57,14 @@ BUSY_SECONDS = 10.0  # how long a writer waits for another
 _BUSY_RETRY_SECONDS = 0.02
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
 
 
 class GalleryDatabase:
@@ -99,14 +107,11 @@ class GalleryDatabase:
         path = folder / DATABASE
         if path.exists():
             raise BadGallery(f"{folder}: contains a gallery already; open it, or name another folder")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(f"{folder}: cannot be created ({error.strerror})") from error
+        make_folder(folder)
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
-        unfinished.unlink(missing_ok=True)
-        with translate_sqlite_errors(folder):
+        with translate_sqlite_errors(folder), _translate_os_errors(folder):
+            unfinished.unlink(missing_ok=True)
             connection = connect(unfinished, BUSY_SECONDS)
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
@@ -115,15 +120,17 @@ class GalleryDatabase:
             store_checksums(connection)
             connection.execute("COMMIT")
             connection.close()
-        try:
-            # Unlike a rename, this never replaces what another process created in the meantime.
-            os.link(unfinished, path)
-        except FileExistsError as error:
-            raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
-        except OSError:  # a file system without hard links
-            unfinished.rename(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+            try:
+                # Unlike a rename, this never replaces what another process created in the meantime.
+                os.link(unfinished, path)
+            except FileExistsError as error:
+                raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
+            except OSError:  # a file system without hard links
+                unfinished.rename(path)
+            finally:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+            fsync_directory(folder)
         return GalleryDatabase.open(folder)
 
     @staticmethod

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite, CorruptGallery, GalleryBusy
+from familiar.core.terminal_text import one_line
 
 
 @contextlib.contextmanager
@@ -28,18 +29,21 @@ def translate_sqlite_errors(folder: Path) -> Generator[None, None, None]:
 def _translated(error: sqlite3.Error, folder: Path) -> Exception:
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # a bug in this program
         return error
+    message = one_line(str(error))
     # The lowest byte is the primary error code. An error that we raise ourselves, after a failed check, has none.
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return GalleryBusy(f"{folder}: another process is writing to the gallery; try again when it is done")
         case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
-            return CannotWrite(f"{folder}: the disk is full or failing ({error}); nothing was changed, nothing is lost")
+            return CannotWrite(
+                f"{folder}: the disk is full or failing ({message}); nothing was changed, nothing is lost"
+            )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return CannotWrite(f"{folder}: the gallery cannot be opened for writing ({error})")
+            return CannotWrite(f"{folder}: the gallery cannot be opened for writing ({message})")
         # SQLITE_ERROR: our statements are valid, so a table is missing or differs from how it was created.
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             return CorruptGallery(
-                f"{folder}: the gallery's file is damaged ({error}); recover what can be read with: "
+                f"{folder}: the gallery's file is damaged ({message}); recover what can be read with: "
                 f"familiar gallery repair {folder}"
             )
         case _:

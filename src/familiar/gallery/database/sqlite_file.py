@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import sqlite3
 import threading
 import zlib
@@ -171,7 +172,7 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
     if check:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":
-            raise sqlite3.DatabaseError(result)
+            raise _check_error(result)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise BadGallery(
@@ -188,6 +189,15 @@ def prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> Non
             connection.execute("VACUUM")  # the tables were copied
     acknowledged = acknowledged_writes(folder)  # read first: other processes may write in between
     _check_acknowledged(_read_writes(connection, folder), acknowledged, folder)
+
+
+def _check_error(result: str) -> sqlite3.Error:
+    """Make the error that a failed check stands for: of the disk if a page cannot be read, else of the file."""
+    error = sqlite3.DatabaseError(result)
+    code = re.search(r"error code=(\d+)", result)
+    if code is not None:
+        error.sqlite_errorcode = int(code[1])
+    return error
 
 
 def acknowledged_writes(folder: Path) -> int:

@@ -3,7 +3,8 @@
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,9 +59,9 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
 
     Raises:
         NotInGallery: a path is not known; nothing is forgotten.
-        CannotWrite: a file cannot be deleted; nothing is forgotten.
+        CannotWrite: a file cannot be deleted, or the disk is full; the photos are still known.
     """
-    with gallery.writing(faces_change=True) as repository:
+    with _report_deleted_files(gallery) as deleted, gallery.writing(faces_change=True) as repository:
         numbers: list[int] = []
         files: set[Path] = set()
         for path in dict.fromkeys(paths):
@@ -75,7 +76,7 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
         repository.erasure.erase_watch_notes(numbers)
         repository.photos.delete(numbers)
         repository.identities.delete_empty()
-        _delete_files(files)  # the last step that can fail before the commit
+        _delete_files(files, deleted)  # the last step that can fail before the commit
     return ForgetResult(len(numbers), faces, gallery.purge_deleted())
 
 
@@ -86,10 +87,28 @@ def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
     return files | ({path} if is_upload else set())
 
 
-def _delete_files(files: Collection[Path]) -> None:
+@contextlib.contextmanager
+def _report_deleted_files(gallery: GalleryDatabase) -> Generator[list[Path], None, None]:
+    """Yield a list for the files that are deleted; an error after that must not say that nothing was changed."""
+    deleted: list[Path] = []
+    try:
+        yield deleted
+    except CannotWrite as error:
+        if not deleted:
+            raise
+        cause = error.__cause__ or error
+        raise CannotWrite(
+            f"{gallery.folder}: the photos could not be forgotten ({cause}), but uploaded files of theirs are deleted "
+            "already; forget the photos again"
+        ) from error
+
+
+def _delete_files(files: Collection[Path], deleted: list[Path]) -> None:
+    """Delete files and append them to `deleted`."""
     try:
         for path in files:
             path.unlink(missing_ok=True)
+            deleted.append(path)
         for folder in {path.parent for path in files if path.parent.is_dir()}:
             fsync_directory(folder)
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from familiar.core.errors import BadDataset, CannotWrite
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import absolute_path, content_sha256, write_atomically
+from familiar.core.files import absolute_path, content_sha256, fsync_directory, fsync_tree, write_atomically
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
@@ -205,6 +205,8 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
                 target.symlink_to(source)
             else:
                 shutil.copy2(source, target)
+        fsync_tree(folder)
+        fsync_directory(folder.absolute().parent)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
     return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from familiar.core.errors import BadMetadata, CannotWrite, FamiliarError
-from familiar.core.files import content_sha256, real_path, remove_unfinished_files, write_atomically
+from familiar.core.files import (
+    content_sha256,
+    fsync_directory,
+    real_path,
+    remove_unfinished_files,
+    write_atomically,
+)
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.transfer.photo_metadata import (
     SUFFIX,
@@ -159,6 +165,7 @@ class _Export:
             return
         try:
             file.unlink()
+            fsync_directory(file.parent)
         except OSError as error:
             raise CannotWrite(f"{sidecar}: cannot be removed ({error.strerror})") from error
         self._counts["removed"] += 1

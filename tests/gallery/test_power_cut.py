@@ -1,0 +1,46 @@
+"""After a power cut a gallery opens, is intact, and contains all that was acknowledged."""
+
+from pathlib import Path
+
+import pytest
+
+from support.storage_faults.cuts import assert_survives_cuts, unneeded_syncs
+from support.storage_faults.disk import Disk
+from support.storage_faults.gallery_operations import (
+    GALLERY_TASKS,
+    Commands,
+    CreateGallery,
+    ForgetUploads,
+    GalleryTask,
+    Repair,
+    WriteNames,
+)
+from support.storage_faults.recording import Operation, name, record
+from support.tiers import all_exhaustive_but
+
+pytestmark = pytest.mark.slow
+
+TASKS = [GalleryTask(name) for name in GALLERY_TASKS]
+OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
+QUICK = [GalleryTask("import"), CreateGallery()]
+
+
+@pytest.mark.parametrize("operation", all_exhaustive_but(QUICK, OPERATIONS), ids=name)
+def test_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Path, work: Path):
+    assert_survives_cuts(preload, work, operation, worst=8, drawn=6, seed=0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name)
+def test_any_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Path, work: Path):
+    assert_survives_cuts(preload, work, operation, worst=1000, drawn=180, seed=1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name)
+def test_a_missing_sync_is_noticed(operation: Operation, preload: Path, work: Path):
+    recording = record(preload, work, operation)
+    disk = Disk.from_recording(recording)
+    unneeded = unneeded_syncs(recording, work, operation, disk)
+    promises = sum(call.operation == "A" for call in disk.calls)
+    assert len(disk.syncs) - len(unneeded) >= promises  # each promise needs one at least
