@@ -70,6 +70,7 @@ class GalleryDatabase:
         self._repository = Repository(connection)
         self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a revision, and the value at it
         self._writing = self._faces_change = False
+        self._new_revision: int | None = None  # of the open transaction
         self._write_lock = threading.RLock()  # shared with `new_connection`
         self.is_open = True
 
@@ -195,32 +196,54 @@ class GalleryDatabase:
             GalleryBusy: another connection or process has been writing for ten seconds.
             BadGallery: the file has been replaced since it was opened.
         """
-        with translate_sqlite_errors(self.folder), self.write_lock():
+        with self.exclusive():
+            self._faces_change |= faces_change
+            self._connection.execute("SAVEPOINT writing")  # so that an error undoes this write and nothing before it
+            try:
+                yield self._repository
+                if new_revision:
+                    self._new_revision = self._repository.settings.increment_revision(faces_change=faces_change)
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
+                    self._connection.execute("ROLLBACK TO writing")
+                raise
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("RELEASE writing")
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Generator[None, None, None]:
+        """Run reads, and the writes that depend on them, as one transaction: no other process writes in between.
+
+        Each `writing` within it counts as a write of its own, and all of them reach the disk together, or none. Not
+        for what takes long, since other writers wait, and not around `purge_deleted`.
+
+        Raises:
+            GalleryBusy, BadGallery: as `writing`.
+        """
+        with translate_sqlite_errors(self.folder), self._write_turn():
+            if self._writing:
+                yield
+                return
             self._connection.execute("BEGIN IMMEDIATE")
-            self._writing, self._faces_change = True, faces_change
+            self._writing, self._faces_change, self._new_revision = True, False, None
             try:
                 self._check_not_replaced()  # not earlier: BEGIN may have waited for seconds
-                yield self._repository
-                revision = None
-                if new_revision:
-                    revision = self._repository.settings.increment_revision(faces_change=faces_change)
+                yield
                 self._connection.execute("COMMIT")
+                revision = self._new_revision
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
-                self._writing = self._faces_change = False
+                self._writing, self._faces_change, self._new_revision = False, False, None
             if revision is not None:
                 record_committed_revision(self.folder, revision)
 
     @contextlib.contextmanager
-    def write_lock(self) -> Generator[None, None, None]:
-        """Hold the in-process write lock across a read-then-write. Does not exclude other processes.
-
-        Raises:
-            GalleryBusy: another connection of this process has had the lock for ten seconds.
-        """
+    def _write_turn(self) -> Generator[None, None, None]:
+        """Wait until no other connection of this process writes. GalleryBusy after ten seconds."""
         if not self._write_lock.acquire(timeout=BUSY_SECONDS):
             raise GalleryBusy(f"{self.folder}: another change is being written; try again when it is done")
         try:

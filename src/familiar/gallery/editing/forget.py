@@ -37,8 +37,8 @@ def forget_identity(gallery: GalleryDatabase, number: int) -> ForgetResult:
     Raises:
         NotInGallery: there is no such identity.
     """
-    check_identities(gallery, [number])
     with gallery.writing(faces_change=True) as repository:
+        check_identities(gallery, [number])
         repository.undo_log.forget_identity(number)
         repository.erasure.mark_faces_of_identity(number)
         faces = repository.erasure.erase_marked()

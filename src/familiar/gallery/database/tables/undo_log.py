@@ -13,7 +13,10 @@ class UndoLog(Table):
             "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)", (decided_at, kind)
         ).lastrowid
         assert number is not None
-        self._connection.execute("UPDATE gallery SET open_decision = ?", (number,))
+        opened = self._connection.execute(
+            "UPDATE gallery SET open_decision = ? WHERE open_decision IS NULL", (number,)
+        ).rowcount
+        assert opened, "a decision is no part of another one"
         return number
 
     def close_decision(self, number: int) -> None:
