@@ -23,6 +23,7 @@ from familiar.gallery.clustering.assignments import resolve_face, resolve_identi
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
+from familiar.gallery.editing.identity_state import read_states
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
@@ -487,13 +488,17 @@ class Gallery(TableSource):
 
         Raises:
             NotInGallery: there is no such identity or photo; nothing is erased.
+            Contradiction: another program changed the identity at the same time; nothing is erased.
             ValueError: both are given, or neither.
         """
         paths = _paths(photos)
         if (identity is None) == (not paths):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
-            return forget_identity(self.database, self._identity(identity))
+            with self.database.reading():
+                number = self._identity(identity)
+                state = read_states(self.database, [number])[number]
+            return forget_identity(self.database, number, state)
         return forget_photos(self.database, paths)
 
     def update_index(self, address: str | None = None) -> external_search.SyncResult | None:

@@ -14,6 +14,13 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.identity_state import (
+    NO_IDENTITY,
+    IdentityState,
+    check_identity_of_faces,
+    check_states,
+    read_states,
+)
 from familiar.gallery.search.listing import (
     SUMMARY_FACES,
     counts,
@@ -23,7 +30,7 @@ from familiar.gallery.search.listing import (
     unassigned_faces,
 )
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing, set_name
+from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -53,16 +60,19 @@ async def individuals(
             is the number of its last face.
     """
 
-    def read(gallery: GalleryDatabase) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], FlashMessage | None]:
+    def read(
+        gallery: GalleryDatabase,
+    ) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
         with gallery.reading():
             current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
-                return current_tab, [], unassigned_faces(gallery, after=after, limit=FACES + 1), flash
+                listed = unassigned_faces(gallery, after=after, limit=FACES + 1)
+                return current_tab, [], listed, read_states(gallery, [NO_IDENTITY]), flash
             last_tile = (faces, after) if after else None
             tiles = identity_summaries(gallery, named=current_tab == "named", after=last_tile, limit=TILES + 1)
-            return current_tab, tiles, [], flash
+            return current_tab, tiles, [], read_states(gallery, (tile.identity for tile in tiles)), flash
 
-    current_tab, tiles, unassigned, flash = await service.executor.read(read)
+    current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
     return await render_page(
         request,
         service,
@@ -70,6 +80,7 @@ async def individuals(
         tab=current_tab,
         tiles=tiles[:TILES],
         faces=unassigned[:FACES],
+        states=states,
         more=_next_page_url(current_tab, tiles, unassigned),
         first=None if not after else f"/individuals?tab={current_tab}",
         doubtful=await service.executor.read(doubtful_identities),
@@ -83,12 +94,20 @@ async def individuals(
 async def assign_unassigned(
     service: ServiceDep,
     face: Annotated[list[Number], Form(max_length=FACES)],
+    states: StatesDep,
     name: Annotated[Name, Form()] = "",
     back: Back = "/individuals?tab=unassigned",
 ) -> RedirectResponse:
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
-    result = await service.executor.write_locked(assign_faces, faces, name)
+
+    def write(gallery: GalleryDatabase) -> CorrectionResult:
+        require_existing(gallery, faces=faces)
+        for state in states:
+            check_identity_of_faces(gallery, faces, state)
+        return assign_faces(gallery, faces, name)
+
+    result = await service.executor.write_locked(write)
     url = url_with_flash(
         local_path(back), "moved", count=len(faces), propagated=result.propagated_faces, identity=result.identity
     )
@@ -112,8 +131,8 @@ async def choose_merge(
     back: str = "/individuals",
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
-    tiles = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
-    response = await render_page(request, service, "merge.html", tiles=tiles, to=local_path(back))
+    tiles, states = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
+    response = await render_page(request, service, "merge.html", tiles=tiles, states=states, to=local_path(back))
     response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
     return response
 
@@ -122,6 +141,7 @@ async def choose_merge(
 async def merge(
     service: ServiceDep,
     identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
+    states: StatesDep,
     into: Annotated[Number | None, Form()] = None,
     back: Back = "/individuals",
 ) -> RedirectResponse:
@@ -133,6 +153,7 @@ async def merge(
         return RedirectResponse(merge_url(identities, back), 303)
 
     def write(gallery: GalleryDatabase) -> CorrectionResult:
+        check_states(gallery, [state for state in states if state.identity in identities])
         require_existing(gallery, identities=identities)
         return corrections.merge(gallery, into, identities)
 
@@ -150,10 +171,14 @@ async def complete_name(request: Request, service: ServiceDep, prefix: Annotated
 
 @router.post("/individuals/{identity:int}/name")
 async def rename(
-    service: ServiceDep, identity: Number, name: Annotated[Name, Form()] = "", back: Back = "/individuals"
+    service: ServiceDep,
+    identity: Number,
+    states: StatesDep,
+    name: Annotated[Name, Form()] = "",
+    back: Back = "/individuals",
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
-    other = await service.executor.write_locked(set_name, identity, name)
+    other = await service.executor.write_locked(set_name, identity, name, states)
     if other is not None:
         return RedirectResponse(merge_url([other, identity], back), 303)
     return RedirectResponse(url_with_flash(local_path(back), "named", identity=identity), 303)
@@ -182,8 +207,15 @@ def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
+def _read_tiles(
+    gallery: GalleryDatabase, identities: list[int]
+) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
     """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
+    with gallery.reading():
+        return _tiles(gallery, identities), read_states(gallery, identities)
+
+
+def _tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
     names_by_identity = load_assignments(gallery).names
     tiles: list[IdentitySummary] = []
     for number in identities:
