@@ -23,7 +23,7 @@ from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep
 from familiar.web.pages.desk import ContactField, PhotosField, TextField, enroll_uploads, shows_contact
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
 
@@ -122,12 +122,12 @@ async def dismiss(
 ) -> RedirectResponse:
     """Remember that the pet is not this candidate."""
 
-    def write(gallery: GalleryDatabase) -> None:
+    def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, states)
         register.dismiss(gallery, identity, candidate)
+        return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
 
-    await service.executor.write_locked(write)
-    return RedirectResponse(url_with_flash(_path(identity, back), "dismissed", identity=candidate), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/again")
@@ -135,8 +135,12 @@ async def reconsider(
     service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
 ) -> RedirectResponse:
     """Show a candidate again that was marked as not the pet."""
-    await service.executor.write_locked(register.reconsider, identity, candidate)
-    return RedirectResponse(url_with_flash(_path(identity, back), "shown-again", identity=candidate), 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        register.reconsider(gallery, identity, candidate)
+        return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/reunite")
@@ -145,15 +149,14 @@ async def reunite(
 ) -> RedirectResponse:
     """Record that the pet is this candidate: both become one, which is home."""
 
-    def write(gallery: GalleryDatabase) -> int:
+    def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, states, report=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
         register.reunite(gallery, lost, found_pet)
-        return lost
+        return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
-    lost = await service.executor.write_locked(write)
-    return RedirectResponse(url_with_flash("/desk", "reunited", identity=lost), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/report")
@@ -172,14 +175,14 @@ async def edit(
     """Change the pet's report and name. A contact that the form does not show stays."""
     report = Report(status, species, location, reported_on, contact or "", note)
 
-    def write(gallery: GalleryDatabase) -> None:
+    def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, states, faces=False, report=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
         register.edit_pet(gallery, identity, name, changed)
+        return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
-    await service.executor.write_locked(write)
-    return RedirectResponse(url_with_flash(f"/desk/{identity}", "report-saved", identity=identity), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/photos")

@@ -20,7 +20,7 @@ from familiar.gallery.editing.propagation import similar_faces
 from familiar.gallery.search.listing import face_confidences
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -119,16 +119,16 @@ async def correct(
             check_identity_of_faces(gallery, faces, state)
         if operation == "confirm":
             corrections.confirm(gallery, faces)
-            return url_with_flash(path, "confirmed", count=len(faces))
+            return url_after_change(gallery, path, "confirmed", count=len(faces))
         if operation == "reject":
             propagated_faces = corrections.reject(gallery, faces, identity).propagated_faces
-            return url_with_flash(path, "rejected", count=len(faces), propagated=propagated_faces)
+            return url_after_change(gallery, path, "rejected", count=len(faces), propagated=propagated_faces)
         result = assign_faces(gallery, faces, name)
         if result.identity == identity:  # the name is that of this individual
-            return url_with_flash(path, "confirmed", count=len(faces), propagated=result.propagated_faces)
+            return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
         done = "moved" if operation == "move" else "split"
-        return url_with_flash(
-            path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
+        return url_after_change(
+            gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
         )
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -140,18 +140,17 @@ async def confirm(
 ) -> RedirectResponse:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
-    def confirm_all(gallery: GalleryDatabase) -> int:
+    def confirm_all(gallery: GalleryDatabase) -> str:
         check_states(gallery, states)
         all_faces = face_confidences(gallery, identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
         corrections.confirm(gallery, unconfirmed)
-        return len(unconfirmed)
+        path = local_path(back or "", f"/individuals/{identity}")
+        return url_after_change(gallery, path, "confirmed", count=len(unconfirmed))
 
-    count = await service.executor.write_locked(confirm_all)
-    path = local_path(back or "", f"/individuals/{identity}")
-    return RedirectResponse(url_with_flash(path, "confirmed", count=count), 303)
+    return RedirectResponse(await service.executor.write_locked(confirm_all), 303)
 
 
 def is_doubtful(item: FaceConfidence) -> bool:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction
-from familiar.core.gallery_types import CorrectionResult, Counts, GalleryFace, IdentitySummary
+from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
 from familiar.gallery.clustering.album import is_guess
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
@@ -31,7 +31,7 @@ from familiar.gallery.search.listing import (
 )
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -101,17 +101,15 @@ async def assign_unassigned(
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
-    def write(gallery: GalleryDatabase) -> CorrectionResult:
+    def write(gallery: GalleryDatabase) -> str:
         require_existing(gallery, faces=faces)
         for state in states:
             check_identity_of_faces(gallery, faces, state)
-        return assign_faces(gallery, faces, name)
+        result = assign_faces(gallery, faces, name)
+        values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
+        return url_after_change(gallery, local_path(back), "moved", **values)
 
-    result = await service.executor.write_locked(write)
-    url = url_with_flash(
-        local_path(back), "moved", count=len(faces), propagated=result.propagated_faces, identity=result.identity
-    )
-    return RedirectResponse(url, 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/individuals/group")
@@ -152,15 +150,16 @@ async def merge(
     if into is None:
         return RedirectResponse(merge_url(identities, back), 303)
 
-    def write(gallery: GalleryDatabase) -> CorrectionResult:
+    merged_pages = {f"/individuals/{number}" for number in identities}
+    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
+
+    def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, [state for state in states if state.identity in identities])
         require_existing(gallery, identities=identities)
-        return corrections.merge(gallery, into, identities)
+        result = corrections.merge(gallery, into, identities)
+        return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
-    result = await service.executor.write_locked(write)
-    merged_pages = {f"/individuals/{number}" for number in identities}
-    back = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
-    return RedirectResponse(url_with_flash(back, "merged", propagated=result.propagated_faces, identity=into), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.get("/individuals/names")
@@ -178,10 +177,14 @@ async def rename(
     back: Back = "/individuals",
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
-    other = await service.executor.write_locked(set_name, identity, name, states)
-    if other is not None:
-        return RedirectResponse(merge_url([other, identity], back), 303)
-    return RedirectResponse(url_with_flash(local_path(back), "named", identity=identity), 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        other = set_name(gallery, identity, name, states)
+        if other is not None:
+            return merge_url([other, identity], back)
+        return url_after_change(gallery, local_path(back), "named", identity=identity)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 def merge_url(identities: list[int], back: str) -> str:

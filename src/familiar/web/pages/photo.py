@@ -23,7 +23,7 @@ from familiar.web.pages.assignment_forms import (
     require_existing,
     require_name,
 )
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
@@ -123,15 +123,15 @@ async def correct(
         url = f"/photos/{photo}?face={face}"
         if operation == "delete":
             manual_faces.delete_face(gallery, face)
-            return url_with_flash(f"/photos/{photo}", "deleted")
+            return url_after_change(gallery, f"/photos/{photo}", "deleted")
         for state in states:
             check_identity_of_faces(gallery, [face], state)
         if operation == "confirm":
             corrections.confirm(gallery, [face])
-            return url_with_flash(url, "confirmed", count=1)
+            return url_after_change(gallery, url, "confirmed", count=1)
         if operation == "reject":
             result = corrections.reject(gallery, [face])
-            return url_with_flash(url, "rejected", count=1, propagated=result.propagated_faces)
+            return url_after_change(gallery, url, "rejected", count=1, propagated=result.propagated_faces)
         return _assign_by_name(gallery, listing.face(gallery, face), name, url)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -147,11 +147,13 @@ def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url:
     if face.identity is not None and names_unnamed_group(gallery, face, name):
         corrections.confirm(gallery, [face.face])  # so that the face keeps the name if its box is changed
         corrections.name_identity(gallery, face.identity, name)  # last, so that it is undone first
-        return url_with_flash(url, "named", identity=face.identity)
+        return url_after_change(gallery, url, "named", identity=face.identity)
     result = assign_faces(gallery, [face.face], name)
     if result.identity == face.identity:
-        return url_with_flash(url, "confirmed", count=1, propagated=result.propagated_faces)
-    return url_with_flash(url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity)
+        return url_after_change(gallery, url, "confirmed", count=1, propagated=result.propagated_faces)
+    return url_after_change(
+        gallery, url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity
+    )
 
 
 def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:

@@ -20,7 +20,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.search import listing
 from familiar.web.pages.assignment_forms import Number, StatesDep
-from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -156,11 +156,13 @@ def _answer(
         return merge_url(identities, next_url)
     answer_question(gallery, question, same)
     if not merges:
-        return next_url
+        return url_after_change(gallery, next_url, "")
     merged = listing.face(gallery, question.first_face).identity
     if len(identities) == 2:
-        return url_with_flash(next_url, "merged", identity=merged)
-    return url_with_flash(next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged)
+        return url_after_change(gallery, next_url, "merged", identity=merged)
+    return url_after_change(
+        gallery, next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged
+    )
 
 
 def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:
