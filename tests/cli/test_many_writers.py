@@ -24,8 +24,6 @@ from support.gallery_history_checks import check_history, read_operations
 from support.gallery_writers import ROLES, Task, draw, read_log, work
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
-KILL_SECONDS = 10.0  # about so long after a start, one of the processes is killed
-
 
 def prepare(root: Path, seed: int, photos: int = 20) -> Path:
     """Make a gallery with some photos, of which everything that is committed from now on is recorded."""
@@ -61,6 +59,7 @@ def run_all(root: Path, seed: int, operations: int, kills: int) -> int:
             if process is None or not process.is_alive():
                 first, is_done = progress(task)
                 if process is not None and (is_done or process.exitcode != -signal.SIGKILL):
+                    assert is_done, f"{role} ended with {process.exitcode} at {first}: {task.stacks.read_text()}"
                     del tasks[role]
                     continue
                 running[role] = context.Process(target=work, args=(Task(role, root, seed, first, share),))

@@ -160,7 +160,7 @@ class _Checker:
             self.check_nothing_decided(commit)
         if kind in FACE_DECISIONS and operation is not None:
             self.check_confirmed_stay(commit, operation)
-        check = getattr(self, f"check_{kind}", None)
+        check = getattr(self, f"check_{kind}", None) if kind not in ("undo", "read") else None
         if check is not None and operation is not None and operation.is_acknowledged and commit.changes:
             check(commit, operation)
             self.counter[f"{kind} checked"] += 1

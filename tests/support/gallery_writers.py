@@ -4,6 +4,7 @@ Each logs every operation to its own file, before it begins and when it has ende
 """
 
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -51,6 +52,7 @@ SIDE_PX = 32
 COLORS = ((200, 20, 20), (20, 200, 20), (20, 20, 200), (190, 190, 20), (20, 190, 190), (190, 20, 190))
 MAX_PHOTOS = 60  # more are forgotten rather than enrolled
 SETTLE_SECONDS = 2.0
+STUCK_SECONDS = 60.0  # after which an operation counts as one that never ends
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Task:
     @property
     def log(self) -> Path:
         return self.root / f"{self.role}.log"
+
+    @property
+    def stacks(self) -> Path:
+        """Where the process writes its stacks if an operation never ends."""
+        return self.root / f"{self.role}.stacks"
 
 
 class Choice:
@@ -694,6 +701,7 @@ def work(task: Task) -> None:
 
     connection_module.connect = connect_as_writer
     log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    stacks = task.stacks.open("w")
 
     def write(entry: dict[str, Any]) -> None:
         os.write(log, (json.dumps(entry) + "\n").encode())
@@ -703,6 +711,7 @@ def work(task: Task) -> None:
         writer = WRITERS[task.role](task)
         for number in range(task.first, task.last):
             current = f"{task.role}-{number}"
+            faulthandler.dump_traceback_later(STUCK_SECONDS, file=stacks, exit=True)
             kind, arguments, call = writer.operation(number)
             write({"op": current, "kind": kind, "arguments": arguments, "begin": time.time()})
             try:
@@ -718,6 +727,7 @@ def work(task: Task) -> None:
         write({"crash": traceback.format_exc()})
         raise
     finally:
+        faulthandler.cancel_dump_traceback_later()
         if writer is not None:
             writer.close()
 

@@ -26,7 +26,6 @@ _PARTICIPLES = {  # by the kind of a decision: what it did to an identity or a f
     "reunite": "merged",
     "cluster": "clustered again",
     "import": "changed by an import",
-    "delete face": "deleted",
 }
 
 
