@@ -357,7 +357,7 @@ def test_concurrent_migration_raises_gallery_busy(
         if not started:
             started.append(done)
             with GalleryDatabase.open(folder) as second:
-                migrate_module._begin_migration(second, Space.from_metadata(third.metadata))
+                migrate_module._begin_migration(second, second.space, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
         migrate(album, other_embedder, on_batch=begin_another)

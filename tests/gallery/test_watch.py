@@ -126,6 +126,23 @@ def test_swapped_names_are_two_moves(watched: WatchedFolder):
     assert sorted(watched.reported()) == [("moved", "a.png"), ("moved", "b.png")]
 
 
+def test_a_former_copy_that_becomes_another_photo_does_not_occupy_the_watch_forever(watched: WatchedFolder):
+    path = watched.draw("a.png", "red")
+    watched.settle()
+    shutil.copyfile(path, watched.photos / "b.png")
+    watched.settle()
+    path.unlink()
+    watched.settle()
+    watched.draw("b.png", "blue")
+    watched.settle()
+    assert watched.reported() == [
+        ("enrolled", "a.png"),
+        ("moved", "b.png"),
+        ("enrolled", "b.png"),
+        ("missing", "b.png"),
+    ]
+
+
 def test_photo_moved_across_disks_by_copy_and_deletion_is_moved(watched: WatchedFolder):
     path = watched.draw("a.png", "red")
     watched.settle()

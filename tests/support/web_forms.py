@@ -21,10 +21,12 @@ def post(client: TestClient, path: str, **fields: object) -> httpx2.Response:
 
 
 def redirect_of(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
-    """Return the path and the query of the redirect after a form."""
+    """Return the path and the query of the redirect after a form, without the number of the decision."""
     assert answer.status_code == 303, answer.text
     parts = urlsplit(answer.headers["location"])
-    return parts.path, {key: ",".join(values) for key, values in parse_qs(parts.query).items()}
+    query = {key: ",".join(values) for key, values in parse_qs(parts.query).items()}
+    query.pop("decision", None)
+    return parts.path, query
 
 
 def flash_of(client: TestClient, answer: httpx2.Response) -> str:

@@ -72,7 +72,7 @@ def test_more_link_pages_through_all_tiles(
 def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     back = "/individuals?tab=unnamed&faces=3&after=2"
     named = post(client, "/individuals/3/name", name="Tom", back=back)
-    assert named.headers["location"] == f"{back}&done=named&individual=3"
+    assert named.headers["location"] == f"{back}&done=named&individual=3&decision=2"
 
 
 def test_more_link_pages_through_unassigned_faces(

@@ -392,9 +392,17 @@ class Client:
         """
         return self._read(tuple[Decision, ...], "decisions", limit=limit)
 
-    def undo(self) -> Decision:
-        """Undo the last change and return it."""
-        return self._post(Decision, "undo")
+    def undo(self, expected: int | None = None) -> Decision:
+        """Undo the last change and return it.
+
+        Args:
+            expected: the number that the last change must have, as `decisions` lists it; None: any. Give it where
+                others change the gallery too.
+
+        Raises:
+            ServerError: 409, the last change is not the expected one; nothing was undone.
+        """
+        return _parse(Decision, self._server.request("POST", "undo", query={"decision": expected}))
 
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 

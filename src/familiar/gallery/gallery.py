@@ -23,6 +23,7 @@ from familiar.gallery.clustering.assignments import resolve_face, resolve_identi
 from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
+from familiar.gallery.editing.identity_state import read_states
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
@@ -351,7 +352,8 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             Contradiction: another identity has that name, or the name is not valid.
         """
-        return corrections.name_identity(self.database, self._identity(identity), name, confirm=confirm)
+        with self.database.exclusive():
+            return corrections.name_identity(self.database, self._identity(identity), name, confirm=confirm)
 
     def confirm(self, faces: Sequence[int | str]) -> None:
         """Mark faces as assigned correctly, so that clustering never moves them.
@@ -363,7 +365,8 @@ class Gallery(TableSource):
             NotInGallery: there is no such face.
             ValueError: no face is given.
         """
-        corrections.confirm(self.database, self._faces(faces))
+        with self.database.exclusive():
+            corrections.confirm(self.database, self._faces(faces))
 
     def merge(self, into: int | str, others: Sequence[int | str]) -> corrections.CorrectionResult:
         """Merge identities into one.
@@ -379,7 +382,8 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             Contradiction: one photo shows two of them.
         """
-        return corrections.merge(self.database, self._identity(into), [self._identity(other) for other in others])
+        with self.database.exclusive():
+            return corrections.merge(self.database, self._identity(into), [self._identity(other) for other in others])
 
     def split(self, faces: Sequence[int | str], name: str | None = None) -> corrections.CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
@@ -393,7 +397,8 @@ class Gallery(TableSource):
             Contradiction: the faces are in one photo, or the name is taken.
             ValueError: no face is given.
         """
-        return corrections.split(self.database, self._faces(faces), name)
+        with self.database.exclusive():
+            return corrections.split(self.database, self._faces(faces), name)
 
     def move(self, faces: Sequence[int | str], to: int | str) -> corrections.CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
@@ -410,7 +415,8 @@ class Gallery(TableSource):
             Contradiction: one photo would show the identity twice.
             ValueError: no face is given.
         """
-        return corrections.move(self.database, self._faces(faces), self._identity(to))
+        with self.database.exclusive():
+            return corrections.move(self.database, self._faces(faces), self._identity(to))
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
@@ -427,8 +433,9 @@ class Gallery(TableSource):
             Contradiction: `identity` is None, and a face is not assigned to one.
             ValueError: no face is given.
         """
-        number = None if identity is None else self._identity(identity)
-        return corrections.reject(self.database, self._faces(faces), number)
+        with self.database.exclusive():
+            number = None if identity is None else self._identity(identity)
+            return corrections.reject(self.database, self._faces(faces), number)
 
     def questions(self, count: int = 10) -> list[review_queue.Question]:
         """Propose questions about two faces whose answers correct the most assignments, the most useful first.
@@ -451,13 +458,18 @@ class Gallery(TableSource):
         """
         review_queue.answer_question(self.database, question, same)
 
-    def undo(self) -> undo_log.Decision:
+    def undo(self, expected: int | None = None) -> undo_log.Decision:
         """Undo the last change, and return it.
+
+        Args:
+            expected: the number that the last change must have, as `changes` lists it; None: any. Give it where other
+                programs change the gallery too.
 
         Raises:
             NotInGallery: there is nothing to undo.
+            Contradiction: the last change is not the expected one; nothing was undone.
         """
-        return undo_log.undo(self.database)
+        return undo_log.undo(self.database, expected)
 
     def changes(self, limit: int = 20) -> list[undo_log.Decision]:
         """List the last changes that can be undone, newest first.
@@ -476,13 +488,17 @@ class Gallery(TableSource):
 
         Raises:
             NotInGallery: there is no such identity or photo; nothing is erased.
+            Contradiction: another program changed the identity at the same time; nothing is erased.
             ValueError: both are given, or neither.
         """
         paths = _paths(photos)
         if (identity is None) == (not paths):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
-            return forget_identity(self.database, self._identity(identity))
+            with self.database.reading():
+                number = self._identity(identity)
+                state = read_states(self.database, [number])[number]
+            return forget_identity(self.database, number, state)
         return forget_photos(self.database, paths)
 
     def update_index(self, address: str | None = None) -> external_search.SyncResult | None:

@@ -60,10 +60,10 @@ class GalleryExecutor:
     async def write_locked(
         self, function: Callable[Concatenate[GalleryDatabase, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Like `write`, for a change that reads before it writes: no job and no other request writes in between."""
+        """Like `write`, for a change that reads before it writes: nobody else writes in between."""
 
         def run_locked(gallery: GalleryDatabase) -> T:
-            with gallery.write_lock():
+            with gallery.exclusive():
                 return function(gallery, *args, **kwargs)
 
         return await self.write(run_locked)

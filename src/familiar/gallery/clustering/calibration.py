@@ -163,7 +163,7 @@ def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
 
     Raises:
         NothingToMeasure: there are fewer than ten pairs of the same individual, or than ten of different ones.
-        GalleryBusy: faces changed in the meantime.
+        GalleryBusy: the confirmed faces changed in the meantime.
     """
     assignments = load_assignments(gallery)
     fitted: dict[int, OwnCalibration] = {}
@@ -182,10 +182,27 @@ def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
     with gallery.writing() as repository:
-        if repository.settings.faces_revision() != assignments.faces.revision:
-            raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
+        if not _has_same_confirmed_faces(gallery, assignments):
+            raise GalleryBusy(
+                f"{gallery.folder}: another program changed its faces, or which are confirmed, during the calibration; "
+                "calibrate again"
+            )
         store_own_calibrations(repository, own_calibrations(gallery) | fitted)
     return fitted
+
+
+def _has_same_confirmed_faces(gallery: GalleryDatabase, before: FaceAssignments) -> bool:
+    """Tell whether the same faces are confirmed in the same identities as before; others may have come."""
+    now = load_assignments(gallery)
+    if now.faces.embeddings.shape[1:] != before.faces.embeddings.shape[1:]:
+        return False
+    rows, rows_before = confirmed_rows(now), confirmed_rows(before)
+    columns = (
+        (now.faces.ids[rows], before.faces.ids[rows_before]),
+        (now.identity[rows], before.identity[rows_before]),
+        (now.faces.embeddings[rows], before.faces.embeddings[rows_before]),
+    )
+    return all(np.array_equal(first, second) for first, second in columns)
 
 
 def reset_calibration(gallery: GalleryDatabase) -> None:

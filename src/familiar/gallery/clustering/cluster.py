@@ -109,9 +109,9 @@ def recluster(
 
 
 def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> Plan:
-    assignments = load_assignments(gallery)
-    album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
-    with gallery.reading() as repository:
+    with gallery.reading() as repository:  # one snapshot: all have the same faces
+        assignments = load_assignments(gallery)
+        album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
         last_clustered_face = repository.settings.last_clustered_face()
     fixed_identity = assignments.identity.copy()
     if rebuild:

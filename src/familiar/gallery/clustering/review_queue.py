@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Question
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.review_candidates import QUESTION_KINDS, identity_of, load_candidates
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
@@ -90,7 +91,20 @@ def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
 
 
 def answer_question(gallery: GalleryDatabase, question: Question, same: bool) -> None:
-    """Apply the user's answer to a question, as one decision that can be undone."""
+    """Apply the user's answer to a question, as one decision that can be undone.
+
+    Raises:
+        NotInGallery: one of the faces does not exist any more.
+        Contradiction: one of them is in another identity by now, or the answer contradicts a correction.
+    """
+    with gallery.exclusive():  # or another process might reassign the faces after they were checked
+        check_faces(gallery, (question.first_face, question.second_face))
+        if not is_still_valid(gallery, question):
+            raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
+        _apply_answer(gallery, question, same)
+
+
+def _apply_answer(gallery: GalleryDatabase, question: Question, same: bool) -> None:
     first, second = question.first_face, question.second_face
     if question.kind == "split":
         if same:

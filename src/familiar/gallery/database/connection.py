@@ -85,6 +85,7 @@ class GalleryDatabase:
             raise
         self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a file and revision, and the value at them
         self._writing = self._faces_change = False
+        self._writes: int | None = None  # their number after the last one of the open transaction
         self._write_lock = threading.RLock()  # shared with `new_connection`
         self.is_open = True
 
@@ -254,24 +255,51 @@ class GalleryDatabase:
                 from a backup since it was last read, so what was read may not be true any more.
             BadGallery: the file was moved away since it was opened.
         """
-        with translate_sqlite_errors(self.folder), self.write_lock():
+        with self.exclusive():
+            self._faces_change |= faces_change
+            self._connection.execute("SAVEPOINT writing")  # so that an error undoes this write and nothing before it
             try:
-                self._begin_write()
-                self._writing, self._faces_change = True, faces_change
                 yield self._repository
-                writes = self._repository.settings.count_write(
+                self._writes = self._repository.settings.count_write(
                     new_revision=new_revision,
                     faces_change=faces_change,
                     sequence_checksum=sequence_checksum(self._connection),
                 )
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
+                    self._connection.execute("ROLLBACK TO writing")
+                raise
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("RELEASE writing")
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Generator[None, None, None]:
+        """Run reads, and the writes that depend on them, as one transaction: no other process writes in between.
+
+        Each `writing` within it counts as a write of its own, and all of them reach the disk together, or none. Not
+        for what takes long, since other writers wait, and not around `purge_deleted`.
+
+        Raises:
+            GalleryBusy, BadGallery: as `writing`.
+        """
+        with translate_sqlite_errors(self.folder), self._write_turn():
+            if self._writing:
+                yield
+                return
+            try:
+                self._begin_write()
+                self._writing, self._faces_change, self._writes = True, False, None
+                yield
                 self._connection.execute("COMMIT")
-                record_acknowledged_writes(self.folder, writes)  # with the lock, so that it belongs to this file
+                if self._writes is not None:
+                    record_acknowledged_writes(self.folder, self._writes)  # with the lock: it belongs to this file
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
-                self._writing = self._faces_change = False
+                self._writing, self._faces_change, self._writes = False, False, None
                 if self._lock is not None:
                     self._lock.release()
 
@@ -326,12 +354,8 @@ class GalleryDatabase:
         close_descriptor(old_file)
 
     @contextlib.contextmanager
-    def write_lock(self) -> Generator[None, None, None]:
-        """Hold the in-process write lock across a read-then-write. Does not exclude other processes.
-
-        Raises:
-            GalleryBusy: another connection of this process has had the lock for ten seconds.
-        """
+    def _write_turn(self) -> Generator[None, None, None]:
+        """Wait until no other connection of this process writes. GalleryBusy after ten seconds."""
         if not self._write_lock.acquire(timeout=BUSY_SECONDS):
             raise GalleryBusy(f"{self.folder}: another change is being written; try again when it is done")
         try:

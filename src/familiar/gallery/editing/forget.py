@@ -12,6 +12,7 @@ from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.files import absolute_path, fsync_directory, real_path
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.editing.identity_state import IdentityState, check_states
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,24 @@ class ForgetResult:
     erased: bool
 
 
-def forget_identity(gallery: GalleryDatabase, number: int) -> ForgetResult:
+def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState | None = None) -> ForgetResult:
     """Delete an identity, its name, and every face assigned to it, including faces that were deleted by hand.
 
     The photos stay known, so that enrolling the same folder again does not bring the faces back. If a face was moved
     by hand and has been assigned to another identity since, decisions up to that move cannot be undone any more.
 
+    Args:
+        gallery: to delete from.
+        number: of the identity.
+        state: of the identity when the user chose to erase it; None: however it is now.
+
     Raises:
         NotInGallery: there is no such identity.
+        Contradiction: it has other faces or another name than in `state`; nothing is erased.
     """
-    check_identities(gallery, [number])
     with gallery.writing(faces_change=True) as repository:
+        check_states(gallery, [] if state is None else [state])
+        check_identities(gallery, [number])
         repository.undo_log.forget_identity(number)
         repository.erasure.mark_faces_of_identity(number)
         faces = repository.erasure.erase_marked()

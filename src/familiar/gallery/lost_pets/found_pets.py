@@ -92,11 +92,12 @@ def search_found_pet(
         UnreadablePhoto: the only photo cannot be read.
     """
     photos = embed_pet_photos(model, paths, detector, flip=flip)
-    pets = [pet for pet in known_pets(gallery, photo_ids(gallery, photos.paths)) if pet.report.status == "found"]
-    known = pets[0] if pets else None
-    if known is not None:
-        for identity in dismissed:
-            dismiss(gallery, known.identity, identity)
+    with gallery.exclusive() if dismissed else gallery.reading():
+        pets = [pet for pet in known_pets(gallery, photo_ids(gallery, photos.paths)) if pet.report.status == "found"]
+        known = pets[0] if pets else None
+        if known is not None:
+            for identity in dismissed:
+                dismiss(gallery, known.identity, identity)
     excluded = {*dismissed} if known is None else dismissed_pets(gallery, known.identity)
     if report is None:
         report = Report("found") if known is None else known.report

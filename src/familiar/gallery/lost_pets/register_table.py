@@ -43,7 +43,7 @@ def import_register(gallery: GalleryDatabase, path: Path) -> int:
     """
     reports: dict[int, Report] = {}
     lines: dict[int, int] = {}
-    with gallery.write_lock():  # a field that is left as it is must not be changed in between
+    with gallery.exclusive():  # a field that is left as it is must not be changed in between
         for line, cells in _read_rows(path):
             try:
                 identity = resolve_identity(gallery, cells["name"])

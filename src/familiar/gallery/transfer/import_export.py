@@ -6,12 +6,12 @@ import math
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from familiar.core.errors import BadDataset, CannotWrite
+from familiar.core.errors import BadDataset, CannotWrite, Contradiction
 from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import absolute_path, content_sha256, fsync_directory, fsync_tree, write_atomically
 from familiar.core.terminal_text import printable
@@ -103,11 +103,17 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
             imported.
         Contradiction: the table contradicts what the gallery contains; nothing is imported.
     """
+    rows = list(_read_table(path))
+    with gallery.exclusive():  # faces and names that the rows mean must not change before they are assigned
+        return _import_rows(gallery, path, rows)
+
+
+def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]) -> ImportResult:
     photos = _PhotoLookup.load(gallery)
     row_of_face: dict[int, _TableRow] = {}
     rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
     skipped: list[str] = []
-    for row in _read_table(path):
+    for row in rows:
         photo = photos.at_path(row.path)
         face = None if photo is None else photos.matching_face(photo, row)
         if photo is None or face is None:
@@ -129,7 +135,7 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
                     f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
                     "two faces in one photo cannot be the same individual"
                 )
-    return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, skipped)
+    return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
 
 
 def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
@@ -168,7 +174,8 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
             first_label, first_path = label_and_path.setdefault(faces[0][0], (label, path))
             if first_label != label:
                 raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
-    return assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
+    label_of = {face: label for face, (label, _) in label_and_path.items()}
+    return assign_labels(gallery, label_of, photos.faces, skipped)
 
 
 def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
@@ -212,22 +219,48 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
 
 
-def assign_labels(gallery: GalleryDatabase, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
+def assign_labels(
+    gallery: GalleryDatabase,
+    label_of: Mapping[int, str],
+    faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]],
+    skipped: list[str],
+) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels, as one decision.
 
     Args:
         gallery: to write to.
         label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
+        faces_of_photo: numbers and boxes of the faces of each photo, as they were when the labels were read.
         skipped: for the result.
+
+    Raises:
+        Contradiction: another program has changed or deleted a labeled face since, or the labels contradict what the
+            gallery contains; nothing is assigned.
     """
     faces_of: defaultdict[str, list[int]] = defaultdict(list)
     for face, label in label_of.items():
         faces_of[label].append(face)
-    propagated_faces = assign(
-        gallery,
-        [IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()],
-    )
+    individuals = [
+        IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
+    ]
+    with gallery.exclusive():
+        _check_unchanged(gallery, label_of, faces_of_photo)
+        propagated_faces = assign(gallery, individuals)
     return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
+
+
+def _check_unchanged(
+    gallery: GalleryDatabase, faces: Collection[int], faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]]
+) -> None:
+    """Raise Contradiction unless the faces are still where they were: reading the files may have taken minutes."""
+    now = _PhotoLookup.load(gallery).faces
+    for photo, before in faces_of_photo.items():
+        for face, box in before:
+            if face in faces and (face, box) not in now.get(photo, []):
+                raise Contradiction(
+                    f"{gallery.folder}: another program changed or deleted face {face} during the import; nothing was "
+                    "imported; import again"
+                )
 
 
 @dataclass(frozen=True, eq=False)

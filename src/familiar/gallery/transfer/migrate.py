@@ -98,7 +98,7 @@ def migrate(
     is_compatible = new.space_id == old.space_id
     if is_compatible:
         gallery.check_space(*embedder.space)
-    _begin_migration(gallery, new)
+    _begin_migration(gallery, old, new)
     cosine: float | None = None
     while True:
         pending = _load_pending_faces(gallery)
@@ -127,6 +127,7 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResu
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
     with gallery.writing(faces_change=True) as repository:
+        _check_model_unchanged(gallery, old)
         faces = gallery.stored_faces()
         rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
@@ -137,9 +138,10 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResu
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
 
-def _begin_migration(gallery: GalleryDatabase, new: Space) -> None:
+def _begin_migration(gallery: GalleryDatabase, old: Space, new: Space) -> None:
     """Record the migration, and delete embeddings that an interrupted one has left for another model."""
     with gallery.writing() as repository:
+        _check_model_unchanged(gallery, old)
         if repository.migration.space() != new:
             repository.migration.begin(new)
         repository.migration.delete_mapped()  # their photos may be back
@@ -331,6 +333,15 @@ def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository,
         raise GalleryBusy(
             f"{gallery.folder}: another process has started or finished a migration of this gallery; see which model "
             f"it uses now: familiar gallery stats {gallery.folder}"
+        )
+
+
+def _check_model_unchanged(gallery: GalleryDatabase, old: Space) -> None:
+    """Raise GalleryBusy if another process has finished a migration: what was decided by the old space is void."""
+    if gallery.space != old:
+        raise GalleryBusy(
+            f"{gallery.folder}: another process has moved this gallery to another model meanwhile; see which one: "
+            f"familiar gallery stats {gallery.folder}"
         )
 
 

@@ -64,7 +64,7 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
             continue
         labels = reader.labels(path, content, boxes.get(photo, []))
         label_of |= reader.without_contradictions(path, labels, names.get(photo, {}))
-    return assign_labels(gallery, label_of, reader.skipped)
+    return assign_labels(gallery, label_of, boxes, reader.skipped)
 
 
 def _read_unchanged(path: Path, stored: Sequence[StoredPhoto]) -> tuple[int, PhotoContent]:

@@ -89,6 +89,7 @@ def compare(
     present, originals = set[int](), {photo.sha256 for photo in photos}
     new: list[str] = []
     occupied = set[str]()  # paths whose file is a photo of the gallery, a copy of one, or cannot be read
+    copies: dict[bytes, str] = {}  # of each photo that has one: a path with a copy
     for path, status in disk.files.items():
         current = next((each for each in reversed(by_path.get(path, ())) if each.status.has_content_of(status)), None)
         copy = memory.copies.get(path)
@@ -97,6 +98,7 @@ def compare(
             occupied.add(path)
         elif copy is not None and copy.status == status and copy.sha256 in originals:
             occupied.add(path)
+            copies[copy.sha256] = path
         elif memory.skipped.get(path) != status:
             new.append(path)
         else:
@@ -105,7 +107,6 @@ def compare(
     sizes = {disk.files[path].size_bytes for path in new}
     missing: list[WatchedPhoto] = []
     absent: dict[int, float] = {}
-    copies = {memory.copies[path].sha256: path for path in occupied & memory.copies.keys()}
     for photo in photos:
         if photo.number in present or photo.is_missing or not disk.contains(photo.path):
             continue

@@ -245,7 +245,7 @@ class FolderWatch:
         def write() -> None:
             with self._gallery.writing(new_revision=False) as repository:
                 for photo in missing:
-                    if repository.watched_files.note_missing(photo.number, outbox.now()):
+                    if repository.watched_files.note_missing(photo.number, photo.path, outbox.now()):
                         outbox.add_event(repository, "missing", photo.number, path=photo.path)
                 for photo in comparison.returned:
                     if repository.watched_files.note_returned(photo.number):

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from familiar.core.errors import Contradiction
 from familiar.core.field_types import LARGEST_NUMBER
 from familiar.core.gallery_types import (
     ClusterResult,
@@ -18,7 +17,6 @@ from familiar.core.gallery_types import (
 )
 from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.album import is_guess, load_album
-from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
@@ -97,7 +95,7 @@ async def questions(service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MA
 )
 async def answer(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
-    await service.executor.write_locked(_answer, body.question, body.same)
+    await service.executor.write(review_queue.answer_question, body.question, body.same)
 
 
 @router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=pydantic_type(list[Decision]))
@@ -145,10 +143,3 @@ def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> Gal
             read_only=read_only,
             has_model=has_model,
         )
-
-
-def _answer(gallery: GalleryDatabase, question: Question, same: bool) -> None:
-    check_faces(gallery, (question.first_face, question.second_face))
-    if not review_queue.is_still_valid(gallery, question):
-        raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
-    review_queue.answer_question(gallery, question, same)

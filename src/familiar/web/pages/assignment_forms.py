@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+from fastapi import Depends, Form
 from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
@@ -11,9 +12,22 @@ from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.identity_state import STATE_PATTERN, IdentityState, check_states
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
+StateText = Annotated[str, Field(pattern=STATE_PATTERN)]
+MAX_STATES = 600  # of a page: more than it has tiles
+
+
+async def states_from_form(
+    state: Annotated[list[StateText] | None, Form(max_length=MAX_STATES)] = None,
+) -> list[IdentityState]:
+    """Return what the form's page showed of the individuals; nothing if a program without a page sent the form."""
+    return [IdentityState.parse(text) for text in state or ()]
+
+
+StatesDep = Annotated[list[IdentityState], Depends(states_from_form)]
 
 
 def find_by_name(gallery: GalleryDatabase, name: str) -> int | None:
@@ -41,8 +55,9 @@ def require_existing(gallery: GalleryDatabase, *, faces: Sequence[int] = (), ide
             raise NotInGallery(f"#{number} does not exist any more; reload the page") from None
 
 
-def set_name(gallery: GalleryDatabase, identity: int, name: str) -> int | None:
+def set_name(gallery: GalleryDatabase, identity: int, name: str, states: Sequence[IdentityState] = ()) -> int | None:
     """Name an individual. If another one has the name, change nothing and return the other."""
+    check_states(gallery, states)
     require_existing(gallery, identities=[identity])
     other = find_by_name(gallery, name)
     if other is not None and other != identity:

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.lost_pets import register
 from familiar.gallery.lost_pets.candidates import OPPOSITE, PetFilter, Ranking, compare_pets, rank_candidates
 from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_page
@@ -20,9 +21,9 @@ from familiar.gallery.search import listing
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number
+from familiar.web.pages.assignment_forms import Name, Number, StatesDep
 from familiar.web.pages.desk import ContactField, PhotosField, TextField, enroll_uploads, shows_contact
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
 
@@ -81,15 +82,17 @@ async def pet_page(
 ) -> Response:
     """Show the pets that this one may be, the most similar first."""
 
-    def read(gallery: GalleryDatabase) -> tuple[Pet, Ranking | None, FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
         with gallery.reading():
             pet = find_pet(gallery, identity)
             is_open = pet.report.status in OPPOSITE and pet.faces > 0
             ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
-            return pet, ranking, read_flash(gallery, request.query_params)
+            others = () if ranking is None else (candidate.pet.identity for candidate in ranking.candidates)
+            states = read_states(gallery, (identity, *others))
+            return pet, ranking, states, read_flash(gallery, request.query_params)
 
     try:
-        pet, ranking, flash = await service.executor.read(read)
+        pet, ranking, states, flash = await service.executor.read(read)
     except NotInGallery:
         if "done" not in request.query_params:
             raise
@@ -103,6 +106,7 @@ async def pet_page(
         "desk_pet.html",
         pet=pet,
         ranking=ranking,
+        states=states,
         only=only.for_pet(pet),
         filter_query=only.query,
         more=more,
@@ -114,11 +118,16 @@ async def pet_page(
 
 @router.post("/desk/{identity:int}/not")
 async def dismiss(
-    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
+    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], states: StatesDep, back: Back = ""
 ) -> RedirectResponse:
     """Remember that the pet is not this candidate."""
-    await service.executor.write_locked(register.dismiss, identity, candidate)
-    return RedirectResponse(url_with_flash(_path(identity, back), "dismissed", identity=candidate), 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        check_states(gallery, states)
+        register.dismiss(gallery, identity, candidate)
+        return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/again")
@@ -126,22 +135,28 @@ async def reconsider(
     service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
 ) -> RedirectResponse:
     """Show a candidate again that was marked as not the pet."""
-    await service.executor.write_locked(register.reconsider, identity, candidate)
-    return RedirectResponse(url_with_flash(_path(identity, back), "shown-again", identity=candidate), 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        register.reconsider(gallery, identity, candidate)
+        return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/reunite")
-async def reunite(service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()]) -> RedirectResponse:
+async def reunite(
+    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], states: StatesDep
+) -> RedirectResponse:
     """Record that the pet is this candidate: both become one, which is home."""
 
-    def write(gallery: GalleryDatabase) -> int:
+    def write(gallery: GalleryDatabase) -> str:
+        check_states(gallery, states, report=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
         register.reunite(gallery, lost, found_pet)
-        return lost
+        return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
-    lost = await service.executor.write_locked(write)
-    return RedirectResponse(url_with_flash("/desk", "reunited", identity=lost), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/report")
@@ -149,6 +164,7 @@ async def edit(
     service: ServiceDep,
     identity: Number,
     status: Annotated[Literal["lost", "found", "home"], Form()],
+    states: StatesDep,
     name: Annotated[Name, Form()] = "",
     species: TextField = "",
     location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
@@ -159,13 +175,14 @@ async def edit(
     """Change the pet's report and name. A contact that the form does not show stays."""
     report = Report(status, species, location, reported_on, contact or "", note)
 
-    def write(gallery: GalleryDatabase) -> None:
+    def write(gallery: GalleryDatabase) -> str:
+        check_states(gallery, states, faces=False, report=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
         register.edit_pet(gallery, identity, name, changed)
+        return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
-    await service.executor.write_locked(write)
-    return RedirectResponse(url_with_flash(f"/desk/{identity}", "report-saved", identity=identity), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/desk/{identity:int}/photos")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
@@ -9,9 +10,10 @@ from fastapi import Request
 from familiar.core.plural import pluralize
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages.render import display_name
 
-_KEYS = ("done", "count", "propagated", "individual")
+_KEYS = ("done", "count", "propagated", "individual", "decision")
 _MAX_DIGITS = 18  # fewer than SQLite's largest number has
 _SENTENCES = {  # by `done`: the text before the individual's name, if there is one
     "named": "Now called",
@@ -54,13 +56,40 @@ class FlashMessage:
     propagated_faces: int
 
 
-def url_with_flash(path: str, done: str, *, count: int = 0, propagated: int = 0, identity: int | None = None) -> str:
+def url_after_change(gallery: GalleryDatabase, path: str, done: str, **values: Any) -> str:
+    """Add a flash message about a change to a local URL, and which decision it was, for the undo button.
+
+    Call it in the transaction of the change.
+
+    Args:
+        gallery: that was changed.
+        path, done, values: as for `url_with_flash`. Without `done`, the URL only says which decision it was.
+    """
+    last = decisions(gallery, 1)
+    return url_with_flash(path, done, **values, decision=last[0].number if last else None)
+
+
+def url_with_flash(
+    path: str,
+    done: str,
+    *,
+    count: int = 0,
+    propagated: int = 0,
+    identity: int | None = None,
+    decision: int | None = None,
+) -> str:
     """Add a flash message to a local URL, replacing the one that it has.
 
     >>> url_with_flash("/individuals?tab=named&done=merged&individual=3", "split", count=2, identity=7)
     '/individuals?tab=named&done=split&count=2&individual=7'
     """
-    values = {"done": done, "count": count or None, "propagated": propagated or None, "individual": identity}
+    values = {
+        "done": done or None,
+        "count": count or None,
+        "propagated": propagated or None,
+        "individual": identity,
+        "decision": decision,
+    }
     return _replace_flash(path, {key: str(value) for key, value in values.items() if value is not None})
 
 

@@ -10,11 +10,17 @@ from familiar.core.gallery_types import FaceConfidence
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.identity_state import (
+    IdentityState,
+    check_identity_of_faces,
+    check_states,
+    read_states,
+)
 from familiar.gallery.editing.propagation import similar_faces
 from familiar.gallery.search.listing import face_confidences
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -35,13 +41,19 @@ async def individual(
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
-    def read(gallery: GalleryDatabase) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
+    def read(gallery: GalleryDatabase) -> tuple[str | None, list[FaceConfidence], IdentityState, FlashMessage | None]:
         with gallery.reading():
             faces = face_confidences(gallery, identity)
-            return load_assignments(gallery).names.get(identity), faces, read_flash(gallery, request.query_params)
+            state = read_states(gallery, [identity])[identity]
+            return (
+                load_assignments(gallery).names.get(identity),
+                faces,
+                state,
+                read_flash(gallery, request.query_params),
+            )
 
     try:
-        name, faces, flash = await service.executor.read(read)
+        name, faces, state, flash = await service.executor.read(read)
     except NotInGallery:
         if "done" not in request.query_params:
             raise
@@ -57,6 +69,7 @@ async def individual(
         "individual.html",
         identity=identity,
         name=name,
+        state=state,
         faces=faces[start:stop],
         total=len(faces),
         confirmed=sum(item.face.by_user for item in faces),
@@ -90,6 +103,7 @@ async def correct(
     identity: Number,
     face: Annotated[list[Number], Form(max_length=FACES)],
     operation: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
+    states: StatesDep,
     name: Annotated[Name, Form()] = "",
     back: Back = None,
 ) -> RedirectResponse:
@@ -101,18 +115,20 @@ async def correct(
 
     def write(gallery: GalleryDatabase) -> str:
         require_existing(gallery, faces=faces)
+        for state in states:
+            check_identity_of_faces(gallery, faces, state)
         if operation == "confirm":
             corrections.confirm(gallery, faces)
-            return url_with_flash(path, "confirmed", count=len(faces))
+            return url_after_change(gallery, path, "confirmed", count=len(faces))
         if operation == "reject":
             propagated_faces = corrections.reject(gallery, faces, identity).propagated_faces
-            return url_with_flash(path, "rejected", count=len(faces), propagated=propagated_faces)
+            return url_after_change(gallery, path, "rejected", count=len(faces), propagated=propagated_faces)
         result = assign_faces(gallery, faces, name)
         if result.identity == identity:  # the name is that of this individual
-            return url_with_flash(path, "confirmed", count=len(faces), propagated=result.propagated_faces)
+            return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
         done = "moved" if operation == "move" else "split"
-        return url_with_flash(
-            path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
+        return url_after_change(
+            gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
         )
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -120,21 +136,21 @@ async def correct(
 
 @router.post("/individuals/{identity:int}/confirm")
 async def confirm(
-    service: ServiceDep, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
+    service: ServiceDep, identity: Number, faces: Annotated[int, Form(ge=1)], states: StatesDep, back: Back = None
 ) -> RedirectResponse:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
-    def confirm_all(gallery: GalleryDatabase) -> int:
+    def confirm_all(gallery: GalleryDatabase) -> str:
+        check_states(gallery, states)
         all_faces = face_confidences(gallery, identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
         corrections.confirm(gallery, unconfirmed)
-        return len(unconfirmed)
+        path = local_path(back or "", f"/individuals/{identity}")
+        return url_after_change(gallery, path, "confirmed", count=len(unconfirmed))
 
-    count = await service.executor.write_locked(confirm_all)
-    path = local_path(back or "", f"/individuals/{identity}")
-    return RedirectResponse(url_with_flash(path, "confirmed", count=count), 303)
+    return RedirectResponse(await service.executor.write_locked(confirm_all), 303)
 
 
 def is_doubtful(item: FaceConfidence) -> bool:

@@ -7,13 +7,20 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction
-from familiar.core.gallery_types import CorrectionResult, Counts, GalleryFace, IdentitySummary
+from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
 from familiar.gallery.clustering.album import is_guess
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.identity_state import (
+    NO_IDENTITY,
+    IdentityState,
+    check_identity_of_faces,
+    check_states,
+    read_states,
+)
 from familiar.gallery.search.listing import (
     SUMMARY_FACES,
     counts,
@@ -23,8 +30,8 @@ from familiar.gallery.search.listing import (
     unassigned_faces,
 )
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing, set_name
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -53,16 +60,19 @@ async def individuals(
             is the number of its last face.
     """
 
-    def read(gallery: GalleryDatabase) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], FlashMessage | None]:
+    def read(
+        gallery: GalleryDatabase,
+    ) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
         with gallery.reading():
             current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
-                return current_tab, [], unassigned_faces(gallery, after=after, limit=FACES + 1), flash
+                listed = unassigned_faces(gallery, after=after, limit=FACES + 1)
+                return current_tab, [], listed, read_states(gallery, [NO_IDENTITY]), flash
             last_tile = (faces, after) if after else None
             tiles = identity_summaries(gallery, named=current_tab == "named", after=last_tile, limit=TILES + 1)
-            return current_tab, tiles, [], flash
+            return current_tab, tiles, [], read_states(gallery, (tile.identity for tile in tiles)), flash
 
-    current_tab, tiles, unassigned, flash = await service.executor.read(read)
+    current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
     return await render_page(
         request,
         service,
@@ -70,6 +80,7 @@ async def individuals(
         tab=current_tab,
         tiles=tiles[:TILES],
         faces=unassigned[:FACES],
+        states=states,
         more=_next_page_url(current_tab, tiles, unassigned),
         first=None if not after else f"/individuals?tab={current_tab}",
         doubtful=await service.executor.read(doubtful_identities),
@@ -83,16 +94,22 @@ async def individuals(
 async def assign_unassigned(
     service: ServiceDep,
     face: Annotated[list[Number], Form(max_length=FACES)],
+    states: StatesDep,
     name: Annotated[Name, Form()] = "",
     back: Back = "/individuals?tab=unassigned",
 ) -> RedirectResponse:
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
-    result = await service.executor.write_locked(assign_faces, faces, name)
-    url = url_with_flash(
-        local_path(back), "moved", count=len(faces), propagated=result.propagated_faces, identity=result.identity
-    )
-    return RedirectResponse(url, 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        require_existing(gallery, faces=faces)
+        for state in states:
+            check_identity_of_faces(gallery, faces, state)
+        result = assign_faces(gallery, faces, name)
+        values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
+        return url_after_change(gallery, local_path(back), "moved", **values)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/individuals/group")
@@ -112,8 +129,8 @@ async def choose_merge(
     back: str = "/individuals",
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
-    tiles = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
-    response = await render_page(request, service, "merge.html", tiles=tiles, to=local_path(back))
+    tiles, states = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
+    response = await render_page(request, service, "merge.html", tiles=tiles, states=states, to=local_path(back))
     response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
     return response
 
@@ -122,6 +139,7 @@ async def choose_merge(
 async def merge(
     service: ServiceDep,
     identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
+    states: StatesDep,
     into: Annotated[Number | None, Form()] = None,
     back: Back = "/individuals",
 ) -> RedirectResponse:
@@ -132,14 +150,16 @@ async def merge(
     if into is None:
         return RedirectResponse(merge_url(identities, back), 303)
 
-    def write(gallery: GalleryDatabase) -> CorrectionResult:
-        require_existing(gallery, identities=identities)
-        return corrections.merge(gallery, into, identities)
-
-    result = await service.executor.write_locked(write)
     merged_pages = {f"/individuals/{number}" for number in identities}
-    back = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
-    return RedirectResponse(url_with_flash(back, "merged", propagated=result.propagated_faces, identity=into), 303)
+    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
+
+    def write(gallery: GalleryDatabase) -> str:
+        check_states(gallery, [state for state in states if state.identity in identities])
+        require_existing(gallery, identities=identities)
+        result = corrections.merge(gallery, into, identities)
+        return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.get("/individuals/names")
@@ -150,13 +170,21 @@ async def complete_name(request: Request, service: ServiceDep, prefix: Annotated
 
 @router.post("/individuals/{identity:int}/name")
 async def rename(
-    service: ServiceDep, identity: Number, name: Annotated[Name, Form()] = "", back: Back = "/individuals"
+    service: ServiceDep,
+    identity: Number,
+    states: StatesDep,
+    name: Annotated[Name, Form()] = "",
+    back: Back = "/individuals",
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
-    other = await service.executor.write_locked(set_name, identity, name)
-    if other is not None:
-        return RedirectResponse(merge_url([other, identity], back), 303)
-    return RedirectResponse(url_with_flash(local_path(back), "named", identity=identity), 303)
+
+    def write(gallery: GalleryDatabase) -> str:
+        other = set_name(gallery, identity, name, states)
+        if other is not None:
+            return merge_url([other, identity], back)
+        return url_after_change(gallery, local_path(back), "named", identity=identity)
+
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 def merge_url(identities: list[int], back: str) -> str:
@@ -182,8 +210,15 @@ def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
+def _read_tiles(
+    gallery: GalleryDatabase, identities: list[int]
+) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
     """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
+    with gallery.reading():
+        return _tiles(gallery, identities), read_states(gallery, identities)
+
+
+def _tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
     names_by_identity = load_assignments(gallery).names
     tiles: list[IdentitySummary] = []
     for number in identities:

@@ -12,16 +12,18 @@ from familiar.core.terminal_text import printable
 from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
+from familiar.gallery.editing.identity_state import IdentityState, check_identity_of_faces, read_states
 from familiar.gallery.search import listing
 from familiar.web.pages.assignment_forms import (
     Name,
     Number,
+    StatesDep,
     assign_faces,
     names_unnamed_group,
     require_existing,
     require_name,
 )
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
@@ -41,12 +43,15 @@ async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels
 async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """Show a photo; `face` is the selected one."""
 
-    def read(gallery: GalleryDatabase) -> tuple[GalleryPhoto, list[GalleryPhoto], FlashMessage | None]:
+    def read(
+        gallery: GalleryDatabase,
+    ) -> tuple[GalleryPhoto, list[GalleryPhoto], dict[int, IdentityState], FlashMessage | None]:
         with gallery.reading():
-            next_photos = listing.photos(gallery, after=photo, limit=1)
-            return listing.photo(gallery, photo), next_photos, read_flash(gallery, request.query_params)
+            next_photos, shown = listing.photos(gallery, after=photo, limit=1), listing.photo(gallery, photo)
+            states = read_states(gallery, (face.identity for face in shown.faces))
+            return shown, next_photos, states, read_flash(gallery, request.query_params)
 
-    known_photo, next_photos, flash = await service.executor.read(read)
+    known_photo, next_photos, states, flash = await service.executor.read(read)
     error_message, size_px = "", None
     try:
         size_px = await service.thumbnails.size_px(_path(service, known_photo), known_photo.sha256)
@@ -57,6 +62,7 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
         service,
         "photo.html",
         photo=known_photo,
+        states=states,
         faces=sorted(enumerate(known_photo.faces, 1), key=lambda item: item[1].face != face),  # the selected one first
         file_name=printable(photo_name(known_photo.path)),
         path=printable(known_photo.path),
@@ -107,6 +113,7 @@ async def correct(
     photo: Number,
     face: Number,
     operation: Annotated[Literal["name", "reject", "confirm", "delete"], Form()],
+    states: StatesDep,
     name: Annotated[Name, Form()] = "",
 ) -> RedirectResponse:
     """Correct one face."""
@@ -116,13 +123,15 @@ async def correct(
         url = f"/photos/{photo}?face={face}"
         if operation == "delete":
             manual_faces.delete_face(gallery, face)
-            return url_with_flash(f"/photos/{photo}", "deleted")
+            return url_after_change(gallery, f"/photos/{photo}", "deleted")
+        for state in states:
+            check_identity_of_faces(gallery, [face], state)
         if operation == "confirm":
             corrections.confirm(gallery, [face])
-            return url_with_flash(url, "confirmed", count=1)
+            return url_after_change(gallery, url, "confirmed", count=1)
         if operation == "reject":
             result = corrections.reject(gallery, [face])
-            return url_with_flash(url, "rejected", count=1, propagated=result.propagated_faces)
+            return url_after_change(gallery, url, "rejected", count=1, propagated=result.propagated_faces)
         return _assign_by_name(gallery, listing.face(gallery, face), name, url)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -138,11 +147,13 @@ def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url:
     if face.identity is not None and names_unnamed_group(gallery, face, name):
         corrections.confirm(gallery, [face.face])  # so that the face keeps the name if its box is changed
         corrections.name_identity(gallery, face.identity, name)  # last, so that it is undone first
-        return url_with_flash(url, "named", identity=face.identity)
+        return url_after_change(gallery, url, "named", identity=face.identity)
     result = assign_faces(gallery, [face.face], name)
     if result.identity == face.identity:
-        return url_with_flash(url, "confirmed", count=1, propagated=result.propagated_faces)
-    return url_with_flash(url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity)
+        return url_after_change(gallery, url, "confirmed", count=1, propagated=result.propagated_faces)
+    return url_after_change(
+        gallery, url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity
+    )
 
 
 def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:

@@ -1,13 +1,13 @@
 """The page of review questions: the ones whose answers correct most, one at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from familiar.core.errors import NotInGallery
+from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import GalleryFace, Question
 from familiar.gallery.clustering.review_queue import (
     AnswersLeft,
@@ -17,9 +17,10 @@ from familiar.gallery.clustering.review_queue import (
     propose_questions,
 )
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.search import listing
-from familiar.web.pages.assignment_forms import Number
-from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
+from familiar.web.pages.assignment_forms import Number, StatesDep
+from familiar.web.pages.flash import FlashMessage, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -57,7 +58,9 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
     """
     skipped_pairs = pairs(skipped)
 
-    def read(gallery: GalleryDatabase) -> tuple[list[Question], list[Side], AnswersLeft, FlashMessage | None]:
+    def read(
+        gallery: GalleryDatabase,
+    ) -> tuple[list[Question], list[Side], list[IdentityState], AnswersLeft, FlashMessage | None]:
         with gallery.reading():
             proposed = propose_questions(gallery, len(skipped_pairs) + 2)  # one to show, and one to load its faces
             remaining = [
@@ -66,9 +69,11 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
                 if question.expected_gain >= MIN_GAIN and pair(question) not in skipped_pairs
             ]
             flash = read_flash(gallery, request.query_params)
-            return remaining, _sides(gallery, remaining[:1]), estimate_answers_left(gallery), flash
+            sides = _sides(gallery, remaining[:1])
+            states = [*read_states(gallery, (side.face.identity for side in sides)).values()]
+            return remaining, sides, states, estimate_answers_left(gallery), flash
 
-    remaining, sides, answers_left, flash = await service.executor.read(read)
+    remaining, sides, states, answers_left, flash = await service.executor.read(read)
     return await render_page(
         request,
         service,
@@ -76,6 +81,7 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
         question=remaining[0] if remaining else None,
         next_question=remaining[1] if len(remaining) > 1 else None,
         sides=sides,
+        states=states,
         answers_left=answers_left,
         skipped=skipped,
         skipped_count=len(skipped_pairs),
@@ -91,6 +97,7 @@ async def answer(
     first_face: Annotated[Number, Form()],
     second_face: Annotated[Number, Form()],
     same: Annotated[bool, Form()],
+    states: StatesDep,
     first: IdentityField = "",
     second: IdentityField = "",
     skipped: SkippedField = "",
@@ -101,7 +108,7 @@ async def answer(
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_url = questions_url(pairs(skipped))
-    return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url), 303)
+    return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url, states), 303)
 
 
 def pair(question: Question) -> Pair:
@@ -130,11 +137,14 @@ def questions_url(skipped: Iterable[Pair]) -> str:
     return f"/questions?skipped={'_'.join(f'{low}-{high}' for low, high in last)}" if last else "/questions"
 
 
-def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: str) -> str:
+def _answer(
+    gallery: GalleryDatabase, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]
+) -> str:
     """Answer a question. Returns `next_url` with a flash message, or the URL of the page that asks for the name."""
     try:
         faces = [listing.face(gallery, number) for number in (question.first_face, question.second_face)]
-    except NotInGallery:
+        check_states(gallery, states)
+    except (NotInGallery, Contradiction):
         return url_with_flash(next_url, "changed")
     if question.first_face == question.second_face or not is_still_valid(gallery, question):
         return url_with_flash(next_url, "changed")
@@ -146,11 +156,13 @@ def _answer(gallery: GalleryDatabase, question: Question, same: bool, next_url: 
         return merge_url(identities, next_url)
     answer_question(gallery, question, same)
     if not merges:
-        return next_url
+        return url_after_change(gallery, next_url, "")
     merged = listing.face(gallery, question.first_face).identity
     if len(identities) == 2:
-        return url_with_flash(next_url, "merged", identity=merged)
-    return url_with_flash(next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged)
+        return url_after_change(gallery, next_url, "merged", identity=merged)
+    return url_after_change(
+        gallery, next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged
+    )
 
 
 def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:

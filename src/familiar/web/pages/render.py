@@ -60,7 +60,13 @@ async def render_page(
     """Render a template with `context`, the `counts` of the gallery and the context of the base template."""
     last_decision, gallery_counts, uses_desk = await service.executor.read(_read_frame)
     frame = _frame_context(request, service, uses_desk=uses_desk)
-    context_values = frame | {"undo": last_decision, "counts": gallery_counts, **context}
+    own_decision = request.query_params.get("decision")  # that the page reports, if it does
+    context_values = frame | {
+        "undo": last_decision,
+        "undo_is_foreign": last_decision is not None and own_decision not in (None, str(last_decision.number)),
+        "counts": gallery_counts,
+        **context,
+    }
     # A page of 500 individuals takes long enough to delay other requests.
     text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, context_values)
     return HTMLResponse(text, status)
@@ -68,11 +74,27 @@ async def render_page(
 
 def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
     """Render an error for a browser. Does not read the gallery, which may be the cause of the error."""
-    context_values = {"undo": None, "error": error, "status": error.status}
+    context_values = {
+        "undo": None,
+        "undo_is_foreign": False,
+        "error": error,
+        "status": error.status,
+        "reload": _page_of_form(request.url.path) if error.status == HTTPStatus.CONFLICT else None,
+    }
     text = _ENVIRONMENT.get_template("error.html").render(
         _frame_context(request, get_service(request)) | context_values
     )
     return HTMLResponse(text, error.status, {**problem_headers(error)})
+
+
+def _page_of_form(path: str) -> str:
+    """Return the page that has the form which is sent to a path.
+
+    >>> _page_of_form("/desk/12/report"), _page_of_form("/individuals/merge")
+    ('/desk/12', '/individuals')
+    """
+    parts = path.split("/")
+    return "/".join(parts[:3] if len(parts) > 2 and parts[2].isdecimal() else parts[:2])
 
 
 def without_hints(request: Request, error: HttpProblem) -> HttpProblem:

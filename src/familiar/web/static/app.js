@@ -24,6 +24,21 @@ function showMessage(target, text) {
   if (text && target === "status") messageTimer = setTimeout(() => showStatus(""), 1000 * MESSAGE_SECONDS);
 }
 
+// What the page shows is out of date, perhaps.
+function offerReload() {
+  const link = document.createElement("a");
+  link.textContent = "Reload the page";
+  link.href = withoutFlash(location.href);
+  document.getElementById("error").append(" ", link);
+}
+
+// The address without the message about an earlier change.
+function withoutFlash(address) {
+  const url = new URL(address);
+  for (const key of ["done", "count", "propagated", "individual", "decision"]) url.searchParams.delete(key);
+  return url.href;
+}
+
 function errorMessage(request) {
   if (!request.status) return "The server does not answer. Is it still running?";
   try {
@@ -43,7 +58,10 @@ document.addEventListener("htmx:afterRequest", () => document.body.classList.rem
 document.addEventListener("htmx:responseError", (event) => {
   const request = event.detail.xhr;
   if (request.status === 401) toLogin();
-  else showError(errorMessage(request));
+  else {
+    showError(errorMessage(request));
+    if (request.status === 409) offerReload();
+  }
 });
 document.addEventListener("htmx:sendError", (event) => showError(errorMessage(event.detail.xhr)));
 // An answer that arrives when its page has been left changes nothing.

@@ -40,8 +40,9 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        number = resolve_identity(gallery, identity)
-        result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
+        with gallery.exclusive():
+            number = resolve_identity(gallery, identity)
+            result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
         _print_result(gallery, result, f"#{number} is now", as_json)
 
 
@@ -60,7 +61,7 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     """
     from familiar.gallery.editing import corrections
 
-    with open_to_correct(folder) as gallery:
+    with open_to_correct(folder) as gallery, gallery.exclusive():
         numbers = resolve_faces(gallery, faces)
         corrections.confirm(gallery, numbers)
     if as_json:
@@ -87,8 +88,10 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
-        _print_result(gallery, corrections.merge(gallery, number, rest), f"{', '.join(others)} became", as_json)
+        with gallery.exclusive():
+            number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
+            result = corrections.merge(gallery, number, rest)
+        _print_result(gallery, result, f"{', '.join(others)} became", as_json)
 
 
 @click.command()
@@ -108,7 +111,9 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: b
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        result = corrections.split(gallery, numbers := resolve_faces(gallery, faces), new_name)
+        with gallery.exclusive():
+            numbers = resolve_faces(gallery, faces)
+            result = corrections.split(gallery, numbers, new_name)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
@@ -130,8 +135,9 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, as_json: bool) -> 
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        number = resolve_identity(gallery, identity)
-        result = corrections.move(gallery, numbers := resolve_faces(gallery, faces), number)
+        with gallery.exclusive():
+            number, numbers = resolve_identity(gallery, identity), resolve_faces(gallery, faces)
+            result = corrections.move(gallery, numbers, number)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
@@ -153,8 +159,10 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        number = None if identity is None else resolve_identity(gallery, identity)
-        result = corrections.reject(gallery, numbers := resolve_faces(gallery, faces), number)
+        with gallery.exclusive():
+            number = None if identity is None else resolve_identity(gallery, identity)
+            numbers = resolve_faces(gallery, faces)
+            result = corrections.reject(gallery, numbers, number)
         _print_result(gallery, result, _faces_show(len(numbers), "does not show", "do not show"), as_json)
 
 

@@ -31,14 +31,18 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.editing.forget import forget_identity, forget_photos
+    from familiar.gallery.editing.identity_state import read_states
 
     if (identity is None) == (not photos):
         raise click.UsageError("give either --identity or --photo")
     with GalleryDatabase.open(folder) as gallery:
-        number = None if identity is None else resolve_identity(gallery, identity)
+        with gallery.reading():
+            number = None if identity is None else resolve_identity(gallery, identity)
+            states = read_states(gallery, [] if number is None else [number])
+            subject = pluralize(len(photos), "photo") if number is None else label_of(gallery, number)
         if not yes:
-            _ask_for_confirmation(pluralize(len(photos), "photo") if number is None else label_of(gallery, number))
-        result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
+            _ask_for_confirmation(subject)
+        result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number, states[number])
         if result.erased:
             update_index(gallery)
     if not result.erased:

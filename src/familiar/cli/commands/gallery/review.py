@@ -45,9 +45,11 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
             else:
                 click.echo(f"{folder}: {pluralize(answered, 'question')} answered")
             return
-        questions = propose_questions(gallery, count)
-        answers_left = estimate_answers_left(gallery)
-        paths = [_paths(gallery, question) for question in questions]
+        with gallery.reading():  # all of one moment, whatever other programs write
+            questions = propose_questions(gallery, count)
+            answers_left = estimate_answers_left(gallery)
+            paths = [_paths(gallery, question) for question in questions]
+            lines = [list(_lines(gallery, question, f"{number}.")) for number, question in enumerate(questions, 1)]
         if as_json:
             print_json(
                 [
@@ -56,9 +58,8 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
                 ]
             )
             return
-        for number, question in enumerate(questions, 1):
-            for line in _lines(gallery, question, f"{number}."):
-                click.echo(line)
+        for line in (line for each in lines for line in each):
+            click.echo(line)
     if questions:
         count_left = f"about {pluralize(answers_left.expected, 'answer')} ({answers_left.low} to {answers_left.high})"
         click.echo(f"{count_left} left that matter" if answers_left.expected else "none of them matters much")
@@ -78,10 +79,12 @@ def _ask(gallery: "GalleryDatabase", count: int) -> int:
     skipped: set[tuple[int, int]] = set()
     answered = 0
     while answered + len(skipped) < count:
-        question = _next_question(gallery, skipped)
+        with gallery.reading():
+            question = _next_question(gallery, skipped)
+            lines = [] if question is None else list(_lines(gallery, question, f"{answered + len(skipped) + 1}."))
         if question is None:
             break
-        for line in _lines(gallery, question, f"{answered + len(skipped) + 1}."):
+        for line in lines:
             click.echo(line, err=True)
         key = _prompt()
         if key == "q":
@@ -92,7 +95,7 @@ def _ask(gallery: "GalleryDatabase", count: int) -> int:
         try:
             answer_question(gallery, question, key == "y")
             answered += 1
-        except FamiliarError as error:  # an earlier confirmation contradicts it
+        except FamiliarError as error:  # an earlier confirmation contradicts it, or another program changed the faces
             note(f"   not possible: {error}")
             skipped.add((question.first_face, question.second_face))
     return answered

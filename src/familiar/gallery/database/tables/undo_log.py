@@ -13,7 +13,10 @@ class UndoLog(Table):
             "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)", (decided_at, kind)
         ).lastrowid
         assert number is not None
-        self._connection.execute("UPDATE gallery SET open_decision = ?", (number,))
+        opened = self._connection.execute(
+            "UPDATE gallery SET open_decision = ? WHERE open_decision IS NULL", (number,)
+        ).rowcount
+        assert opened, "a decision is no part of another one"
         return number
 
     def close_decision(self, number: int) -> None:
@@ -31,6 +34,40 @@ class UndoLog(Table):
             "AND table_name != 'learned_faces') FROM decisions ORDER BY id DESC LIMIT ?",
             (limit,),
         ).fetchall()
+
+    def last_decision_about_identity(self, identity: int, after: int) -> tuple[int, str, str] | None:
+        """Return number, kind and time of the last decision that changed an identity, its faces or its report.
+
+        Args:
+            identity: its number.
+            after: only decisions with a higher number.
+        """
+        return self._connection.execute(
+            "SELECT id, kind, decided_at FROM decisions WHERE id > ?2 AND EXISTS (SELECT 1 FROM changes "
+            "WHERE decision_id = decisions.id AND (table_name IN ('identities', 'reports') AND first_key = ?1 "
+            "OR table_name = 'assignments' AND (json_extract(previous, '$[0]') = ?1 "
+            "OR first_key IN (SELECT face_id FROM assignments WHERE identity_id = ?1)))) ORDER BY id DESC LIMIT 1",
+            (identity, after),
+        ).fetchone()
+
+    def last_decision_about_face(self, face: int, after: int) -> tuple[int, str, str] | None:
+        """Return number, kind and time of the last decision after another one that assigned or unassigned a face."""
+        return self._connection.execute(
+            "SELECT id, kind, decided_at FROM decisions WHERE id > ?2 AND EXISTS (SELECT 1 FROM changes "
+            "WHERE decision_id = decisions.id AND table_name = 'assignments' AND first_key = ?1) "
+            "ORDER BY id DESC LIMIT 1",
+            (face, after),
+        ).fetchone()
+
+    def identity_that_took_faces(self, decision: int, identity: int) -> int | None:
+        """Return the identity that has most of the faces now that a decision took out of another one."""
+        row = self._connection.execute(
+            "SELECT identity_id FROM assignments WHERE face_id IN (SELECT first_key FROM changes "
+            "WHERE decision_id = ? AND table_name = 'assignments' AND json_extract(previous, '$[0]') = ?) "
+            "GROUP BY identity_id ORDER BY count(*) DESC, identity_id LIMIT 1",
+            (decision, identity),
+        ).fetchone()
+        return None if row is None else int(row[0])
 
     def restore(self, number: int) -> bool:
         """Restore every row that a decision changed, the last change first.

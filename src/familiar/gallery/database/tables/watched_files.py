@@ -24,13 +24,13 @@ class WatchedFiles(Table):
         """Return the id of each missing photo and the time at which that was noticed."""
         return self._connection.execute("SELECT photo_id, noticed_at FROM missing_photos ORDER BY 1").fetchall()
 
-    def note_missing(self, photo: int, noticed_at: str) -> bool:
-        """Note that a photo's file is gone; False if that was noted before, or the photo does not exist."""
+    def note_missing(self, photo: int, path: str, noticed_at: str) -> bool:
+        """Note that a photo's file is gone; False if that was noted before, or the photo is not at this path now."""
         return bool(
             self._connection.execute(
                 "INSERT INTO missing_photos (photo_id, noticed_at) SELECT id, ? FROM photos WHERE id = ? "
-                "ON CONFLICT DO NOTHING",
-                (noticed_at, photo),
+                "AND path = CAST(? AS TEXT) ON CONFLICT DO NOTHING",
+                (noticed_at, photo, os.fsencode(path)),
             ).rowcount
         )
 

@@ -1,0 +1,415 @@
+"""Another program writes between what a change reads and what it writes: it waits, or the change is refused."""
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import Contradiction, GalleryBusy, NotInGallery
+from familiar.core.gallery_types import Question
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.embedder import Embedder
+from familiar.gallery import gallery as gallery_module
+from familiar.gallery.clustering import calibration as calibration_module
+from familiar.gallery.clustering import cluster as cluster_module
+from familiar.gallery.clustering import review_queue
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.editing import corrections, manual_faces
+from familiar.gallery.editing.forget import forget_identity
+from familiar.gallery.editing.identity_state import NO_IDENTITY, check_identity_of_faces, check_states, read_states
+from familiar.gallery.editing.undo_log import decision, decisions, undo
+from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.gallery import Gallery
+from familiar.gallery.lost_pets import found_pets, register_table
+from familiar.gallery.lost_pets.register import set_reports
+from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.transfer import import_export, migrate, xmp_import
+from support.small_gallery import (
+    draw_individuals,
+    embedder_returning,
+    enroll_vectors,
+    groups,
+    identity_of,
+    rows,
+)
+
+RED, GREEN, BLUE = range(1, 4), range(4, 7), range(7, 10)
+
+
+@pytest.fixture
+def clustered(gallery: GalleryDatabase) -> GalleryDatabase:
+    """Three individuals of three faces: #1, #2 and #3."""
+    enroll_vectors(gallery, draw_individuals([3, 3, 3]))
+    cluster(gallery)
+    assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
+    return gallery
+
+
+def elsewhere(gallery: GalleryDatabase, change: Callable[[GalleryDatabase], object]) -> None:
+    """Let another program change the gallery."""
+    with GalleryDatabase.open(gallery.folder, check=False) as other:
+        change(other)
+
+
+def rename_all(gallery: GalleryDatabase) -> None:
+    for number in (1, 2, 3):
+        with contextlib.suppress(NotInGallery):
+            corrections.name_identity(gallery, number, f"other {number}")
+
+
+# --- what reads and writes in one transaction: the other program has to wait -----------------------------------------
+
+
+def wait_after(
+    monkeypatch: pytest.MonkeyPatch, gallery: GalleryDatabase, module: object, read: str
+) -> list[type[Exception]]:
+    """Let another program try to write after each call of `module.read`; return what it got."""
+    outcomes: list[type[Exception]] = []
+    original = getattr(module, read)
+
+    def read_then_try(*arguments, **options):
+        result = original(*arguments, **options)
+        monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.0)
+        try:
+            elsewhere(gallery, rename_all)
+        except GalleryBusy as error:
+            outcomes.append(type(error))
+        return result
+
+    monkeypatch.setattr(module, read, read_then_try)
+    return outcomes
+
+
+def table_of(gallery: GalleryDatabase, text: str) -> Path:
+    path = gallery.folder / "table.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("module", "read", "change"),
+    [
+        (gallery_module, "resolve_identity", lambda gallery: Gallery(gallery, None).name(1, "Tom")),
+        (gallery_module, "resolve_identity", lambda gallery: Gallery(gallery, None).merge(1, [2])),
+        (gallery_module, "resolve_identity", lambda gallery: Gallery(gallery, None).move([4], 1)),
+        (gallery_module, "resolve_face", lambda gallery: Gallery(gallery, None).split([4])),
+        (gallery_module, "resolve_face", lambda gallery: Gallery(gallery, None).reject([4])),
+        (gallery_module, "resolve_face", lambda gallery: Gallery(gallery, None).confirm([4])),
+        (
+            review_queue,
+            "is_still_valid",
+            lambda gallery: answer_question(gallery, Question("merge", 1, 4, 1, 2, 0.0, 0.0, 0.0), True),
+        ),
+        (
+            import_export._PhotoLookup,
+            "load",
+            lambda gallery: import_export.import_csv(gallery, table_of(gallery, "path,name\nphoto 0.jpg,Tom\n")),
+        ),
+        (
+            register_table,
+            "resolve_identity",
+            lambda gallery: register_table.import_register(gallery, table_of(gallery, "name,place\n#1,here\n")),
+        ),
+    ],
+)
+def test_nobody_writes_between_the_reading_and_the_writing(
+    clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, module: object, read: str, change: Callable
+):
+    outcomes = wait_after(monkeypatch, clustered, module, read)
+    change(clustered)
+    assert outcomes
+    assert not any("other" in name for name in load_assignments(clustered).names.values())
+    elsewhere(clustered, rename_all)  # afterwards it may
+    assert load_assignments(clustered).names[1] == "other 1"
+
+
+def test_marking_a_found_pet_as_different_is_about_the_pet_that_it_is_now(
+    album: GalleryDatabase, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    enroll(album, embedder, pets[:6])
+    lost, pet = (corrections.split(album, faces).identity for faces in ([1, 2, 3], [4, 5, 6]))
+    set_reports(album, {lost: Report("lost"), pet: Report("found")})
+    outcomes = wait_after(monkeypatch, album, found_pets, "known_pets")
+    found_pets.search_found_pet(album, embedder, "pet", pets[3:6], WholePhoto(), dismissed=[lost])
+    assert outcomes == [GalleryBusy]
+    assert decisions(album, 1)[0].kind == "mark different"
+
+
+def test_an_error_undoes_its_own_write_and_the_transaction_as_a_whole(gallery: GalleryDatabase):
+    enroll_vectors(gallery, draw_individuals([2]))
+    with gallery.exclusive():
+        corrections.split(gallery, [1], "Mia")
+        with pytest.raises(Contradiction):
+            corrections.split(gallery, [2], "Mia")
+    assert load_assignments(gallery).names == {1: "Mia"}
+    revision = gallery.revision
+
+    def split_and_fail() -> None:
+        with gallery.exclusive():
+            corrections.split(gallery, [2], "Tom")
+            assert load_assignments(gallery).names == {1: "Mia", 2: "Tom"}
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        split_and_fail()
+    assert load_assignments(gallery).names == {1: "Mia"}, "what was read within is not cached"
+    assert gallery.revision == revision
+
+
+def test_a_decision_is_no_part_of_another_one(gallery: GalleryDatabase):
+    with (
+        pytest.raises(AssertionError, match="no part of another"),
+        decision(gallery, "first"),
+        decision(gallery, "second"),
+    ):
+        pass
+    assert decisions(gallery) == []
+
+
+# --- what takes long reads first, and is refused if that does not hold any more ---------------------------------------
+
+
+def change_before_write(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, change: Callable[[], object]
+) -> None:
+    """Let something happen when `module.name` is called, which is after the reading and before the write."""
+    original = getattr(module, name)
+
+    def change_then_go_on(*arguments, **options):
+        monkeypatch.setattr(module, name, original)
+        change()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, change_then_go_on)
+
+
+def test_a_question_whose_faces_were_reassigned_is_not_answered(clustered: GalleryDatabase):
+    (question, *_) = propose_questions(clustered, 1)
+    elsewhere(clustered, lambda other: corrections.split(other, [question.first_face], "Mia"))
+    before = rows(clustered)
+    with pytest.raises(Contradiction, match="have changed since it was listed"):
+        answer_question(clustered, question, same=True)
+    with pytest.raises(Contradiction, match="have changed since it was listed"):
+        Gallery(clustered, None).answer(question, same=False)
+    assert rows(clustered) == before
+
+
+def delete_first_face(other: GalleryDatabase) -> None:
+    manual_faces.delete_face(other, 1)
+
+
+def move_first_box(other: GalleryDatabase) -> None:
+    with embedder_returning(other.faces().unit_rows()[0]) as embedder:
+        manual_faces.set_face_box(other, embedder, 1, (0, 0, 20, 20))
+
+
+@pytest.mark.parametrize("change", [delete_first_face, move_first_box])
+@pytest.mark.parametrize("source", ["folders", "metadata"])
+def test_labels_of_faces_that_changed_during_the_import_are_refused(
+    clustered: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, change: Callable
+):
+    (tmp_path / "import" / "Mia").mkdir(parents=True)
+    photo = tmp_path / "import" / "Mia" / "photo 0.jpg"
+    photo.touch()
+    with clustered.writing() as repository:
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(photo),))
+    monkeypatch.setattr(import_export, "find_photos", lambda _: [photo])
+
+    def import_labels() -> None:
+        if source == "folders":
+            import_export.import_folders(clustered, tmp_path / "import")
+        else:
+            boxes = import_export._PhotoLookup.load(clustered).faces
+            xmp_import.assign_labels(clustered, {1: "Mia"}, boxes, [])
+
+    module = import_export if source == "folders" else xmp_import
+    change_before_write(monkeypatch, module, "assign_labels", lambda: elsewhere(clustered, change))
+    with pytest.raises(Contradiction, match="another program changed or deleted face 1 during the import"):
+        import_labels()
+    assert load_assignments(clustered).names == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_refused"),
+    [
+        (lambda other: corrections.split(other, [1], "Mia"), True),
+        (lambda other: corrections.confirm(other, [12]), True),
+        (undo, True),
+        (delete_first_face, True),
+        (lambda other: enroll_vectors(other, draw_individuals([2], seed=3), "late"), False),
+        (lambda other: corrections.name_identity(other, 3, "Tom"), False),
+    ],
+)
+def test_a_calibration_on_faces_that_are_not_confirmed_like_that_any_more_is_refused(
+    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, change: Callable, is_refused: bool
+):
+    enroll_vectors(gallery, draw_individuals([5, 5, 3]))
+    cluster(gallery)
+    corrections.name_identity(gallery, 1, "One", confirm=True)
+    corrections.name_identity(gallery, 2, "Two", confirm=True)
+    change_before_write(monkeypatch, calibration_module, "fit_own_calibration", lambda: elsewhere(gallery, change))
+    if not is_refused:
+        calibration_module.calibrate(gallery)
+        assert calibration_module.own_calibration(gallery) is not None
+        return
+    with pytest.raises(GalleryBusy, match="calibrate again"):
+        calibration_module.calibrate(gallery)
+    assert calibration_module.own_calibration(gallery) is None
+
+
+def test_a_plan_has_the_faces_of_one_moment(clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+    late = draw_individuals([3], seed=5)
+    load = cluster_module.load_assignments
+
+    def load_then_enroll(gallery: GalleryDatabase):
+        assignments = load(gallery)
+        elsewhere(gallery, lambda other: enroll_vectors(other, late, f"late {other.revision}"))
+        return assignments
+
+    monkeypatch.setattr(cluster_module, "load_assignments", load_then_enroll)
+    cluster(clustered)
+    monkeypatch.undo()
+    assert groups(clustered) >= {frozenset(GREEN), frozenset(BLUE)}
+
+
+def test_a_migration_is_not_begun_from_a_model_that_the_gallery_has_no_more(
+    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets, monkeypatch: pytest.MonkeyPatch
+):
+    enroll(album, embedder, pets[:3])
+    other = Space.from_model(other_embedder)
+
+    def migrate_elsewhere() -> None:
+        elsewhere(album, lambda second: migrate.migrate(second, other_embedder))
+
+    change_before_write(monkeypatch, migrate, "_begin_migration", migrate_elsewhere)
+    with pytest.raises(GalleryBusy, match="to another model meanwhile"):
+        migrate.migrate(album, embedder)
+    assert album.space == other
+    old = Space.from_model(embedder)
+    with pytest.raises(GalleryBusy, match="to another model meanwhile"):
+        migrate._truncate(album, old, old.__class__(old.space_id, old.embedding_dim, old.prefixes, old.calibration))
+
+
+def test_a_photo_that_was_moved_meanwhile_is_not_noted_as_missing(clustered: GalleryDatabase):
+    with clustered.writing(new_revision=False) as repository:
+        assert not repository.watched_files.note_missing(1, "elsewhere.jpg", "2026-01-01")
+        assert repository.watched_files.note_missing(1, "photo 0.jpg", "2026-01-01")
+        assert not repository.watched_files.note_missing(1, "photo 0.jpg", "2026-01-01")
+
+
+# --- what a user saw --------------------------------------------------------------------------------------------------
+
+
+def refusal(gallery: GalleryDatabase, change: Callable[[GalleryDatabase], object], number: int = 1, **options) -> str:
+    """Return why a correction of an identity is refused after a change by another program; "" if it is not."""
+    state = read_states(gallery, [number])[number]
+    elsewhere(gallery, change)
+    try:
+        check_states(gallery, [state], **options)
+    except Contradiction as error:
+        return str(error)
+    return ""
+
+
+def test_the_refusal_names_the_merge_and_its_time(clustered: GalleryDatabase):
+    corrections.name_identity(clustered, 2, "Mia")
+    message = refusal(clustered, lambda other: corrections.merge(other, 2, [1]))
+    time = datetime.fromisoformat(decisions(clustered, 1)[0].decided_at).astimezone()
+    assert message == (
+        f"#1 was merged into Mia at {time:%H:%M} by another program or in another window; reload and decide again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "beginning"),
+    [
+        (lambda other: corrections.name_identity(other, 1, "Tom"), "Tom was renamed at "),
+        (lambda other: corrections.split(other, [1]), "#1 was changed at "),
+        (lambda other: corrections.move(other, [4], 1), "#1 was changed at "),
+        (lambda other: corrections.merge(other, 1, [3]), "#1 was merged at "),
+        (delete_first_face, "#1 was changed"),
+        (lambda other: forget_identity(other, 1), "#1 does not exist any more: it was dissolved, or a change of it"),
+        (undo, "#1 does not exist any more: it was dissolved, or a change of it was undone"),
+        (lambda other: corrections.move(other, [1, 2, 3], 2), "#1 was changed at "),
+    ],
+)
+def test_a_change_of_the_identity_is_refused_with_its_cause(
+    clustered: GalleryDatabase, change: Callable, beginning: str
+):
+    assert refusal(clustered, change).startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda other: corrections.name_identity(other, 2, "Tom"),
+        lambda other: corrections.merge(other, 2, [3]),
+        lambda other: corrections.confirm(other, [1]),
+        lambda other: enroll_vectors(other, draw_individuals([2, 2], seed=4), "late") and cluster(other),
+        lambda other: set_reports(other, {1: Report("lost", note="new")}),
+    ],
+)
+def test_changes_of_others_and_new_faces_refuse_nothing(clustered: GalleryDatabase, change: Callable):
+    assert refusal(clustered, change) == ""
+
+
+def test_a_report_counts_where_the_report_is_corrected(clustered: GalleryDatabase):
+    def change(other: GalleryDatabase) -> None:
+        set_reports(other, {1: Report("lost", note="new")})
+
+    assert refusal(clustered, change, report=True).startswith("#1 was changed at ")
+
+
+def test_faces_of_another_identity_than_the_one_shown_are_refused(clustered: GalleryDatabase):
+    states = read_states(clustered, [1, None])
+    check_identity_of_faces(clustered, [1, 2], states[1])
+    with pytest.raises(Contradiction, match=r"face 1 is in #1 now: it was reassigned, or a change of it was undone"):
+        check_identity_of_faces(clustered, [1], states[NO_IDENTITY])
+    elsewhere(clustered, lambda other: corrections.move(other, [2], 2))
+    with pytest.raises(Contradiction, match=r"face 2 is in #2 now: it was reassigned at \d\d:\d\d"):
+        check_identity_of_faces(clustered, [1, 2], states[1])
+    elsewhere(clustered, lambda other: corrections.reject(other, [3]))
+    with pytest.raises(Contradiction, match="face 3 is unassigned now"):
+        check_identity_of_faces(clustered, [3], states[1])
+    elsewhere(clustered, lambda other: corrections.name_identity(other, 1, "Tom"))
+    with pytest.raises(Contradiction, match="Tom was renamed"):
+        check_identity_of_faces(clustered, [1], states[1])
+
+
+def test_states_survive_the_way_through_a_form(clustered: GalleryDatabase):
+    for state in read_states(clustered, [1, 2, None, 99]).values():
+        assert type(state).parse(str(state)) == state
+    assert read_states(clustered, [1, None, 99]).keys() == {0, 1}
+
+
+def test_an_identity_that_grew_before_it_was_forgotten_is_not_erased(
+    clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    change_before_write(
+        monkeypatch,
+        gallery_module,
+        "forget_identity",
+        lambda: elsewhere(clustered, lambda other: corrections.merge(other, 1, [2])),
+    )
+    with pytest.raises(Contradiction, match="#1 was merged at"):
+        Gallery(clustered, None).forget(identity=1)
+    assert len(np.flatnonzero(load_assignments(clustered).identity == 1)) == 6
+
+
+def test_undo_of_a_given_change_undoes_no_other(clustered: GalleryDatabase):
+    corrections.split(clustered, [1], "Mia")
+    own = decisions(clustered, 1)[0].number
+    elsewhere(clustered, lambda other: corrections.name_identity(other, 2, "Tom"))
+    with pytest.raises(Contradiction, match="nothing was undone"):
+        Gallery(clustered, None).undo(own)
+    assert identity_of(clustered, 1) != 1
+    assert load_assignments(clustered).names.keys() == {2, identity_of(clustered, 1)}
+    assert Gallery(clustered, None).undo().kind == "name"
+    assert Gallery(clustered, None).undo(own).number == own

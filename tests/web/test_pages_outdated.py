@@ -1,0 +1,197 @@
+"""Forms of a page that another program has overtaken: what the user did not see is not changed, and he can go on."""
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.lost_pets.register import set_reports
+from familiar.gallery.lost_pets.reports import Report, find_pet
+from support.small_gallery import rows
+from support.web_forms import post
+
+RED, GREEN, BLUE = [1, 2, 3, 4], [5, 6, 7], [8, 9]
+
+
+@pytest.fixture
+def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+    """The gallery in another program: #1 is red, #2 green, #3 blue."""
+    with GalleryDatabase.open(folder) as gallery:
+        corrections.name_identity(gallery, 2, "Emma")
+        yield gallery
+
+
+def states_on(page: str, action: str) -> list[str]:
+    """Return what a form of a page says of the individuals: its own fields, or those of its bar."""
+    (form,) = re.findall(rf'<form([^>]*action="{re.escape(action)}(?:\?[^"]*)?"[^>]*)>(.*?)</form>', page, re.DOTALL)[
+        :1
+    ]
+    states = re.findall(r'name="state" value="([^"]+)">', form[1])
+    bar = re.search(r'id="(\w+)"', form[0])
+    return states + (re.findall(rf'name="state" value="([^"]+)" form="{bar[1]}"', page) if bar else [])
+
+
+def merge_away(gallery: GalleryDatabase) -> None:
+    corrections.merge(gallery, 2, [1])
+
+
+def rename(gallery: GalleryDatabase) -> None:
+    corrections.name_identity(gallery, 1, "Tom")
+
+
+def take_faces(gallery: GalleryDatabase) -> None:
+    corrections.split(gallery, [1, 2], "Ada")
+
+
+MERGED, RENAMED = r"#1 was merged into Emma at \d\d:\d\d", r"Tom was renamed at \d\d:\d\d"
+TAKEN = "face 1 is in Ada now"
+FORMS = [
+    ("/individuals?tab=unnamed", "/individuals/1/name", {"name": "Mia"}, merge_away, MERGED),
+    ("/individuals/1", "/individuals/1/name", {"name": "Mia"}, rename, RENAMED),
+    ("/individuals/1", "/individuals/1/name", {"name": "Mia"}, take_faces, r"#1 was changed at \d\d:\d\d"),
+    ("/individuals/1", "/individuals/1/confirm", {"faces": "4"}, rename, RENAMED),
+    (
+        "/individuals/1",
+        "/individuals/1/faces",
+        {"face": "1", "operation": "reject"},
+        take_faces,
+        "face 1 is in Ada now",
+    ),
+    ("/individuals/1", "/individuals/1/faces", {"face": "1", "operation": "confirm"}, rename, RENAMED),
+    (
+        "/individuals/1",
+        "/individuals/1/faces",
+        {"face": "1", "operation": "split"},
+        merge_away,
+        "face 1 is in Emma now",
+    ),
+    (
+        "/individuals?tab=unnamed",
+        "/individuals/merge",
+        {"identity": ["1", "3"], "into": "3"},
+        take_faces,
+        r"#1 was changed at \d\d:\d\d",
+    ),
+    (
+        "/individuals/merge?identity=1&identity=3",
+        "/individuals/merge",
+        {"identity": ["1", "3"], "into": "1"},
+        rename,
+        RENAMED,
+    ),
+    ("/photos/1", "/photos/1/faces/1", {"operation": "confirm"}, take_faces, "face 1 is in Ada now"),
+    ("/photos/1", "/photos/1/faces/1", {"operation": "name", "name": "Mia"}, rename, RENAMED),
+    ("/photos/1", "/photos/1/faces/1", {"operation": "reject"}, merge_away, "face 1 is in Emma now"),
+]
+
+
+@pytest.mark.parametrize(("page", "action", "fields", "change", "reason"), FORMS)
+def test_a_form_about_what_another_program_changed_is_refused_with_the_cause(
+    client: TestClient, gallery: GalleryDatabase, page: str, action: str, fields: dict, change: Callable, reason: str
+):
+    states = states_on(client.get(page).text, action)
+    assert states
+    change(gallery)
+    before = rows(gallery)
+    answer = post(client, action, **fields, state=states)
+    assert answer.status_code == 409
+    assert re.match(rf"{reason}.* by another program or in another window; reload", answer.json()["detail"])
+    assert rows(gallery) == before
+
+
+@pytest.mark.parametrize(("page", "action", "fields"), [form[:3] for form in FORMS])
+def test_the_same_form_is_accepted_after_changes_of_others(
+    client: TestClient, gallery: GalleryDatabase, page: str, action: str, fields: dict
+):
+    states = states_on(client.get(page).text, action)
+    corrections.split(gallery, [5], "Ada")
+    before = rows(gallery)
+    assert post(client, action, **fields, state=states).status_code == 303
+    assert rows(gallery) != before
+
+
+def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: TestClient, gallery: GalleryDatabase):
+    corrections.reject(gallery, [1])
+    states = states_on(client.get("/individuals?tab=unassigned").text, "/individuals/unassigned")
+    corrections.split(gallery, [1], "Ada")
+    answer = post(client, "/individuals/unassigned", face="1", name="Mia", state=states)
+    assert answer.status_code == 409
+    assert answer.json()["detail"].startswith("face 1 is in Ada now: it was reassigned at ")
+
+
+def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: TestClient, gallery: GalleryDatabase):
+    page = client.get("/questions").text
+    fields = dict(
+        re.findall(r'<input type="hidden" name="(kind|first_face|second_face|first|second)" value="(\w*)">', page)
+    )
+    states = states_on(page, "/questions")
+    for number in (1, 3):
+        corrections.name_identity(gallery, number, f"other {number}")
+    before = rows(gallery)
+    answer = post(client, "/questions", **fields, state=states, same="true")
+    assert answer.headers["location"] == "/questions?done=changed"
+    assert rows(gallery) == before
+
+
+def opened_by_browser(client: TestClient, path: str, **fields: object) -> httpx2.Response:
+    """Send a form as a browser without JavaScript does: the answer is a page."""
+    headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
+    return client.post(path, data=fields, headers=headers, follow_redirects=False)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("/desk/1/report", {"status": "lost", "note": "mine"}),
+        ("/desk/1/reunite", {"candidate": "3"}),
+        ("/desk/1/not", {"candidate": "3"}),
+    ],
+)
+def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
+    client: TestClient, gallery: GalleryDatabase, action: str, fields: dict
+):
+    set_reports(gallery, {1: Report("lost"), 3: Report("found")})
+    page = client.get("/desk/1").text
+    states = states_on(page, action)
+    csrf = re.search(r'action="/desk/1/report(\?csrf=[^"]*)"', page)
+    if action.endswith("not"):
+        corrections.split(gallery, [1], "Ada")
+    else:
+        set_reports(gallery, {1: Report("lost", note="theirs")})
+    before = rows(gallery, ("reports", "assignments", "rejections"))
+    answer = opened_by_browser(client, action + (unescape(csrf[1]) if csrf else ""), **fields, state=states)
+    assert answer.status_code == 409
+    assert rows(gallery, ("reports", "assignments", "rejections")) == before
+    assert "#1 was changed at" in answer.text
+    assert '<a class="button" href="/desk/1">Reload the page</a>' in answer.text
+    assert find_pet(gallery, 1).report.note in ("", "theirs")
+
+
+def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: GalleryDatabase):
+    answer = post(client, "/individuals/1/name", name="Mia")
+    own = re.search(r"decision=(\d+)", answer.headers["location"])
+    assert own is not None
+    assert int(own[1]) == decisions(gallery, 1)[0].number
+    page = client.get(answer.headers["location"]).text
+    assert "Undo naming</span>" in page
+    assert "not yours" not in page
+    corrections.name_identity(gallery, 3, "Ada")
+    page = client.get(answer.headers["location"]).text
+    assert "Undo naming (not yours)</span>" in page
+    assert 'hx-confirm="The last change is not yours: another program or window has made it since.' in page
+    refused = post(client, "/undo", decision=own[1])
+    assert refused.status_code == 409
+    assert decisions(gallery, 1)[0].kind == "name"
+    assert "not yours" not in client.get("/individuals").text
+
+
+def test_a_form_without_states_is_that_of_a_program(client: TestClient):
+    assert post(client, "/individuals/1/name", name="Mia").status_code == 303
+    assert post(client, "/individuals/1/name", name="Ida", state="1.2.3").status_code == 422
