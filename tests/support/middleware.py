@@ -73,7 +73,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 def browser(
     settings: Settings, clock: Clock | None = None, base_url: str = BASE_URL, address: str = "127.0.0.1"
 ) -> TestClient:
-    chain = wrap_app(app, settings, clock or Clock())
+    clock = clock or Clock()
+    chain = wrap_app(app, settings, clock, clock)
     return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
 
 

@@ -24,8 +24,9 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
+from familiar.web.access_token import MIN_TOKEN_CHARACTERS
 from familiar.web.service import Service
-from familiar.web.settings import MIN_TOKEN_CHARACTERS, Settings
+from familiar.web.settings import Settings
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
+import secrets
 import threading
-import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -71,8 +71,8 @@ class JobQueue:
         self._pool = ThreadPoolExecutor(1, "job")
         self._stopping = threading.Event()
         self._jobs: dict[str, _QueuedJob] = {}
-        # Monotonic across restarts, so that a page left open does not take a new job for its own.
-        self._numbers = itertools.count(int(time.time()))
+        # Random, so that a page left open during a restart does not take a new job for its own.
+        self._numbers = itertools.count(1 + secrets.randbelow(2**50))
 
     async def start(self) -> None:
         """Enroll photos that were uploaded, but not processed, when the server was last stopped or killed."""

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from familiar.web.access_token import AccessToken
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.csrf import SAFE_METHODS, require_same_origin, require_token
 from familiar.web.middleware.error_responses import error_response, wants_page
@@ -16,6 +17,7 @@ from familiar.web.middleware.hosts import AllowedHosts
 from familiar.web.middleware.login import Login, redirect_to_login
 from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Session, Sessions
+from familiar.web.middleware.session_file import SessionFile
 from familiar.web.settings import ServerSettings
 
 CSRF_STATE_KEY = "csrf"  # of scope["state"], and in the address of a plain form: the token that a page writes with
@@ -36,14 +38,17 @@ class _Credentials:
 class AccessMiddleware:
     """Passes on the requests that the policies admit, and answers all others itself."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
         self._app = app
         self._hosts = AllowedHosts(settings)
-        self._rate = TokenBuckets(settings.limits.requests_per_minute, clock)
-        self._sessions = Sessions(settings.session_name, settings.token, clock)
-        wrong_tokens = TokenBuckets(settings.limits.wrong_tokens_per_minute, clock)
-        self._login = Login(settings.token, self._sessions, wrong_tokens)
-        self._gives_sessions = settings.token is None
+        self._rate = TokenBuckets(settings.limits.requests_per_minute, monotonic)
+        token = AccessToken(settings.token, settings.token_file)
+        self._sessions = Sessions(settings.session_name, token, SessionFile(settings.session_file), clock)
+        wrong_tokens = TokenBuckets(settings.limits.wrong_tokens_per_minute, monotonic)
+        self._login = Login(token, self._sessions, wrong_tokens)
+        self._gives_sessions = not token.is_required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -94,7 +99,7 @@ class AccessMiddleware:
         if can_be_forged:
             self._require_csrf_token(request, credentials.session)
         if is_logout:
-            return self._login.log_out(request)
+            return await self._login.log_out(request)
         return credentials
 
     def _count_request(self, request: Request) -> None:
