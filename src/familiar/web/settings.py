@@ -24,9 +24,10 @@ class Limits:
     json_bytes: int = 4 * MB  # of a request without photos
     waiting_requests: int = 256  # requests that wait for the gallery or the network; the next one gets 503
     waiting_jobs: int = 16  # jobs that wait; the next one gets 503
-    connections: int = 512  # of all clients; the next one is closed
+    connections: int = 512  # of all clients; the next one replaces the one that has kept the server waiting longest
     header_seconds: float = 10.0  # for a connection's TLS handshake, and again for its request's head
-    chunk_seconds: float = 20.0  # between two pieces of a body
+    chunk_seconds: float = 20.0  # between two pieces of a body, or of a response that is read
+    body_seconds: float = 3_600.0  # for a whole body
     request_seconds: float = 120.0  # from a body's end to the response
     stop_seconds: float = 20.0  # that a stop waits for the current job, and then for requests
     requests_per_minute: int = 3_000  # of one address other than this machine
