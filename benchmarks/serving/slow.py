@@ -3,9 +3,10 @@
     serve.py slow MODEL [--slow 1000] [--rounds 4] [--seconds 15]
 
 A quarter of the slow clients each: sends a head, or a body, a byte per second; reads a photo of some megabytes a few
-bytes per second; is silent. A client that is cut off connects again. Users open pages, load thumbnails and search, each request on
-a connection of its own, with 0.2 s between them. The slow clients come and go in turns, so that both medians are of the same run: in every round
-users are measured for so many seconds without them, and for so many with them, after five seconds for them to connect.
+bytes per second; is silent. A client that is cut off connects again. Users open pages, load thumbnails and search, each
+request on a connection of its own, with 0.2 s between them. The slow clients come and go in turns, so that both medians
+are of the same run: in every round users are measured for so many seconds without them, and for so many with them,
+after five seconds for them to connect.
 Files and memory are the server's, read every half second.
 """
 
@@ -198,7 +199,7 @@ async def _slow_client(host: str, port: int, kind: str, seconds: dict[str, list[
     await asyncio.sleep(2 * random.random())
     while True:
         with contextlib.suppress(OSError), socket.socket() as connection:
-            connection.setblocking(False)  # noqa: FBT003
+            connection.setblocking(False)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
             await loop.sock_connect(connection, (host, port))
             began = time.perf_counter()

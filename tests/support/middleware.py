@@ -1,7 +1,8 @@
 """A tiny app behind the middleware, and browsers and bare requests that use it."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ TOKEN = "the-token-of-this-album"
 BASE_URL = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
+PATIENCE = 10.0  # seconds after which a test gives up
 OPEN = Settings(gallery=Path("album"))
 COOKIE = cookie_name(OPEN.session_name)
 LOCKED = replace(OPEN, token=TOKEN)
@@ -55,6 +57,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if it does not."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from starlette.types import Receive, Scope, Send
 from familiar.web.middleware import limits, wrap_app
 from familiar.web.middleware.http_protocol import MAX_UNPARSED_BYTES, make_protocol_factory
 from familiar.web.settings import Limits
-from support.middleware import CERTIFICATE, KEY, OPEN
+from support.middleware import CERTIFICATE, KEY, OPEN, PATIENCE, until
 from support.tiers import small_and_exhaustive
 
 QUICK = Limits(header_seconds=0.5, chunk_seconds=0.5, json_bytes=100_000, connections=40)
-PATIENCE = 10.0  # seconds after which a test gives up
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"x" * 65_536
@@ -103,13 +102,6 @@ def served(request: pytest.FixtureRequest) -> Iterator[Serving]:
         pytest.importorskip("uvloop")
     with serving(request.param) as server:
         yield server
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def rest_of(connection: socket.socket) -> bytes:

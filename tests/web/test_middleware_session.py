@@ -222,7 +222,7 @@ def test_sessions_work_without_a_writable_folder(
 ) -> None:
     file = SessionFile(path)
 
-    def fails(path: Path, content: bytes, **_: object) -> None:
+    def fails(path: Path, *_: object, **__: object) -> None:
         raise CannotWrite(f"{path}: cannot be written (No space left on device)")
 
     monkeypatch.setattr(session_file, "write_atomically", fails)

@@ -32,8 +32,8 @@ class Login:
         """Tell whether the Authorization header contains the token.
 
         Raises:
-            HttpProblem: 401, it contains a wrong one; 429, too many wrong ones came from there; 503, the server's cannot
-                be read.
+            HttpProblem: 401, it contains a wrong one; 429, too many wrong ones came from there; 503, the server's token
+                cannot be read.
         """
         values = request.headers.getlist("authorization")
         if not self._token.is_required or not any(value.lower().startswith("bearer ") for value in values):

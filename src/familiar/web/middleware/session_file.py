@@ -90,7 +90,7 @@ def _parse(content: Any) -> tuple[bytes, dict[str, int]]:
         raise ValueError
     secret, ended = content.get("secret"), content.get("ended")
     if not isinstance(secret, str) or not isinstance(ended, dict):
-        raise ValueError  # noqa: TRY004 - a file's content, not an argument
+        raise ValueError
     if len(bytes.fromhex(secret)) != SECRET_BYTES:
         raise ValueError
     if not all(KEY.fullmatch(key) and type(expires) is int for key, expires in ended.items()):
