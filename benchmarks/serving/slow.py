@@ -33,7 +33,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from serving.contract import drawn_gallery
-from serving.server import Server, serving
+from serving.server import Server, request_json, serving
 
 USERS = 4
 PAUSE_SECONDS = 0.2  # of a user, between two requests
@@ -67,6 +67,9 @@ def _add_large_photo(folder: Path, root: Path, model: Path) -> None:
 
 
 def _measure(server: Server, slow: int, rounds: int, seconds: float) -> dict[str, Any]:
+    status, photo = request_json(server.connection(), "GET", LARGE)
+    assert status == 200, photo
+    print(f"A slow reader's photo has {len(photo) / 1e6:.1f} MB.\n")
     results: dict[str, Any] = {"quiet": [], "slow": [], "failed": 0, "files": [], "memory": [], "cuts": {}}
     context = multiprocessing.get_context("spawn")
     active, stop, cuts = context.Event(), context.Event(), context.Queue()
@@ -224,6 +227,8 @@ async def _be_slow(loop: asyncio.AbstractEventLoop, connection: socket.socket, k
             if not await asyncio.wait_for(loop.sock_recv(connection, 4), 1.0):
                 return
             await asyncio.sleep(1.0)
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # reset, though there is more to read
+                return
         except TimeoutError:
             pass
         if kind in ("head", "body"):

@@ -41,10 +41,26 @@ def test_cookie_is_strict_and_secure_over_https() -> None:
         )
         for cookie in given_cookies:
             name, *rest = cookie.split("; ")
-            assert re.fullmatch(COOKIE + r"=[0-9a-f]{32}\.\d+\.[0-9a-f]{64}", name)
+            assert re.fullmatch(("__Host-" if secure else "") + COOKIE + r"=[0-9a-f]{32}\.\d+\.[0-9a-f]{64}", name)
             assert set(rest) == {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000"} | (
                 {"Secure"} if secure else set()
             )
+
+
+def test_cookie_of_https_is_bound_to_this_host_and_to_https() -> None:
+    client = browser(LOCKED, base_url="https://localhost:8000")
+    client.post("/login", data={"token": TOKEN})
+    (name,) = client.cookies
+    value = client.cookies[name]
+    assert name == f"__Host-{COOKIE}"
+    client.cookies.clear()
+    for sent, scheme, status in (
+        (name, "https", 200),
+        (COOKIE, "https", 401),  # another host of the domain, or one without TLS, could have planted it
+        (name, "http", 401),
+    ):
+        other = browser(LOCKED, base_url=f"{scheme}://localhost:8000")
+        assert other.get("/api/v1/faces", headers={"Cookie": f"{sent}={value}"}).status_code == status
 
 
 def test_only_pages_start_a_session_and_only_once() -> None:

@@ -151,6 +151,7 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
         except OSError as error:  # the error of `ssl` names no file
             raise FamiliarError(f"{file}: {error.strerror}; give a PEM file that this user may read") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key, password="")  # or OpenSSL would prompt for one on the terminal
     except ssl.SSLError as error:

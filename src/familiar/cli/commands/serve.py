@@ -107,7 +107,9 @@ def serve(
       familiar serve album --model pet-nano
       familiar serve --immich --model person-mobile --model pet-nano
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
+    )
     if (certificate is None) != (certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
     if no_token and token_file is not None:

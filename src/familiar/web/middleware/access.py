@@ -1,5 +1,6 @@
 """Access control: Host header, rate limit, authentication and CSRF, in one place and order."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,12 +15,13 @@ from familiar.web.errors import HttpProblem
 from familiar.web.middleware.csrf import SAFE_METHODS, require_same_origin, require_token
 from familiar.web.middleware.error_responses import error_response, wants_page
 from familiar.web.middleware.hosts import AllowedHosts
-from familiar.web.middleware.login import Login, redirect_to_login
+from familiar.web.middleware.login import Login, is_secure, redirect_to_login
 from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Session, Sessions
 from familiar.web.middleware.session_file import SessionFile
 from familiar.web.settings import ServerSettings
 
+log = logging.getLogger("familiar.serve")
 CSRF_STATE_KEY = "csrf"  # of scope["state"], and in the address of a plain form: the token that a page writes with
 
 
@@ -57,6 +59,7 @@ class AccessMiddleware:
         except ClientDisconnect:
             return
         except HttpProblem as error:
+            log.warning("refused, %s, from %s", error.kind, client_key(scope))
             admitted = error_response(error, scope)
         if isinstance(admitted, Response):
             await admitted(scope, receive, send)
@@ -64,7 +67,7 @@ class AccessMiddleware:
         session = admitted.session
         if session is None and self._gives_sessions and request.method == "GET" and wants_page(scope):
             session = self._sessions.begin()
-            send = _add_cookie(self._sessions.cookie(session, secure=scope["scheme"] == "https"), send)
+            send = _add_cookie(self._sessions.cookie(session, secure=is_secure(scope)), send)
         scope.setdefault("state", {})[CSRF_STATE_KEY] = "" if session is None else self._sessions.csrf_token(session)
         await self._app(scope, receive, send)
 
@@ -86,7 +89,9 @@ class AccessMiddleware:
         """
         self._hosts.check(request.headers)
         self._count_request(request)
-        credentials = _Credentials(self._sessions.read(request.headers), self._login.has_bearer_token(request))
+        credentials = _Credentials(
+            self._sessions.read(request.headers, secure=is_secure(request.scope)), self._login.has_bearer_token(request)
+        )
         is_login, is_logout = _is_post(request, "/login"), _is_post(request, "/logout")
         can_be_forged = request.method not in SAFE_METHODS and not credentials.bearer
         if can_be_forged:
@@ -111,7 +116,9 @@ class AccessMiddleware:
 
     def _require_csrf_token(self, request: Request, session: Session | None) -> None:
         """Check the CSRF token of a browser's request. Programs send neither an Origin nor cookies."""
-        if "origin" in request.headers or self._sessions.cookie_values(request.headers):
+        if "origin" in request.headers or self._sessions.cookie_values(
+            request.headers, secure=is_secure(request.scope)
+        ):
             expected = None if session is None else self._sessions.csrf_token(session)
             require_token(request.headers, expected, request.query_params.get(CSRF_STATE_KEY, ""))
 

@@ -1,6 +1,7 @@
 """Login: by the token, or by the session cookie that it was exchanged for."""
 
 import hmac
+import logging
 import re
 from hashlib import sha256
 from http import HTTPStatus
@@ -9,6 +10,7 @@ from urllib.parse import parse_qs, quote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from familiar.web.access_token import AccessToken
 from familiar.web.errors import HttpProblem
@@ -18,6 +20,7 @@ from familiar.web.middleware.session import Sessions
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES = 8_192
 LOCAL_PATH = re.compile(r"/(?!/)[!-\[\]-~]{0,2047}")  # printable ASCII without spaces and backslashes
+log = logging.getLogger("familiar.serve")
 OPEN_PATHS = frozenset({"/login", "/healthz", "/ping"})  # /ping: Immich's health check
 TOO_MANY_WRONG = "too many wrong tokens; wait a moment"
 
@@ -57,18 +60,24 @@ class Login:
             return _redirect(onward)
         if not self._is_right_token(request, form.get("token", "")):
             return _redirect("/login?wrong=1" + ("" if onward == "/" else f"&next={quote(onward, safe='')}"))
-        secure = request.scope["scheme"] == "https"
-        return _redirect(onward, self._sessions.cookie(self._sessions.begin(), secure=secure))
+        await self._end_session(request)  # the browser's old one
+        log.info("logged in from %s", client_key(request.scope))
+        return _redirect(onward, self._sessions.cookie(self._sessions.begin(), secure=is_secure(request.scope)))
 
     async def log_out(self, request: Request) -> Response:
         """End the request's session."""
-        session = self._sessions.read(request.headers)
+        await self._end_session(request)
+        response = _redirect(
+            "/login" if self._token.is_required else "/",
+            self._sessions.clearing_cookie(secure=is_secure(request.scope)),
+        )
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'  # photos that the browser stored
+        return response
+
+    async def _end_session(self, request: Request) -> None:
+        session = self._sessions.read(request.headers, secure=is_secure(request.scope))
         if session is not None:
             await run_in_threadpool(self._sessions.end, session)
-        return _redirect(
-            "/login" if self._token.is_required else "/",
-            self._sessions.clearing_cookie(secure=request.scope["scheme"] == "https"),
-        )
 
     def _is_right_token(self, request: Request, token: str) -> bool:
         """Compare a token in constant time.
@@ -86,7 +95,13 @@ class Login:
         client = client_key(request.scope)
         self._wrong.require(client, TOO_MANY_WRONG)
         self._wrong.take(client)
+        log.warning("wrong token from %s", client)
         return False
+
+
+def is_secure(scope: Scope) -> bool:
+    """Tell whether a request came over HTTPS."""
+    return scope["scheme"] == "https"
 
 
 def redirect_to_login(request: Request) -> Response:

@@ -15,6 +15,7 @@ from familiar.web.middleware.session_file import SessionFile
 
 LIFETIME_SECONDS = 30 * 24 * 3600
 MAX_CLOCK_ERROR_SECONDS = 24 * 3600
+HOST_PREFIX = "__Host-"  # browsers accept such a cookie over HTTPS only, and from this host only (RFC 6265bis)
 VALUE = re.compile(r"(?P<key>[0-9a-f]{32})\.(?P<expires>[0-9]{1,12})\.(?P<mac>[0-9a-f]{64})")
 
 
@@ -49,9 +50,10 @@ class Sessions:
     def begin(self) -> Session:
         return Session(secrets.token_hex(16), int(self._clock()) + LIFETIME_SECONDS)
 
-    def read(self, headers: Headers) -> Session | None:
-        """Return the first valid session among the request's cookies."""
-        return next((session for value in self.cookie_values(headers) if (session := self._read(value))), None)
+    def read(self, headers: Headers, *, secure: bool) -> Session | None:
+        """Return the first valid session among the cookies of a request, over HTTPS if it is `secure`."""
+        values = self.cookie_values(headers, secure=secure)
+        return next((session for value in values if (session := self._read(value))), None)
 
     def cookie(self, session: Session, *, secure: bool) -> str:
         """Return a Set-Cookie header for a session."""
@@ -62,10 +64,11 @@ class Sessions:
         """Return a Set-Cookie header that deletes the cookie."""
         return self._cookie("", 0, secure=secure)
 
-    def cookie_values(self, headers: Headers) -> list[str]:
+    def cookie_values(self, headers: Headers, *, secure: bool) -> list[str]:
         """List the values of the request's session cookies, valid or not."""
+        expected_name = self._cookie_name(secure=secure)
         pairs = (pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
-        return [value for name, _, value in pairs if name == self._name]
+        return [value for name, _, value in pairs if name == expected_name]
 
     def csrf_token(self, session: Session) -> str:
         """Return the token that a page of this session sends when it writes; no other site can know it."""
@@ -96,7 +99,10 @@ class Sessions:
 
     def _cookie(self, value: str, seconds: int, *, secure: bool) -> str:
         end = "; Secure" if secure else ""
-        return f"{self._name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{end}"
+        return f"{self._cookie_name(secure=secure)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{end}"
+
+    def _cookie_name(self, *, secure: bool) -> str:
+        return f"{HOST_PREFIX}{self._name}" if secure else self._name
 
 
 def cookie_name(session_name: str) -> str:
