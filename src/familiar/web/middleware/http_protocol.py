@@ -1,7 +1,9 @@
 """HTTP protocol with timeouts: uvicorn limits neither the duration nor the size of a request's head."""
 
 import asyncio
+import socket
 import ssl
+import struct
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from functools import partial
@@ -104,12 +106,12 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self.transport.abort()
+        _abort(self.transport)
 
     def connection_made(self, transport: Any) -> None:  # uvloop's are not asyncio.Transport
         super().connection_made(transport)
         if self.opened is not None and not self.opened.admit(self):
-            transport.abort()
+            self.abort()
         else:
             self._expect_head()
 
@@ -128,7 +130,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._unread_bytes += len(data)
         super().data_received(data)
         if self._unread_bytes > MAX_UNPARSED_BYTES:
-            self.transport.abort()
+            self.abort()
 
     def on_headers_complete(self) -> None:
         self._head_timer.stop()
@@ -160,15 +162,22 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._progress_bytes, self._progress_time = 0, self.loop.time()
 
     def _expect_head(self) -> None:
-        self._head_timer.start(self.limits.header_seconds, self.transport.abort)
+        self._head_timer.start(self.limits.header_seconds, self.abort)
 
     def _expect_reading(self, before: int | None = None) -> None:
         """Abort if the client reads nothing. `before`: unsent bytes at the last check."""
         waiting = self.transport.get_write_buffer_size()
         if waiting == before:
-            self.transport.abort()
+            self.abort()
         else:
             self._write_timer.start(self.limits.chunk_seconds, partial(self._expect_reading, waiting))
+
+
+def _abort(transport: Any) -> None:
+    """Close a connection with a reset: otherwise the system goes on to offer its client what it does not read."""
+    if (connection := transport.get_extra_info("socket")) is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 class _TlsProtocol(SSLProtocol):
@@ -198,7 +207,7 @@ class _TlsProtocol(SSLProtocol):
 
     def abort(self) -> None:
         """Close the connection at once, without TLS's farewell."""
-        self._socket.abort()
+        _abort(self._socket)
 
     def connection_made(self, transport: Any) -> None:
         self._socket = transport
