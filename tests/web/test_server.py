@@ -291,6 +291,11 @@ def test_refuses_old_versions_of_tls(folder: Path, tmp_path: Path):
     assert all(int(cipher["strength_bits"]) >= 128 for cipher in context.get_ciphers())
 
 
+def test_lists_no_folder(client: TestClient):
+    for path in ("/static", "/static/", "/static/..", "/static/%2e%2e/server.py", "/.git/config", "/static/.git/"):
+        assert client.get(path).status_code in (404, 405), path
+
+
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "OPTIONS", "PROPFIND"])
 def test_refuses_methods_that_are_not_used(client: TestClient, method: str):
     answer = client.request(method, "/api/v1/photos")
