@@ -55,7 +55,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(options)
     with tempfile.TemporaryDirectory() as root:
-        settings = Settings(gallery=_drawn_gallery(Path(root), arguments.model), model=arguments.model)
+        settings = Settings(gallery=drawn_gallery(Path(root), arguments.model), model=arguments.model)
         report = contract(settings, max(1, arguments.cases // _OPERATIONS), seed=arguments.seed)
     print("| cases | failures |")
     print("|---|---|")
@@ -83,7 +83,7 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
         examples: number of random cases per operation.
         operations: ids of the only operations to test; empty: all.
     """
-    unlimited = dataclasses.replace(Limits(), wrong_tokens_per_minute=10**9)
+    unlimited = dataclasses.replace(Limits(), wrong_tokens_per_minute=10**9, requests_per_minute=10**9)
     app = make_app(Service(dataclasses.replace(settings, token=_TOKEN, hosts=(asgi.HOST,), limits=unlimited)))
     headers = {"Authorization": f"Bearer {_TOKEN}"}
     accepted = {"expected-statuses": ["2xx", "3xx", "401", "403", "404", "409", "413", "415", "422"]}
@@ -128,7 +128,7 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
     return Contract(cases, tuple(failures))
 
 
-def _drawn_gallery(root: Path, model: Path) -> Path:
+def drawn_gallery(root: Path, model: Path) -> Path:
     """Make a clustered gallery of eight drawn cats with three photos each."""
     photos = [
         save_photo(SyntheticPhoto("cats", identity, number, size_px=64).draw(), root / f"{identity}-{number}.png")

@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import os
 import re
 import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -34,10 +35,18 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(gallery: Path, *options: str | Path) -> Iterator[Server]:
-    """Run `familiar serve GALLERY ...` on a free port; stop it at the end as Ctrl+C does, unless it was killed."""
+def serving(gallery: Path, *options: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Run `familiar serve GALLERY ...` on a free port; stop it at the end as Ctrl+C does, unless it was killed.
+
+    Args:
+        gallery: created if it does not exist.
+        options: further ones of the command.
+        environment: variables to add to those of this process.
+    """
     command = [sys.executable, "-m", "familiar", "serve", gallery, "--port", "0", *options]
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        list(map(str, command)), stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if address := re.search(r"http://([\d.]+):(\d+)/", line):

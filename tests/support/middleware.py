@@ -1,7 +1,8 @@
 """A tiny app behind the middleware, and browsers and bare requests that use it."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ TOKEN = "the-token-of-this-album"
 BASE_URL = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
+PATIENCE = 10.0  # seconds after which a test gives up
 OPEN = Settings(gallery=Path("album"))
 COOKIE = cookie_name(OPEN.session_name)
 LOCKED = replace(OPEN, token=TOKEN)
@@ -57,6 +59,14 @@ class Clock:
         return self.now
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if it does not."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with a page that shows its CSRF token; a write with JSON; /unchanged with 304."""
     request = Request(scope, receive)
@@ -73,7 +83,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 def browser(
     settings: Settings, clock: Clock | None = None, base_url: str = BASE_URL, address: str = "127.0.0.1"
 ) -> TestClient:
-    chain = wrap_app(app, settings, clock or Clock())
+    clock = clock or Clock()
+    chain = wrap_app(app, settings, clock, clock)
     return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
 
 

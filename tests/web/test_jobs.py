@@ -234,6 +234,16 @@ def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more
     assert [job.new_individuals for job in done] == [0, 0, 1]
 
 
+def test_reserved_place_is_not_given_to_another(service: Service) -> None:
+    jobs = JobQueue(service.executor, service.inference, service.allowed_paths, Limits(waiting_jobs=1))
+    with jobs.reserved():
+        for refused in (jobs.require_room, lambda: jobs.submit([])):
+            with pytest.raises(HttpProblem) as error:
+                refused()
+            assert error.value.status == 503
+    jobs.require_room()
+
+
 def test_continued_jobs_report_combined_progress(service: Service, more: Path):
     async def work(jobs: JobQueue) -> tuple[Progress, ...]:
         first = await ended(jobs, jobs.submit([more / "white1.png"], [SkippedPhoto("a", "b")]).number)

@@ -6,9 +6,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -19,21 +20,24 @@ from starlette.types import Receive, Scope, Send
 from familiar.web.middleware import limits, wrap_app
 from familiar.web.middleware.http_protocol import MAX_UNPARSED_BYTES, make_protocol_factory
 from familiar.web.settings import Limits
-from support.middleware import CERTIFICATE, KEY, OPEN
+from support.middleware import CERTIFICATE, KEY, OPEN, PATIENCE, until
 from support.tiers import small_and_exhaustive
 
 QUICK = Limits(header_seconds=0.5, chunk_seconds=0.5, json_bytes=100_000, connections=40)
-PATIENCE = 10.0  # seconds after which a test gives up
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"x" * 65_536
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer GET / at once, /large with 64 MB and /events for 0.8 seconds; POST with the number of bytes read."""
+    """Answer GET / at once, /large with 64 MB, /events for 0.8 seconds, /never not; POST with the bytes read."""
     request = Request(scope, receive)
     if request.method == "POST":
         answer = PlainTextResponse(str(len(await request.body())))
+    elif scope["path"] == "/never":
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.02)
+        return
     elif scope["path"] == "/events":
         answer = StreamingResponse(pieces(4, b"data: 1\n\n", 0.2))
     elif scope["path"] == "/large":
@@ -72,6 +76,12 @@ class Serving:
         address = self.server.servers[0].sockets[0].getsockname()
         return socket.create_connection(address, timeout=PATIENCE)
 
+    def waiting_ports(self) -> list[int]:
+        """List the clients' ports of the connections that the server waits for, the longest waiting first."""
+        connections: list[Any] = list(self.server.server_state.connections)
+        waits = [(each.waiting_since, each.client[1]) for each in connections if each.waiting_since is not None]
+        return [port for _, port in sorted(waits)]
+
 
 @contextlib.contextmanager
 def serving(loop: str, limits: Limits = QUICK, tls: ssl.SSLContext | None = None) -> Iterator[Serving]:
@@ -92,13 +102,6 @@ def served(request: pytest.FixtureRequest) -> Iterator[Serving]:
         pytest.importorskip("uvloop")
     with serving(request.param) as server:
         yield server
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def rest_of(connection: socket.socket) -> bytes:
@@ -254,20 +257,78 @@ def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
             assert served.server.server_state.connections, "it reads, if slowly"
 
 
-def test_rejects_connections_above_limit() -> None:
-    with serving("asyncio", replace(QUICK, connections=3, header_seconds=PATIENCE)) as served:
-        connections = [served.connect() for _ in range(3)]
-        until(lambda: len(served.server.server_state.connections) == 3)
-        with served.connect() as one_too_many:
-            assert rest_of(one_too_many) == b""
+MANY_SECONDS = replace(QUICK, connections=4, header_seconds=PATIENCE, chunk_seconds=PATIENCE, json_bytes=10_000_000)
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
+def test_new_connection_replaces_the_longest_waiting_one(loop: str) -> None:
+    with serving(loop, MANY_SECONDS) as served, contextlib.ExitStack() as stack:
+
+        def connect(sent: bytes) -> socket.socket:
+            connection = stack.enter_context(served.connect())
+            connection.sendall(sent)
+            return connection
+
+        def waiting(*connections: socket.socket) -> None:
+            """Wait until the server waits for exactly these, for the first one the longest."""
+            ports = [connection.getsockname()[1] for connection in connections]
+            until(lambda: served.waiting_ports() == ports)
+
+        busy = connect(GET.replace(b"GET /", b"GET /never"))
+        waiting()
+        body = connect(POST)
+        waiting(body)
+        idle = connect(GET)
+        waiting(body, idle)
+        head = connect(GET[:20])
+        waiting(body, idle, head)
+        body.sendall(PIECE)
+        waiting(idle, head, body)
+        idle.sendall(GET)
+        waiting(head, body, idle)
+        head.sendall(b"x")  # no progress
+        newest = connect(GET)
+        waiting(body, idle, newest)
+        assert rest_of(head) == b""
+        latest = connect(GET)
+        waiting(idle, newest, latest)
+        assert rest_of(body) == b""
+        busy.sendall(GET)  # still open: it waits for the server
+
+
+def test_new_connection_is_closed_while_all_others_wait_for_the_server() -> None:
+    with serving("asyncio", replace(MANY_SECONDS, connections=3)) as served, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(served.connect()) for _ in range(3)]
         for connection in connections:
-            connection.sendall(GET)
-            answer_of(connection, b"hello")
-            connection.close()
-        until(lambda: not served.server.server_state.connections)
+            connection.sendall(GET.replace(b"GET /", b"GET /never"))
+        until(lambda: len(served.server.server_state.tasks) == 3)
+        with served.connect() as another:
+            assert rest_of(another) == b""
+        connections[0].close()
+        until(lambda: len(served.server.server_state.connections) == 2)
         with served.connect() as welcome:
             welcome.sendall(GET)
             answer_of(welcome, b"hello")
+
+
+@pytest.mark.slow
+def test_slow_reader_is_replaced_by_a_new_connection() -> None:
+    with serving("asyncio", replace(MANY_SECONDS, connections=2)) as served, contextlib.ExitStack() as stack:
+        reader = stack.enter_context(served.connect())
+        reader.sendall(GET.replace(b"GET /", b"GET /large"))
+        answer_of(reader, b"x")
+        until(lambda: len(served.waiting_ports()) == 1)
+        idle = stack.enter_context(served.connect())
+        until(lambda: len(served.waiting_ports()) == 2)
+        last = stack.enter_context(served.connect())
+        last.sendall(GET)
+        answer_of(last, b"hello")
+        until(lambda: reader.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0)  # not left to the system to end
+        assert len(rest_of(reader)) < 1_000 * len(PIECE)
+        idle.sendall(GET)
+        answer_of(idle, b"hello")
 
 
 @pytest.mark.slow
@@ -336,20 +397,18 @@ def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.S
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
-    with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
-        connections = [served.connect() for _ in range(2)]
-        connections.append(speaking_tls(served.connect()))
-        began = time.monotonic()
-        for _ in range(5):
-            with served.connect() as one_too_many:
-                assert rest_of(one_too_many) == b""
-        assert time.monotonic() - began < 2.0, "closed at once"
-        connections[2].sendall(GET)
-        answer_of(connections[2], b"hello")
-        connections[0].close()
-        time.sleep(0.2)
-        with speaking_tls(served.connect()) as welcome:
-            welcome.sendall(GET)
-            answer_of(welcome, b"hello")
-        for connection in connections:
-            connection.close()
+    with serving(loop, replace(MANY_SECONDS, connections=3), tls) as served, contextlib.ExitStack() as stack:
+        silent = []
+        for _ in range(2):
+            silent.append(stack.enter_context(served.connect()))
+            time.sleep(0.05)  # the server does not list them yet
+        spoken = stack.enter_context(speaking_tls(served.connect()))
+        spoken.sendall(GET)
+        answer_of(spoken, b"hello")
+        for replaced in silent:
+            connection = stack.enter_context(speaking_tls(served.connect()))
+            connection.sendall(GET)
+            answer_of(connection, b"hello")
+            assert rest_of(replaced) == b""
+        spoken.sendall(GET)
+        answer_of(spoken, b"hello")

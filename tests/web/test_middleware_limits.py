@@ -206,6 +206,24 @@ def test_slow_body_returns_408(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(reading(received), quick, post("/", length(700)), steady)[0]["status"] == 200
 
 
+def test_body_that_came_fast_at_first_must_not_stall_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An average rate would leave it 18 seconds."""
+    monkeypatch.setattr(limits, "MIN_BYTES_PER_SECOND", 500)
+    quick = replace(SMALL, json_bytes=10_000, chunk_seconds=0.3)
+    messages = answer(reading(Received()), quick, post("/", length(9_900)), [(0, b"x" * 9_000), *[(0.1, b"x")] * 100])
+    assert messages[0]["status"] == 408
+
+
+def test_whole_body_has_an_end() -> None:
+    quick = replace(SMALL, body_seconds=0.3)
+    steady = [(0.05, b"x" * 50)] * 18
+    assert answer(reading(Received()), quick, post("/", length(900)), steady)[0]["status"] == 408
+    assert (
+        answer(reading(Received()), replace(quick, body_seconds=5.0), post("/", length(900)), steady)[0]["status"]
+        == 200
+    )
+
+
 async def sleeping(scope: Scope, receive: Receive, send: Send) -> None:
     await Request(scope, receive).body()
     await asyncio.sleep(FOREVER)

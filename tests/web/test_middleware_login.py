@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from familiar.web.errors import MEDIA_TYPE
 from familiar.web.middleware.login import local_path
-from support.middleware import BASE_URL, BROWSER, COOKIE, CROSS, LOCKED, TOKEN, browser
+from support.middleware import BASE_URL, BROWSER, COOKIE, CROSS, LOCKED, TOKEN, browser, session_of
 
 
 @pytest.mark.parametrize(
@@ -180,3 +180,40 @@ def test_local_path_never_leads_to_another_site(text: str) -> None:
 def test_local_path_keeps_safe_path() -> None:
     for path in ("/", "/individuals?tab=unnamed&after=3,4#top", "/search?name=M%C3%BCsli", "/a//b", "/:x@y"):
         assert local_path(path) == path
+
+
+def test_logins_and_refusals_are_logged_with_address_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    client = browser(LOCKED, address="192.168.1.7")
+    client.post("/login", data={"token": "a wrong token of this album"})
+    client.post("/login", data={"token": TOKEN})
+    client.get("/api/v1/faces", headers={"Authorization": "Bearer a wrong token of this album"})
+    client.post("/api/v1/cluster", headers={"Origin": CROSS})
+    messages = [record.getMessage() for record in caplog.records if "192.168.1.7" in record.getMessage()]
+    assert messages == [
+        "wrong token from 192.168.1.7",
+        "logged in from 192.168.1.7",
+        "wrong token from 192.168.1.7",
+        "refused, wrong-token, from 192.168.1.7",
+        "refused, forged-request, from 192.168.1.7",
+    ]
+    assert TOKEN not in caplog.text
+    assert "a wrong token" not in caplog.text
+
+
+def test_new_login_ends_the_old_session_of_the_browser() -> None:
+    client = browser(LOCKED)
+    client.post("/login", data={"token": TOKEN})
+    old = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+    assert client.get("/api/v1/faces", headers=old).status_code == 200
+    client.post("/login", data={"token": TOKEN})
+    assert client.get("/api/v1/faces").status_code == 200
+    client.cookies.clear()
+    assert client.get("/api/v1/faces", headers=old).status_code == 401
+
+
+def test_logout_clears_what_the_browser_stored() -> None:
+    client = browser(LOCKED)
+    token = session_of(client)
+    answer = client.post("/logout", headers={"X-CSRF-Token": token})
+    assert answer.headers["Clear-Site-Data"] == '"cache", "storage"'

@@ -78,7 +78,7 @@ def test_session_survives_wrong_logins_from_same_address() -> None:
 
 
 def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
-    chain = wrap_app(app, limited(LOCKED), Clock())
+    chain = wrap_app(app, limited(LOCKED), Clock(), Clock())
 
     def statuses(client: str) -> list[int]:
         headers = [("Host", "localhost"), *SIGNED.items()]
@@ -115,13 +115,13 @@ def test_bucket_count_is_bounded() -> None:
     assert len(buckets) == 100, "to look takes no room"
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60), st.integers(1, 50))
-def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_minute: int) -> None:
+@given(st.lists(st.floats(0, 100), max_size=60), st.integers(1, 50))
+def test_accepted_requests_never_exceed_rate(steps: list[float], a_minute: int) -> None:
     clock = Clock()
     buckets, began, taken = TokenBuckets(a_minute, clock), clock.now, 0
     waits: list[int | None] = []
-    for wait, backwards in steps:
-        clock.now += -wait if backwards else wait
+    for wait in steps:
+        clock.now += wait
         try:
             buckets.require("a", "")
         except HttpProblem as error:
@@ -129,8 +129,7 @@ def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_
         else:
             buckets.take("a")
             taken += 1
-        if not any(backwards for _, backwards in steps):
-            assert taken <= a_minute * (1 + (clock.now - began) / 60) + 1e-6
+        assert taken <= a_minute * (1 + (clock.now - began) / 60) + 1e-6
     assert all(wait is not None and 1 <= wait <= 60 for wait in waits)
 
 

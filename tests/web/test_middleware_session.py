@@ -1,5 +1,6 @@
 """Session cookies: signature, expiry and revocation."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,17 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.web.middleware.session import LIFETIME_SECONDS, MAX_REVOKED, Sessions
+from familiar.core.errors import CannotWrite
+from familiar.web.access_token import AccessToken
+from familiar.web.middleware import session_file
+from familiar.web.middleware.session import LIFETIME_SECONDS, MAX_CLOCK_ERROR_SECONDS, Sessions, cookie_name
+from familiar.web.middleware.session_file import MAX_ENDED, SessionFile
 from familiar.web.settings import Settings
 from support.middleware import BASE_URL, BROWSER, COOKIE, LOCKED, OPEN, TOKEN, Clock, browser, session_of
+
+
+def sessions_of(token: str | None, clock: Clock, file: SessionFile | None = None) -> Sessions:
+    return Sessions(OPEN.session_name, AccessToken(token, None), file or SessionFile(None), clock)
 
 
 @pytest.fixture
@@ -32,10 +41,26 @@ def test_cookie_is_strict_and_secure_over_https() -> None:
         )
         for cookie in given_cookies:
             name, *rest = cookie.split("; ")
-            assert re.fullmatch(COOKIE + r"=[0-9a-f]{32}\.\d+\.[0-9a-f]{64}", name)
+            assert re.fullmatch(("__Host-" if secure else "") + COOKIE + r"=[0-9a-f]{32}\.\d+\.[0-9a-f]{64}", name)
             assert set(rest) == {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000"} | (
                 {"Secure"} if secure else set()
             )
+
+
+def test_cookie_of_https_is_bound_to_this_host_and_to_https() -> None:
+    client = browser(LOCKED, base_url="https://localhost:8000")
+    client.post("/login", data={"token": TOKEN})
+    (name,) = client.cookies
+    value = client.cookies[name]
+    assert name == f"__Host-{COOKIE}"
+    client.cookies.clear()
+    for sent, scheme, status in (
+        (name, "https", 200),
+        (COOKIE, "https", 401),  # another host of the domain, or one without TLS, could have planted it
+        (name, "http", 401),
+    ):
+        other = browser(LOCKED, base_url=f"{scheme}://localhost:8000")
+        assert other.get("/api/v1/faces", headers={"Cookie": f"{sent}={value}"}).status_code == status
 
 
 def test_only_pages_start_a_session_and_only_once() -> None:
@@ -66,8 +91,8 @@ def test_rejects_tampered_cookie(logged_in: TestClient) -> None:
         f'"{good}"',
         "",
         "x" * 4_000,
-        Sessions(OPEN.session_name, "another token here", Clock())
-        .cookie(Sessions(OPEN.session_name, None, Clock()).begin(), secure=False)
+        sessions_of("another token here", Clock())
+        .cookie(sessions_of(None, Clock()).begin(), secure=False)
         .partition(";")[0][len(COOKIE) + 1 :],
     ]
     logged_in.cookies.clear()
@@ -105,29 +130,125 @@ def test_sessions_survive_restart_only_with_same_token(clock: Clock) -> None:
         answer = browser(settings, clock).get("/", headers={"Cookie": cookie, **BROWSER})
         return "Set-Cookie" not in answer.headers and answer.status_code == 200
 
-    assert holds(LOCKED, value(Sessions(OPEN.session_name, TOKEN, clock)))
-    assert not holds(LOCKED, value(Sessions(OPEN.session_name, TOKEN + "x", clock)))
-    assert not holds(OPEN, value(Sessions(OPEN.session_name, None, clock))), (
-        "without a token the key is new at each start"
-    )
+    assert holds(LOCKED, value(sessions_of(TOKEN, clock)))
+    assert not holds(LOCKED, value(sessions_of(TOKEN + "x", clock)))
+    assert not holds(OPEN, value(sessions_of(None, clock))), "without a file the key is new at each start"
 
 
 def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
-    sessions = Sessions(OPEN.session_name, TOKEN, clock)
+    file = SessionFile(None)
+    sessions = sessions_of(TOKEN, clock, file)
     old = sessions.begin()
     sessions.end(old)
     sessions.end(old)
-    assert len(sessions._revoked) == 1
+    assert list(file._ended) == [old.key]
     clock.now += LIFETIME_SECONDS
     last = sessions.begin()
     sessions.end(last)
-    assert list(sessions._revoked) == [last.key], "the old one would have ended by now"
-    sessions._revoked |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MAX_REVOKED)}
+    assert list(file._ended) == [last.key], "the old one would have ended by now"
+    file._ended |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MAX_ENDED)}
     sessions.end(last)
-    assert len(sessions._revoked) == MAX_REVOKED
-    assert old.key not in sessions._revoked
-    assert last.key in sessions._revoked
-    assert f"{0:032x}" not in sessions._revoked, "of those that fit, it would have ended first"
+    assert len(file._ended) == MAX_ENDED
+    assert file.is_ended(last.key)
+    assert not file.is_ended(old.key)
+    assert not file.is_ended(f"{0:032x}"), "of those that fit, it would have ended first"
+
+
+def test_clock_that_is_set_neither_ends_nor_prolongs_sessions(clock: Clock) -> None:
+    client = browser(LOCKED, clock)
+    client.post("/login", data={"token": TOKEN})
+    cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}", **BROWSER}
+    began = clock.now
+    for change in (-3_600, -MAX_CLOCK_ERROR_SECONDS, 0, LIFETIME_SECONDS - 1):
+        clock.now = began + change
+        assert client.get("/", headers=cookie).status_code == 200, change
+    for change in (-MAX_CLOCK_ERROR_SECONDS - 1, -10 * LIFETIME_SECONDS):
+        clock.now = began + change
+        assert client.get("/", headers=cookie).status_code == 303, "from a wrong clock; it would hold for too long"
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.json"
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_session_and_its_end_survive_restart_with_file(tmp_path: Path, clock: Clock, token: str | None) -> None:
+    settings = replace(OPEN, gallery=tmp_path, token=token)
+    name = cookie_name(settings.session_name)
+
+    def opens_page(cookie: str) -> bool:
+        answer = browser(settings, clock).get("/", headers={"Cookie": f"{name}={cookie}", **BROWSER})
+        return answer.status_code == 200 and "Set-Cookie" not in answer.headers
+
+    client = browser(settings, clock)
+    client.post("/login", data={"token": TOKEN})
+    csrf = client.get("/", headers=BROWSER).text
+    cookie = client.cookies[name]
+    assert opens_page(cookie)
+    write = {"Cookie": f"{name}={cookie}", "X-CSRF-Token": csrf, "Origin": BASE_URL}
+    assert browser(settings, clock).post("/api/v1/cluster", headers=write).json() == {"written": True}, "an open page"
+    assert browser(settings, clock).post("/logout", headers=write).status_code == 303
+    assert not opens_page(cookie), "in another process than it was ended in"
+
+
+def test_file_is_private_and_ends_sessions_when_it_is_lost(path: Path, clock: Clock) -> None:
+    def value(file: SessionFile) -> str:
+        return sessions_of(TOKEN, clock, file).cookie(session, secure=False).partition(";")[0]
+
+    session = sessions_of(TOKEN, clock).begin()
+    first = SessionFile(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    first.end(session.key, session.expires, clock())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert SessionFile(path).is_ended(session.key)
+    assert value(SessionFile(path)) == value(first)
+    path.unlink()
+    assert value(SessionFile(path)) != value(first)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[" * 100_000,
+        "[1]",
+        '{"format_version": 2}',
+        '{"format_version": 1, "secret": "00", "ended": {}}',
+        '{"format_version": 1, "secret": 1, "ended": {}}',
+        json.dumps({"format_version": 1, "secret": "0" * 64, "ended": {"a": 1}}),
+        json.dumps({"format_version": 1, "secret": "0" * 64, "ended": {"0" * 32: "1"}}),
+    ],
+)
+def test_damaged_file_is_replaced(path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+    path.write_text(content)
+    secret = SessionFile(path).secret
+    assert f"{path}: damaged" in caplog.text
+    assert secret is not None
+    assert secret != bytes(32)
+    assert SessionFile(path).secret == secret
+
+
+def test_sessions_work_without_a_writable_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = SessionFile(path)
+
+    def fails(path: Path, *_: object, **__: object) -> None:
+        raise CannotWrite(f"{path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(session_file, "write_atomically", fails)
+    file.end("0" * 32, 2, 1.0)
+    assert file.is_ended("0" * 32)
+    assert "No space left on device); a session that was ended just now" in caplog.text
+    path.unlink()
+    assert SessionFile(path).secret is None
+    assert "a restart ends the sessions" in caplog.text
+    assert SessionFile(path.parent / "no folder" / "sessions.json").secret is None
 
 
 def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:

@@ -16,16 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from familiar.cli.commands.serve import serve
 from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
+from familiar.web.access_token import MIN_TOKEN_CHARACTERS
 from familiar.web.service import Service
-from familiar.web.settings import MIN_TOKEN_CHARACTERS, Settings
+from familiar.web.settings import Settings
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 
@@ -270,6 +273,35 @@ def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content:
     (tmp_path / "token").write_bytes(content)
     arguments = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
     assert f"{tmp_path / 'token'}: {reason}; write the token to it" in arguments
+
+
+def test_refuses_token_file_together_with_no_token(folder: Path, tmp_path: Path):
+    (tmp_path / "token").write_text("t" * MIN_TOKEN_CHARACTERS)
+    done = CliRunner().invoke(serve, [str(folder), "--no-token", "--token-file", str(tmp_path / "token")])
+    assert done.exit_code == 2
+    assert "give --token-file or --no-token, not both" in done.output
+
+
+def test_refuses_old_versions_of_tls(folder: Path, tmp_path: Path):
+    (tmp_path / "both.pem").write_text(CERTIFICATE + KEY)
+    both = tmp_path / "both.pem"
+    context = server._tls(Settings(gallery=folder, certificate=both, certificate_key=both))
+    assert context is not None
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert all(int(cipher["strength_bits"]) >= 128 for cipher in context.get_ciphers())
+
+
+def test_lists_no_folder(client: TestClient):
+    for path in ("/static", "/static/", "/static/..", "/static/%2e%2e/server.py", "/.git/config", "/static/.git/"):
+        assert client.get(path).status_code in (404, 405), path
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "OPTIONS", "PROPFIND"])
+def test_refuses_methods_that_are_not_used(client: TestClient, method: str):
+    answer = client.request(method, "/api/v1/photos")
+    assert answer.status_code == 405
+    assert "Authorization" not in answer.text
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
 @pytest.mark.exhaustive

@@ -24,6 +24,7 @@ def write_atomically(
     content: bytes,
     *,
     keep_attributes: bool = False,
+    private: bool = False,
     check: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Write a file so that, on any failure or crash, the path has either the old content or the new.
@@ -35,6 +36,7 @@ def write_atomically(
         path: of the file.
         content: all of it.
         keep_attributes: copy the permissions and extended attributes of the file that is replaced, if there is one.
+        private: no other user may read the file.
         check: called with the path of the temporary file before it is renamed; if it raises an error, the old file
             stays.
 
@@ -43,7 +45,9 @@ def write_atomically(
     """
     temporary = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"  # short even if the file's own name is long
     try:
-        with temporary.open("xb") as file:
+        if private:
+            temporary.touch(0o600, exist_ok=False)  # before it has content
+        with temporary.open("wb" if private else "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

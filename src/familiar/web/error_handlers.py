@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.core.errors import FamiliarError
+from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.web.errors import HttpProblem, internal_error, kebab, to_problem
 
 MAX_REPORTED_ERRORS = 5  # validation errors of one request
@@ -55,8 +55,16 @@ def _problem_from_validation(error: Exception) -> HttpProblem:
 
 def _problem_from_http_exception(error: Exception) -> HttpProblem:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, OSError):  # of the form parser, which writes large photos to temporary files
+        return to_problem(_temporary_files_error(error.__cause__))
     status = HTTPStatus(error.status_code)
     return HttpProblem(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
+
+
+def _temporary_files_error(error: OSError) -> CannotWrite:
+    return CannotWrite(
+        f"the server's folder for temporary files cannot be written ({error.strerror or error}); nothing was changed"
+    )
 
 
 class _CatchAllMiddleware:

@@ -1,10 +1,11 @@
 """Background enrollment jobs: the queue with its worker thread, and progress reporting."""
 
 import asyncio
+import contextlib
 import itertools
+import secrets
 import threading
-import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,15 +72,16 @@ class JobQueue:
         self._pool = ThreadPoolExecutor(1, "job")
         self._stopping = threading.Event()
         self._jobs: dict[str, _QueuedJob] = {}
-        # Monotonic across restarts, so that a page left open does not take a new job for its own.
-        self._numbers = itertools.count(int(time.time()))
+        self._reserved = 0  # places of requests that are storing their photos
+        # Random, so that a page left open during a restart does not take a new job for its own.
+        self._numbers = itertools.count(1 + secrets.randbelow(2**50))
 
     async def start(self) -> None:
         """Enroll photos that were uploaded, but not processed, when the server was last stopped or killed."""
         if self._inference.has_model:
             unprocessed = await self._executor.read(find_unprocessed_uploads, self._allowed_paths.uploads)
             if unprocessed:
-                self._begin(unprocessed)
+                self.begin(unprocessed)
 
     async def stop(self) -> None:
         """Stop after the current batch. Waiting jobs are stopped too."""
@@ -101,8 +103,24 @@ class JobQueue:
         Raises:
             HttpProblem: as `require_room`.
         """
+        with self.reserved():
+            return self.begin(paths, skipped, previous_job)
+
+    @contextlib.contextmanager
+    def reserved(self) -> Generator[None, None, None]:
+        """Reserve a place in the queue, for a job that is begun with `begin` before this ends.
+
+        Otherwise others could take it while photos are stored, and photos of a refused request would stay.
+
+        Raises:
+            HttpProblem: as `require_room`.
+        """
         self.require_room()
-        return self._begin(paths, skipped, previous_job)
+        self._reserved += 1
+        try:
+            yield
+        finally:
+            self._reserved -= 1
 
     def require_room(self) -> None:
         """Check that a job can be submitted.
@@ -114,7 +132,8 @@ class JobQueue:
         self._inference.require_model()
         if self._stopping.is_set():
             raise unavailable("the server is stopping")
-        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.waiting_jobs:
+        waiting = sum(job.progress.state == "waiting" for job in self._jobs.values()) + self._reserved
+        if waiting >= self._limits.waiting_jobs:
             raise unavailable("too many photos wait to be enrolled; try again when some are done")
 
     def progress(self, number: str) -> Progress:
@@ -145,9 +164,10 @@ class JobQueue:
             raise NotInGallery("there is no such job, or it ended long ago")
         return self._jobs[number]
 
-    def _begin(
+    def begin(
         self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
     ) -> Progress:
+        """Like `submit`, in a place that is `reserved`."""
         progress = Progress(
             str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped)
         )

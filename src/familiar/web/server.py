@@ -26,6 +26,7 @@ from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
 
+SEND_BUFFER_BYTES = 262_144  # of a response that its client has yet to read, in the system
 STATIC = Path(__file__).parent / "static"
 log = logging.getLogger("familiar.serve")
 
@@ -150,6 +151,7 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
         except OSError as error:  # the error of `ssl` names no file
             raise FamiliarError(f"{file}: {error.strerror}; give a PEM file that this user may read") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key, password="")  # or OpenSSL would prompt for one on the terminal
     except ssl.SSLError as error:
@@ -169,7 +171,10 @@ def _listen(settings: ServerSettings) -> socket.socket:
             f"{settings.address}: unknown address; give one of this machine, such as --address 127.0.0.1"
         ) from error
     try:
-        return socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=2048)
+        listening = socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=2048)
+        # Also of the connections. Otherwise the system grows it to megabytes for each one that reads nothing.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        return listening
     except OSError as error:
         raise FamiliarError(
             f"cannot listen on {settings.address}, port {settings.port} ({error.strerror}); give another --port"

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from familiar.core.errors import FamiliarError
 from familiar.core.files import absolute_path
+from familiar.web.access_token import check_token, read_token_file
 
 MB = 1_000_000
-MIN_TOKEN_CHARACTERS = 16
+SESSIONS = "sessions.json"
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Limits:
     json_bytes: int = 4 * MB  # of a request without photos
     waiting_requests: int = 256  # requests that wait for the gallery or the network; the next one gets 503
     waiting_jobs: int = 16  # jobs that wait; the next one gets 503
-    connections: int = 512  # of all clients; the next one is closed
+    connections: int = 512  # of all clients; the next one replaces the one that has kept the server waiting longest
     header_seconds: float = 10.0  # for a connection's TLS handshake, and again for its request's head
-    chunk_seconds: float = 20.0  # between two pieces of a body
+    chunk_seconds: float = 20.0  # between two pieces of a body, or of a response that is read
+    body_seconds: float = 3_600.0  # for a whole body
     request_seconds: float = 120.0  # from a body's end to the response
     stop_seconds: float = 20.0  # that a stop waits for the current job, and then for requests
     requests_per_minute: int = 3_000  # of one address other than this machine
@@ -39,29 +41,43 @@ class ServerSettings:
     Attributes:
         hosts: names by which clients may call this server.
         token: that clients have to send.
+        token_file: a file with that token instead, which is read again whenever it is needed.
         trusted_network: whether everyone who can reach the server may use it without a token.
         certificate, certificate_key: PEM files; with them the server speaks HTTPS.
 
     Raises:
-        FamiliarError: the token is too short, or others can reach the server and no token protects it.
+        FamiliarError: the token is too short, the file cannot be read, both are given, one of them together with
+            `trusted_network`, or others can reach the server and no token protects it.
     """
 
     address: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()
     token: str | None = None
+    token_file: Path | None = None
     trusted_network: bool = False
     certificate: Path | None = None
     certificate_key: Path | None = None
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
-            raise FamiliarError(f"a token must have at least {MIN_TOKEN_CHARACTERS} ASCII characters")
-        if self.token is None and not self.loopback and not self.trusted_network:
+        if self.token is not None and self.token_file is not None:
+            raise FamiliarError("give a token, or a file that contains it, not both")
+        if self.requires_token and self.trusted_network:
+            raise FamiliarError("a server with a token has no trusted network: give one of the two")
+        if self.token is not None:
+            check_token(self.token)
+        if self.token_file is not None:
+            read_token_file(self.token_file)
+        if not self.requires_token and not self.loopback and not self.trusted_network:
             raise FamiliarError(
                 f"{self.address} can be reached by others: set a token with FAMILIAR_TOKEN, or serve on 127.0.0.1"
             )
+
+    @property
+    def requires_token(self) -> bool:
+        """Whether clients have to send a token."""
+        return self.token is not None or self.token_file is not None
 
     @property
     def loopback(self) -> bool:
@@ -77,6 +93,11 @@ class ServerSettings:
     def session_name(self) -> str:
         """What the cookies of this server's sessions are named after."""
         return "familiar"
+
+    @property
+    def session_file(self) -> Path | None:
+        """The file with which sessions survive a restart; None: they end with the server, if there is no token."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,3 +127,8 @@ class Settings(ServerSettings):
     def session_name(self) -> str:
         """The gallery's path: two galleries on one machine have different cookies."""
         return str(absolute_path(self.gallery))
+
+    @property
+    def session_file(self) -> Path:
+        """In the gallery's folder, which moves with it."""
+        return self.gallery / SESSIONS

@@ -1,6 +1,7 @@
 """`familiar serve`: serve a gallery to browsers and programs."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,6 @@ import click
 
 from familiar.cli.console import note
 from familiar.cli.options import FILE, detector_options, provider_option
-from familiar.core.errors import FamiliarError
 
 
 @click.command()
@@ -51,9 +51,14 @@ from familiar.core.errors import FamiliarError
 @click.option(
     "--token-file",
     type=FILE,
-    help="File with the access token (default: the environment variable FAMILIAR_TOKEN).",
+    help="File with the access token, read again at each request, so that another token can replace it (default: the "
+    "environment variable FAMILIAR_TOKEN).",
 )
-@click.option("--no-token", is_flag=True, help="Let everyone who can reach the server use it: on a trusted network.")
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Let everyone who can reach the server use it: on a trusted network. FAMILIAR_TOKEN is ignored then.",
+)
 @click.option("--certificate", type=FILE, help="Certificate chain for HTTPS (PEM).")
 @click.option("--certificate-key", type=FILE, help="Private key of the certificate (PEM).")
 @click.option("--read-only", is_flag=True, help="Refuse all changes to the gallery.")
@@ -102,13 +107,18 @@ def serve(
       familiar serve album --model pet-nano
       familiar serve --immich --model person-mobile --model pet-nano
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
+    )
     if (certificate is None) != (certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
+    if no_token and token_file is not None:
+        raise click.UsageError("give --token-file or --no-token, not both")
     common: dict[str, Any] = {
         "address": address,
         "hosts": hosts,
-        "token": None if no_token else _token(token_file),
+        "token": None if no_token or token_file is not None else os.environ.get("FAMILIAR_TOKEN"),
+        "token_file": token_file,
         "trusted_network": no_token,
         "certificate": certificate,
         "certificate_key": certificate_key,
@@ -145,18 +155,3 @@ def serve(
         **common,
     )
     serve_gallery(gallery_settings, lambda url: note(f"{folder}: open {url} in a browser"))
-
-
-def _token(file: Path | None) -> str | None:
-    """Read the access token. It is no option, because other users could read it in the process list."""
-    import os
-
-    if file is None:
-        return os.environ.get("FAMILIAR_TOKEN")
-    try:
-        token = file.read_text("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise FamiliarError(f"{file}: not a text file; write the token to it, as ASCII") from error
-    if not token:
-        raise FamiliarError(f"{file}: empty; write the token to it, for example the output of openssl rand -hex 32")
-    return token

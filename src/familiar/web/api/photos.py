@@ -1,6 +1,6 @@
 """Routes of photos and enrollment jobs."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
@@ -47,16 +47,16 @@ async def enroll(
 
     Files that are no photos are listed in `skipped`; if no file is a photo, the response is a problem with the first.
     """
-    service.jobs.require_room()  # before anything is stored
     skipped: list[SkippedPhoto] = []
     collected = None if len(files) == 1 else skipped  # a single file is refused with its own problem
     limits = service.settings.limits
     async with receive(files, limits, skipped=collected) as uploads:
-        paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
-    if not paths:
-        first = f"{skipped[0].name}: {skipped[0].reason}"
-        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-    return _submit(service, response, paths, skipped, previous_job)
+        with service.jobs.reserved():  # before anything is stored
+            paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
+            if not paths:
+                first = f"{skipped[0].name}: {skipped[0].reason}"
+                raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
+            return _accepted(response, service.jobs.begin(paths, skipped, previous_job))
 
 
 @router.post(
@@ -69,7 +69,8 @@ async def enroll(
 )
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Enroll all photos of a folder on the server. They stay in their folder."""
-    return _submit(service, response, [service.allowed_paths.resolve_user_path(body.folder)])
+    folder = service.allowed_paths.resolve_user_path(body.folder)
+    return _accepted(response, service.jobs.submit([folder]))
 
 
 @router.get(
@@ -165,13 +166,6 @@ async def events(service: ServiceDep, job: Job) -> AsyncIterator[Annotated[Progr
         yield progress
 
 
-def _submit(
-    service: ServiceDep,
-    response: Response,
-    paths: list[Path],
-    skipped: Sequence[SkippedPhoto] = (),
-    previous_job: str | None = None,
-) -> Progress:
-    progress = service.jobs.submit(paths, skipped, previous_job)
+def _accepted(response: Response, progress: Progress) -> Progress:
     response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
     return progress

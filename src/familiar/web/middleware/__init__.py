@@ -15,16 +15,22 @@ from familiar.web.settings import ServerSettings
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
 
 
-def wrap_app(app: ASGIApp, settings: ServerSettings, clock: Callable[[], float] = time.time) -> ASGIApp:
+def wrap_app(
+    app: ASGIApp,
+    settings: ServerSettings,
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> ASGIApp:
     """Wrap `app` in the log, security headers, limits and access control.
 
     There are no websocket endpoints, so websockets are closed.
 
     Args:
-        clock: seconds since 1970, for sessions and rates.
+        clock: seconds since 1970, for the expiry of sessions.
+        monotonic: seconds of a clock that is never set, for rates.
     """
     chain = LogMiddleware(
-        SecurityHeadersMiddleware(LimitsMiddleware(AccessMiddleware(app, settings, clock), settings.limits))
+        SecurityHeadersMiddleware(LimitsMiddleware(AccessMiddleware(app, settings, clock, monotonic), settings.limits))
     )
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:

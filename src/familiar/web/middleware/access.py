@@ -1,5 +1,6 @@
 """Access control: Host header, rate limit, authentication and CSRF, in one place and order."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,15 +10,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from familiar.web.access_token import AccessToken
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.csrf import SAFE_METHODS, require_same_origin, require_token
 from familiar.web.middleware.error_responses import error_response, wants_page
 from familiar.web.middleware.hosts import AllowedHosts
-from familiar.web.middleware.login import Login, redirect_to_login
+from familiar.web.middleware.login import Login, is_secure, redirect_to_login
 from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Session, Sessions
+from familiar.web.middleware.session_file import SessionFile
 from familiar.web.settings import ServerSettings
 
+log = logging.getLogger("familiar.serve")
 CSRF_STATE_KEY = "csrf"  # of scope["state"], and in the address of a plain form: the token that a page writes with
 
 
@@ -36,14 +40,17 @@ class _Credentials:
 class AccessMiddleware:
     """Passes on the requests that the policies admit, and answers all others itself."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
         self._app = app
         self._hosts = AllowedHosts(settings)
-        self._rate = TokenBuckets(settings.limits.requests_per_minute, clock)
-        self._sessions = Sessions(settings.session_name, settings.token, clock)
-        wrong_tokens = TokenBuckets(settings.limits.wrong_tokens_per_minute, clock)
-        self._login = Login(settings.token, self._sessions, wrong_tokens)
-        self._gives_sessions = settings.token is None
+        self._rate = TokenBuckets(settings.limits.requests_per_minute, monotonic)
+        token = AccessToken(settings.token, settings.token_file)
+        self._sessions = Sessions(settings.session_name, token, SessionFile(settings.session_file), clock)
+        wrong_tokens = TokenBuckets(settings.limits.wrong_tokens_per_minute, monotonic)
+        self._login = Login(token, self._sessions, wrong_tokens)
+        self._gives_sessions = not token.is_required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -52,6 +59,7 @@ class AccessMiddleware:
         except ClientDisconnect:
             return
         except HttpProblem as error:
+            log.warning("refused, %s, from %s", error.kind, client_key(scope))
             admitted = error_response(error, scope)
         if isinstance(admitted, Response):
             await admitted(scope, receive, send)
@@ -59,7 +67,7 @@ class AccessMiddleware:
         session = admitted.session
         if session is None and self._gives_sessions and request.method == "GET" and wants_page(scope):
             session = self._sessions.begin()
-            send = _add_cookie(self._sessions.cookie(session, secure=scope["scheme"] == "https"), send)
+            send = _add_cookie(self._sessions.cookie(session, secure=is_secure(scope)), send)
         scope.setdefault("state", {})[CSRF_STATE_KEY] = "" if session is None else self._sessions.csrf_token(session)
         await self._app(scope, receive, send)
 
@@ -81,7 +89,9 @@ class AccessMiddleware:
         """
         self._hosts.check(request.headers)
         self._count_request(request)
-        credentials = _Credentials(self._sessions.read(request.headers), self._login.has_bearer_token(request))
+        credentials = _Credentials(
+            self._sessions.read(request.headers, secure=is_secure(request.scope)), self._login.has_bearer_token(request)
+        )
         is_login, is_logout = _is_post(request, "/login"), _is_post(request, "/logout")
         can_be_forged = request.method not in SAFE_METHODS and not credentials.bearer
         if can_be_forged:
@@ -94,7 +104,7 @@ class AccessMiddleware:
         if can_be_forged:
             self._require_csrf_token(request, credentials.session)
         if is_logout:
-            return self._login.log_out(request)
+            return await self._login.log_out(request)
         return credentials
 
     def _count_request(self, request: Request) -> None:
@@ -106,7 +116,9 @@ class AccessMiddleware:
 
     def _require_csrf_token(self, request: Request, session: Session | None) -> None:
         """Check the CSRF token of a browser's request. Programs send neither an Origin nor cookies."""
-        if "origin" in request.headers or self._sessions.cookie_values(request.headers):
+        if "origin" in request.headers or self._sessions.cookie_values(
+            request.headers, secure=is_secure(request.scope)
+        ):
             expected = None if session is None else self._sessions.csrf_token(session)
             require_token(request.headers, expected, request.query_params.get(CSRF_STATE_KEY, ""))
 

@@ -16,7 +16,9 @@ from familiar.web.settings import Limits
 MAX_PATH_CHARACTERS = 2_048
 MAX_QUERY_CHARACTERS = 8_192
 MAX_HEADERS = 100
-MIN_BYTES_PER_SECOND = 500  # of a body, on average; the default of Apache's mod_reqtimeout
+# Of a body; the default of Apache's mod_reqtimeout. There it is an average, so that a client that sends much at first
+# may then hold on to it for days; here it holds for any `chunk_seconds`.
+MIN_BYTES_PER_SECOND = 500
 # The rest of a body is read this long after an early response: closing a socket with unread data may lose the response.
 LINGER_SECONDS = 2.0
 PHOTO_PATHS = re.compile(
@@ -62,7 +64,8 @@ class _Exchange:
         self._max_bytes = max_body_bytes(scope["path"], headers.get("content-type", ""), limits)
         self._body_remains = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         self.received = 0  # bytes of the body passed to the app
-        self._waited = 0.0  # seconds for these bytes
+        self._patience = limits.chunk_seconds  # that may pass until the next bytes
+        self._body_end = asyncio.get_running_loop().time() + limits.body_seconds
         self._started = self._refused = False
         self._answer_deadline = asyncio.timeout(None)
 
@@ -91,16 +94,15 @@ class _Exchange:
         self._expect_response(waiting=True)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        timeout = self._limits.chunk_seconds
-        timeout = min(timeout, timeout + self.received / MIN_BYTES_PER_SECOND - self._waited)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(min(began + self._patience, self._body_end)):
                 message = await self._next_piece()
         except TimeoutError:
             await self._refuse(REST_MISSING)
             return DISCONNECT
-        self._waited += loop.time() - began
         size = len(message.get("body", b""))
+        patience = self._patience - (loop.time() - began) + size / MIN_BYTES_PER_SECOND
+        self._patience = min(patience, self._limits.chunk_seconds)
         self.received += size
         self._body_bytes.bytes += size
         if self.received > self._max_bytes:

@@ -1,14 +1,18 @@
 """Login: by the token, or by the session cookie that it was exchanged for."""
 
 import hmac
+import logging
 import re
 from hashlib import sha256
 from http import HTTPStatus
 from urllib.parse import parse_qs, quote
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from familiar.web.access_token import AccessToken
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.rate import TokenBuckets, client_key
 from familiar.web.middleware.session import Sessions
@@ -16,25 +20,26 @@ from familiar.web.middleware.session import Sessions
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES = 8_192
 LOCAL_PATH = re.compile(r"/(?!/)[!-\[\]-~]{0,2047}")  # printable ASCII without spaces and backslashes
+log = logging.getLogger("familiar.serve")
 OPEN_PATHS = frozenset({"/login", "/healthz", "/ping"})  # /ping: Immich's health check
 TOO_MANY_WRONG = "too many wrong tokens; wait a moment"
 
 
 class Login:
-    """Checks the token and answers POST /login and /logout. `token` None: no login is needed."""
+    """Checks the token and answers POST /login and /logout. Without a token no login is needed."""
 
-    def __init__(self, token: str | None, sessions: Sessions, wrong: TokenBuckets) -> None:
-        self._digest = None if token is None else sha256(token.encode()).digest()
-        self._sessions, self._wrong = sessions, wrong
+    def __init__(self, token: AccessToken, sessions: Sessions, wrong: TokenBuckets) -> None:
+        self._token, self._sessions, self._wrong = token, sessions, wrong
 
     def has_bearer_token(self, request: Request) -> bool:
         """Tell whether the Authorization header contains the token.
 
         Raises:
-            HttpProblem: 401, it contains a wrong one; 429, too many wrong ones came from there.
+            HttpProblem: 401, it contains a wrong one; 429, too many wrong ones came from there; 503, the server's token
+                cannot be read.
         """
         values = request.headers.getlist("authorization")
-        if self._digest is None or not any(value.lower().startswith("bearer ") for value in values):
+        if not self._token.is_required or not any(value.lower().startswith("bearer ") for value in values):
             return False
         if len(values) != 1 or not self._is_right_token(request, values[0][len("bearer ") :].strip()):
             raise HttpProblem(HTTPStatus.UNAUTHORIZED, "wrong-token", "that is not the token of this server")
@@ -42,31 +47,37 @@ class Login:
 
     def is_open(self, request: Request) -> bool:
         """Tell whether a request needs no login: the login page, its static files, and the health check."""
-        if self._digest is None:
+        if not self._token.is_required:
             return True
         path = request.scope["path"]  # as the app's router reads it
         return request.method in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith("/static/"))
 
     async def log_in(self, request: Request) -> Response:
-        """Answer the login form, with a new session if the token is right. HttpProblem: 413, 415, 429."""
+        """Answer the login form, with a new session if the token is right. HttpProblem: 413, 415, 429, 503."""
         form = await _read_form(request)
         onward = local_path(form.get("next", "/"))
-        if self._digest is None:
+        if not self._token.is_required:
             return _redirect(onward)
         if not self._is_right_token(request, form.get("token", "")):
             return _redirect("/login?wrong=1" + ("" if onward == "/" else f"&next={quote(onward, safe='')}"))
-        secure = request.scope["scheme"] == "https"
-        return _redirect(onward, self._sessions.cookie(self._sessions.begin(), secure=secure))
+        await self._end_session(request)  # the browser's old one
+        log.info("logged in from %s", client_key(request.scope))
+        return _redirect(onward, self._sessions.cookie(self._sessions.begin(), secure=is_secure(request.scope)))
 
-    def log_out(self, request: Request) -> Response:
+    async def log_out(self, request: Request) -> Response:
         """End the request's session."""
-        session = self._sessions.read(request.headers)
-        if session is not None:
-            self._sessions.end(session)
-        return _redirect(
-            "/" if self._digest is None else "/login",
-            self._sessions.clearing_cookie(secure=request.scope["scheme"] == "https"),
+        await self._end_session(request)
+        response = _redirect(
+            "/login" if self._token.is_required else "/",
+            self._sessions.clearing_cookie(secure=is_secure(request.scope)),
         )
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'  # photos that the browser stored
+        return response
+
+    async def _end_session(self, request: Request) -> None:
+        session = self._sessions.read(request.headers, secure=is_secure(request.scope))
+        if session is not None:
+            await run_in_threadpool(self._sessions.end, session)
 
     def _is_right_token(self, request: Request, token: str) -> bool:
         """Compare a token in constant time.
@@ -75,15 +86,22 @@ class Login:
         others, behind a proxy or on this machine, could lock them out. Its length is what keeps it from being guessed.
 
         Raises:
-            HttpProblem: 429, it is wrong, and too many from the same address were wrong before.
+            HttpProblem: 429, it is wrong, and too many from the same address were wrong before; 503, the server's
+                cannot be read.
         """
-        assert self._digest is not None
-        if hmac.compare_digest(sha256(token.encode(errors="replace")).digest(), self._digest):
+        digests = (sha256(each.encode(errors="replace")).digest() for each in (token, self._token.read()))
+        if hmac.compare_digest(*digests):
             return True
         client = client_key(request.scope)
         self._wrong.require(client, TOO_MANY_WRONG)
         self._wrong.take(client)
+        log.warning("wrong token from %s", client)
         return False
+
+
+def is_secure(scope: Scope) -> bool:
+    """Tell whether a request came over HTTPS."""
+    return scope["scheme"] == "https"
 
 
 def redirect_to_login(request: Request) -> Response:

@@ -17,7 +17,8 @@ IPV6_PREFIX = 64  # bits; assigned to one household or machine, which may use an
 class TokenBuckets:
     """Token buckets per key: of `per_minute` tokens, refilled at that rate.
 
-    At most `max_keys` are remembered; the least recently used one is forgotten first.
+    At most `max_keys` are remembered; the least recently used one is forgotten first. `clock`: seconds of a clock that
+    is never set.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float], max_keys: int = MAX_ADDRESSES) -> None:
@@ -47,8 +48,7 @@ class TokenBuckets:
 
     def _tokens(self, key: str) -> float:
         tokens, since = self._buckets.get(key, (float(self._size), self._clock()))
-        # A clock that is set back must not remove tokens.
-        return min(float(self._size), tokens + max(0.0, self._clock() - since) * self._size / 60)
+        return min(float(self._size), tokens + (self._clock() - since) * self._size / 60)
 
 
 def client_key(scope: Scope) -> str:

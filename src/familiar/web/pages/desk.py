@@ -143,7 +143,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> list[int]
 
 def shows_contact(service: Service) -> bool:
     """Tell whether the visitors of the pages are logged in, or sit at this machine."""
-    return service.settings.token is not None or service.settings.loopback
+    return service.settings.requires_token or service.settings.loopback
 
 
 def _best_candidate(gallery: GalleryDatabase, pet: Pet) -> Candidate | None:

@@ -188,7 +188,7 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
         "csrf": csrf_token(request),
         "read_only": service.settings.read_only,
-        "can_log_out": service.settings.token is not None,
+        "can_log_out": service.settings.requires_token,
         "has_model": service.inference.has_model,
     }
 
