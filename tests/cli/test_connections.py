@@ -45,7 +45,7 @@ REST = [
     "gallery index lost --index milvus:index.db",
     "gallery search lost photos/cat-0/0.png --model pet-nano --detector none",
     "gallery check lost",
-    "gallery export lost lost.json",
+    "gallery export lost --csv lost.csv",
     "gallery forget lost --photo photos/cat-0/0.png --yes",
     "quickstart",
 ]

@@ -1,6 +1,7 @@
 """Atomic writes of files and folders, content hashes and absolute paths."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -12,6 +13,7 @@ from pathlib import Path
 from familiar.core.errors import CannotWrite
 
 _UNFINISHED = ".familiar."
+_ERASED_BYTES = 1 << 24  # written at once
 
 
 def write_atomically(
@@ -115,6 +117,11 @@ def fsync_directory(folder: Path) -> None:
         os.close(descriptor)
 
 
+def unfinished_files(folder: Path) -> list[Path]:
+    """List the temporary files that processes are writing in a folder, or left there when they were killed."""
+    return list(folder.glob(f"{_UNFINISHED}*"))
+
+
 def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None:
     """Remove the temporary files that killed processes left in a folder.
 
@@ -122,10 +129,35 @@ def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None
         folder: the folder, without those in it.
         older_than_seconds: if other processes may be writing there, longer than writing one file takes.
     """
-    for path in folder.glob(f"{_UNFINISHED}*"):
+    for path in unfinished_files(folder):
         with contextlib.suppress(FileNotFoundError):  # finished just now
             if not older_than_seconds or time.time() - path.stat().st_mtime > older_than_seconds:
                 path.unlink()
+
+
+def erase_file(path: Path) -> None:
+    """Overwrite a file with zeros and remove it; does nothing if there is none.
+
+    File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes; no program
+    can erase those.
+
+    Raises:
+        CannotWrite: the system refuses.
+    """
+    try:
+        if not os.access(path.parent, os.W_OK):  # before the content is overwritten
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with path.open("r+b") as file:
+            remaining = os.fstat(file.fileno()).st_size
+            while remaining:  # and not truncated: a process that has it mapped would crash
+                remaining -= file.write(bytes(min(remaining, _ERASED_BYTES)))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be erased ({error.strerror or error})") from error
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
+from familiar.core.files import erase_file
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
@@ -44,10 +45,21 @@ __all__ = [
     "translate_sqlite_errors",
 ]
 
+KEPT_BY_REPAIR = "damaged-*"  # folders with the damaged files of a gallery that was repaired
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
 BUSY_SECONDS = 10.0  # how long a writer waits for another
 
 T = TypeVar("T")
+
+
+def kept_copies(folder: Path) -> list[Path]:
+    """List the folders in which repairs have kept damaged files of a gallery, with copies of what was in it then."""
+    return sorted(path for path in folder.glob(KEPT_BY_REPAIR) if (path / DATABASE).exists())
+
+
+def _files_of_copy(kept: Path) -> list[Path]:
+    """List a damaged database, its log and whatever else is in the folder, the database last: it marks the folder."""
+    return sorted((path for path in kept.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
 
 
 class GalleryDatabase:
@@ -372,11 +384,12 @@ class GalleryDatabase:
                 )
                 self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
                 erase_forgotten(self.folder, uid, dim, faces)
-                for copy in (  # of a repair that was killed
+                for copy in (  # of a repair that was killed; the damaged files that repairs have kept
                     *self.folder.glob(f".{DATABASE}.damaged*"),
                     *self.folder.glob(f".{DATABASE}.repaired*"),
+                    *(path for kept in kept_copies(self.folder) for path in _files_of_copy(kept)),
                 ):
-                    copy.unlink()
+                    erase_file(copy)
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
                 self._connection.execute("VACUUM")
                 self._truncate_log()

@@ -51,7 +51,7 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
     elif number is None:
         click.echo(f"erased: {pluralize(result.photos, 'photo')} with {pluralize(result.faces, 'face')}")
     else:
-        click.echo(f"erased: {identity} with {pluralize(result.faces, 'face')}")
+        click.echo(f"erased: the identity with {pluralize(result.faces, 'face')}")  # its name would stay in a log
 
 
 def _ask_for_confirmation(subject: str) -> None:
