@@ -45,7 +45,7 @@ REST = [
     "gallery index lost --index milvus:index.db",
     "gallery search lost photos/cat-0/0.png --model pet-nano --detector none",
     "gallery check lost",
-    "gallery export lost --csv lost.csv",
+    "gallery export lost --output lost.csv",
     "gallery forget lost --photo photos/cat-0/0.png --yes",
     "quickstart",
 ]
@@ -58,13 +58,13 @@ def test_commands_connect_to_no_other_machine(commands: list[str], tmp_path: Pat
     if reason := connections.reason_to_skip():
         pytest.skip(reason)
     draw_cats(tmp_path / "photos", cats=12, photos=4)
-    home = tmp_path / "home"
-    home.mkdir()
-    traced = connections.trace(commands, tmp_path, home)
+    user_folder = tmp_path / "home"
+    user_folder.mkdir()
+    traced = connections.trace(commands, tmp_path, user_folder)
     assert traced.code == 0, traced.output
     assert traced.addresses == frozenset()
-    kept = {"/".join(path.relative_to(home).parts[:2]) for path in home.glob("*/*")}
-    assert kept <= EXPECTED_IN_HOME
+    entries = {"/".join(path.relative_to(user_folder).parts[:2]) for path in user_folder.glob("*/*")}
+    assert entries <= EXPECTED_IN_HOME
 
 
 @pytest.mark.exhaustive

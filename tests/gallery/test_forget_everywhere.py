@@ -22,6 +22,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
 from support.drawn_cats import draw_cats
+from support.privacy_page import unlisted_files
 from support.traces import files_with, forms_of_bytes, forms_of_text, forms_of_vector
 
 pytestmark = pytest.mark.slow
@@ -194,6 +195,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         secrets |= {f"path {path}": forms_of_text(path) for _, path, _ in photos}
         secrets |= {f"content of {path}": forms_of_bytes(sha256) for _, path, sha256 in photos}
         secrets |= {f"thumbnail {number}": slices(image) for number, image in enumerate(thumbnails)}
+        assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
         planted = {name for name, _ in files_with(album.written, secrets)}
         assert planted >= {*names, "next embedding", f"photo {upload}"}
         assert {f"path {path}" for _, path, _ in photos} <= planted
@@ -205,14 +207,16 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
 
         album.run("gallery", "forget", "album", "--identity", NAME, "--yes")
         without_paths = {name: forms for name, forms in secrets.items() if name in names or "embedding" in name}
-        left = {name for name, _ in files_with(album.written, without_paths)}
-        assert left == {NAME}  # in the paths of photos
+        remaining = {name for name, _ in files_with(album.written, without_paths)}
+        assert remaining == {NAME}  # in the paths of photos
         photo_options = [word for _, path, _ in photos for word in ("--photo", path)]
         album.run("gallery", "forget", "album", *photo_options, "--yes")
         assert files_with(album.written, secrets) == set()
         for answer in answers(url, faces, photo_numbers, identity):
             assert not [name for name, forms in secrets.items() if any(form in answer for form in forms)]
     assert files_with(album.written, secrets) == set()
+    assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
+    assert unlisted_files(album.root / "home", "On the same machine, elsewhere") == []
     with GalleryDatabase.open(folder) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10

@@ -45,17 +45,17 @@ def reason_to_skip() -> str | None:
     return None if tried.returncode == 0 else "this machine allows no new network, or no tracing"
 
 
-def trace(commands: Sequence[str], folder: Path, home: Path) -> Trace:
+def trace(commands: Sequence[str], folder: Path, user_folder: Path) -> Trace:
     """Run commands of `familiar` in a network with nothing but loopback.
 
     Args:
         commands: without "familiar".
         folder: the current folder.
-        home: HOME. Of this process's environment nothing is passed on, such as CI, which changes what libraries do.
+        user_folder: HOME. Of this process's environment nothing is passed on, such as CI, which changes what libraries do.
     """
     (folder / "commands.txt").write_text("\n".join(commands))
     environment = {
-        "HOME": str(home),
+        "HOME": str(user_folder),
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)]),
         "OMP_NUM_THREADS": "1",

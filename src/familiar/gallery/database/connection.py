@@ -57,9 +57,9 @@ def kept_copies(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(KEPT_BY_REPAIR) if (path / DATABASE).exists())
 
 
-def _files_of_copy(kept: Path) -> list[Path]:
+def _files_of_copy(folder: Path) -> list[Path]:
     """List a damaged database, its log and whatever else is in the folder, the database last: it marks the folder."""
-    return sorted((path for path in kept.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
+    return sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
 
 
 class GalleryDatabase:
@@ -387,7 +387,7 @@ class GalleryDatabase:
                 for copy in (  # of a repair that was killed; the damaged files that repairs have kept
                     *self.folder.glob(f".{DATABASE}.damaged*"),
                     *self.folder.glob(f".{DATABASE}.repaired*"),
-                    *(path for kept in kept_copies(self.folder) for path in _files_of_copy(kept)),
+                    *(path for copies in kept_copies(self.folder) for path in _files_of_copy(copies)),
                 ):
                     erase_file(copy)
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file

@@ -1,5 +1,7 @@
 """Delete an identity or photos from a gallery for good: from the tables, the index, the undo log and the free pages.
 
+Damaged files that `repair` has kept are deleted too, as they have copies: docs/explanation/privacy.md.
+
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
 
@@ -76,7 +78,6 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
         repository.erasure.erase_watch_notes(numbers)
         repository.photos.delete(numbers)
         repository.identities.delete_empty()
-        repository.erasure.erase_watch_sightings()
         _delete_files(files)  # the last step that can fail before the commit
     return ForgetResult(len(numbers), faces, gallery.purge_deleted())
 

@@ -22,14 +22,15 @@ from familiar.core.plural import pluralize
 def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
     """Erase an identity or photos permanently.
 
-    Their data is overwritten in the database file and cannot be recovered. The photo files stay.
+    Their data is overwritten in the database file and cannot be recovered. Damaged files that `repair` has kept have
+    copies of it, and are erased too. The photo files stay.
 
     \b
     Example:
       familiar gallery forget album --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.database.connection import GalleryDatabase, kept_copies
     from familiar.gallery.editing.forget import forget_identity, forget_photos
 
     if (identity is None) == (not photos):
@@ -38,9 +39,12 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
         number = None if identity is None else resolve_identity(gallery, identity)
         if not yes:
             _ask_for_confirmation(pluralize(len(photos), "photo") if number is None else label_of(gallery, number))
+        copies = kept_copies(folder)
         result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
         if result.erased:
             update_index(gallery)
+    if result.erased and copies:
+        note(f"erased too, as it has copies: {', '.join(copy.name for copy in copies)}")
     if not result.erased:
         note(
             "the erased bytes stay on disk while another process has the gallery open, or in Milvus while that cannot "
