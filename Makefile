@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKER
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all test-durations test-plain test-lowest pytest pytest-all lint format docs dist clean
+.PHONY: quickstart test test-fast test-all test-durations test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -59,15 +59,30 @@ docs: $(VENV)/ready
 	$(VENV)/bin/zensical build --strict --clean
 
 # Wheel, source archive, and the list of all software that the wheel brings (SBOM), into dist/. The same commit gives the
-# same bytes. The SBOM is that of the wheel, installed with the tested versions, and nothing else.
+# same bytes. The SBOM is that of the wheel, installed with the tested versions (uv compares their hashes), and nothing else.
 dist: $(RELEASE)/ready
 	rm -rf dist $(RELEASE)/installed
 	$(RELEASE)/bin/python -m build --no-isolation
 	$(RELEASE)/bin/twine check --strict dist/*
 	$(PYTHON) -m venv --without-pip $(RELEASE)/installed
-	$(RELEASE)/bin/uv pip install --quiet --python $(RELEASE)/installed --constraints constraints.txt dist/*.whl
+	$(RELEASE)/bin/uv pip install --quiet --python $(RELEASE)/installed --constraints requirements-locked.txt dist/*.whl
 	$(RELEASE)/bin/cyclonedx-py environment $(RELEASE)/installed --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/sbom.cdx.json
+
+# What is tested, with the hashes of its files: to be made anew after each change of constraints.txt or pyproject.toml.
+# It adds what torch brings on Linux (CUDA), so it is no constraint of an installation elsewhere with pip.
+lock: $(RELEASE)/ready
+	$(RELEASE)/bin/uv pip compile pyproject.toml --extra dev --extra release --constraints constraints.txt \
+		--python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
+		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements-locked.txt
+
+# The licenses of all that is locked, into docs/reference/licenses.md.
+licenses: $(VENV)/ready $(RELEASE)/ready
+	cd tests && ../$(VENV)/bin/python -m support.licenses_page ../$(RELEASE)/lib/python3*/site-packages
+
+# Known vulnerabilities of what is tested. --strict: a package that the service does not know is an error, not a success.
+audit: $(RELEASE)/ready
+	$(RELEASE)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements-locked.txt
 
 format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix

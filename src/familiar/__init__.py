@@ -8,8 +8,16 @@ From the lowest layer up the packages are `core`; `photos`, `metrics`, `neighbor
 `embedding`; `loading`, `models`, `losses`, `evaluation`, `gallery`; `training`; `recipes`, `export`; `web`; `cli`.
 """
 
+import os
+import sys
+
 import lazy_loader
 
 __version__ = "0.1.0"
+
+# Since 1.29 ONNX Runtime sends its makers events of each process, and keeps a number of this machine in the user's
+# cache, unless this is set before it is loaded (Privacy.md in its wheel). Here, since all else is imported after this.
+if os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1") == "1" and "onnxruntime" in sys.modules:
+    sys.modules["onnxruntime"].disable_telemetry_events()  # loaded too early: at least nothing more from now on
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

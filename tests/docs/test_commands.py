@@ -8,10 +8,8 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -29,6 +27,7 @@ from familiar.detection.detectors import DETECTORS, DetectorSpec, WholePhoto
 from familiar.embedding.bundle import load_bundle, resolve_model
 from support.drawn_cats import draw_cats
 from support.foreign_network import Network
+from support.started_commands import first_event, served_page
 from support.tiny_router import mosaic_bundle, save_colored
 
 ROOT = Path(__file__).parents[2]
@@ -89,33 +88,6 @@ def run(line: str) -> str:
     result = CliRunner().invoke(familiar, arguments, input="same\nquit\n" if "--interactive" in arguments else None)
     assert result.exit_code == 0, (line, result.output, result.exception)
     return result.output
-
-
-def served_page(arguments: list[str]) -> str:
-    """Start a server on a free port and return its start page."""
-    command = [sys.executable, "-m", "familiar", *map(os.path.expanduser, arguments), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            printed = ""
-            for text in server.stderr:
-                printed += text
-                if url := re.search(r"http://127\.0\.0\.1:\d+/", text):
-                    return urllib.request.urlopen(url[0], timeout=60).read().decode()
-            raise AssertionError(printed)
-        finally:
-            server.terminate()
-
-
-def first_event(arguments: list[str]) -> str:
-    """Start a watch and return its first line."""
-    command = [sys.executable, "-m", "familiar", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
-        try:
-            assert watch.stdout is not None
-            return watch.stdout.readline()
-        finally:
-            watch.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -238,3 +238,20 @@ def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
         enroll_vectors(gallery, -CATS[:20], prefix="far")
         assert sync_external_index(gallery) == SyncResult(45, 45, 0)
         assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+
+
+def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
+    """The mean of one photo of a species is largely its embedding."""
+    with GalleryDatabase.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
+        enroll_vectors(gallery, CATS[:2], prefix=str(tmp_path / "photo"))
+        with gallery.writing(faces_change=True) as repository:
+            repository.connection.execute("UPDATE faces SET species = 'cat'")
+        use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
+        sync_external_index(gallery)
+        before = read_external_index(folder)
+        assert before is not None
+        assert any(before.means)
+        forget_photos(gallery, [tmp_path / "photo 0.jpg"])
+        after = read_external_index(folder)
+        assert after == ExternalIndex(before.address)
+        assert sync_external_index(gallery) == SyncResult(1, 1, 0)

@@ -76,7 +76,7 @@ def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: GalleryDatab
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "unlink", fail)
-    with pytest.raises(CannotWrite, match=r"jpg: cannot be deleted \(Permission denied\); nothing was forgotten"):
+    with pytest.raises(CannotWrite, match=r"jpg: cannot be erased \(Permission denied\); nothing was forgotten"):
         forget_photos(gallery, [path.resolve()])
     assert len(gallery.faces().ids) == 2
 

@@ -17,6 +17,7 @@ _UNFINISHED = ".familiar."
 _CANNOT_SYNC_FOLDERS = frozenset(
     {errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP}
 )
+_ERASED_BYTES = 1 << 24  # written at once
 
 
 def write_atomically(
@@ -176,6 +177,11 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def unfinished_files(folder: Path) -> list[Path]:
+    """List the temporary files that processes are writing in a folder, or left there when they were killed."""
+    return list(folder.glob(f"{_UNFINISHED}*"))
+
+
 def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None:
     """Remove the temporary files that killed processes left in a folder.
 
@@ -183,7 +189,7 @@ def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None
         folder: the folder, without those in it.
         older_than_seconds: if other processes may be writing there, longer than writing one file takes.
     """
-    for path in folder.glob(f"{_UNFINISHED}*"):
+    for path in unfinished_files(folder):
         with contextlib.suppress(FileNotFoundError):  # finished just now
             if not older_than_seconds or time.time() - path.stat().st_mtime > older_than_seconds:
                 path.unlink()
@@ -221,6 +227,29 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+def erase_file(path: Path) -> None:
+    """Overwrite a file with zeros and remove it; does nothing if there is none.
+
+    File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes; no program
+    can erase those.
+
+    Raises:
+        CannotWrite: the system refuses.
+    """
+    try:
+        if not os.access(path.parent, os.W_OK):  # before the content is overwritten
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with path.open("r+b") as file:
+            remaining = os.fstat(file.fileno()).st_size
+            while remaining:  # and not truncated: a process that has it mapped would crash
+                remaining -= file.write(bytes(min(remaining, _ERASED_BYTES)))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be erased ({error.strerror or error})") from error
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ with the stamp, to the last byte, is not opened. Independent of galleries.
 import hashlib
 import json
 import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -18,8 +17,8 @@ import numpy as np
 from jaxtyping import Float16, Float32, Int64
 
 from familiar.core.blockwise import blocks, map_blocks
-from familiar.core.errors import CannotWrite, FamiliarError
-from familiar.core.files import make_folder, write_atomically
+from familiar.core.errors import FamiliarError
+from familiar.core.files import erase_file, make_folder, write_atomically
 from familiar.core.vectors import check_unit_rows
 
 if TYPE_CHECKING:
@@ -199,25 +198,13 @@ def erase(folder: Path) -> None:
 
     Does nothing if there is none. Half-written files of killed processes are erased too, so no other process may be
     writing there. A process that has the index open gets fewer and fewer hits, and key 0, until it checks the stamp
-    again. File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes;
-    no program can erase those.
+    again.
 
     Raises:
         CannotWrite: the system refuses.
     """
     for path in (folder / STAMP_FILE, folder / INDEX_FILE, *folder.glob(_UNFINISHED)):
-        try:
-            with path.open("r+b") as file:
-                remaining = os.fstat(file.fileno()).st_size
-                while remaining:  # and not truncated: a process that has it mapped would crash
-                    remaining -= file.write(bytes(min(remaining, _PIECE_BYTES)))
-                file.flush()
-                os.fsync(file.fileno())
-            path.unlink()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise CannotWrite(f"{path}: cannot be erased ({error.strerror or error})") from error
+        erase_file(path)
 
 
 def _empty_index(dim: int = 0) -> "Index":

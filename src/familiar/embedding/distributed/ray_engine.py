@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cv2
 
@@ -182,7 +183,8 @@ def _cluster(workers: int) -> Iterator[Any]:
     is_ours = not ray.is_initialized()
     if is_ours:
         local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+        with _without_usage_server():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
@@ -190,6 +192,19 @@ def _cluster(workers: int) -> Iterator[Any]:
     finally:
         if is_ours:
             ray.shutdown()
+
+
+@contextmanager
+def _without_usage_server() -> Iterator[None]:
+    """Keep Ray from starting the process for its statistics of usage.
+
+    It is started without a dashboard, too; and even if it is to report nothing, it asks addresses of three clouds which
+    of them this machine is in. No setting of Ray prevents that.
+    """
+    import ray._private.node
+
+    with patch.object(ray._private.node.Node, "start_api_server", lambda *_, **__: None):
+        yield
 
 
 @contextmanager

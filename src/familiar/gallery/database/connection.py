@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
-from familiar.core.files import FileLock, fsync_directory, make_folder
+from familiar.core.files import FileLock, erase_file, fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.checksums import sequence_checksum
 from familiar.gallery.database.external_index import erase_forgotten
@@ -51,6 +51,7 @@ __all__ = [
     "translate_sqlite_errors",
 ]
 
+KEPT_FOLDERS = ("damaged-*", "replaced-*")  # of repairs and restores: the files that they replaced
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
 BUSY_SECONDS = 10.0  # how long a writer waits for another
 
@@ -65,6 +66,16 @@ def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
+
+
+def kept_copies(folder: Path) -> list[Path]:
+    """List the folders in which repairs and restores have kept the files that they replaced."""
+    return sorted(path for name in KEPT_FOLDERS for path in folder.glob(name) if (path / DATABASE).exists())
+
+
+def _files_of_copy(folder: Path) -> list[Path]:
+    """List a replaced database, its log and whatever else is in the folder, the database last: it marks the folder."""
+    return sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
 
 
 class GalleryDatabase:
@@ -520,11 +531,12 @@ class GalleryDatabase:
                 )
                 self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
                 erase_forgotten(self.folder, uid, dim, faces)
-                for copy in (  # of a repair that was killed
+                for copy in (  # of a repair that was killed; what repairs and restores have kept
                     *self.folder.glob(f".{DATABASE}.damaged*"),
                     *self.folder.glob(f".{DATABASE}.repaired*"),
+                    *(path for copies in kept_copies(self.folder) for path in _files_of_copy(copies)),
                 ):
-                    copy.unlink()
+                    erase_file(copy)
                 self._compact()
                 with self.writing() as repository:
                     repository.settings.set_erasure_due(False)

@@ -101,7 +101,8 @@ def erase_forgotten(folder: Path, uid: str, dim: int, faces: Collection[int]) ->
     external = read_external_index(folder)
     if external is None:
         return
-    replace(external, faces_revision=None).save(folder)
+    # The mean of few faces is largely theirs; and all vectors in the index were centered with it.
+    replace(external, faces_revision=None, means=(), index_means=()).save(folder)
     with open_index(external, uid, dim) as index:
         if index.is_file:
             index.drop()

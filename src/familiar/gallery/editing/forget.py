@@ -1,5 +1,7 @@
 """Delete an identity or photos from a gallery for good: from the tables, the index, the undo log and the free pages.
 
+Damaged files that `repair` has kept are deleted too, as they have copies: docs/explanation/privacy.md.
+
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.core.files import absolute_path, fsync_directory, real_path
+from familiar.core.files import absolute_path, erase_file, fsync_directory, real_path, unfinished_files
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states
@@ -54,6 +56,7 @@ def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState 
         repository.constraints.delete_rejections(number)
         repository.identities.delete(number)
         repository.identities.delete_empty()
+        repository.erasure.erase_watch_sightings()
     return ForgetResult(0, faces, gallery.purge_deleted())
 
 
@@ -91,6 +94,7 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
 def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
     """Return a photo's files in the upload folder: those named by its content, and its own path if it is there."""
     files = set((uploads / sha256.hex()[:2]).glob(f"{sha256.hex()}*"))
+    files |= _interrupted_uploads(files)
     is_upload = any(path.is_relative_to(folder) for folder in (absolute_path(uploads), real_path(uploads)))
     return files | ({path} if is_upload else set())
 
@@ -111,13 +115,22 @@ def _report_deleted_files(gallery: GalleryDatabase) -> Generator[list[Path], Non
         ) from error
 
 
+def _interrupted_uploads(files: Collection[Path]) -> set[Path]:
+    """Return what killed servers have left of uploads: unfinished files with the beginning of one of these files."""
+    interrupted: set[Path] = set()
+    for path in files:
+        content = path.read_bytes() if path.is_file() else b""
+        interrupted |= {part for part in unfinished_files(path.parent) if content.startswith(part.read_bytes())}
+    return interrupted
+
+
 def _delete_files(files: Collection[Path], deleted: list[Path]) -> None:
-    """Delete files and append them to `deleted`."""
+    """Erase files and append them to `deleted`."""
     try:
         for path in files:
-            path.unlink(missing_ok=True)
+            erase_file(path)
             deleted.append(path)
         for folder in {path.parent for path in files if path.parent.is_dir()}:
             fsync_directory(folder)
-    except OSError as error:
-        raise CannotWrite(f"{error.filename}: cannot be deleted ({error.strerror}); nothing was forgotten") from error
+    except (CannotWrite, OSError) as error:
+        raise CannotWrite(f"{error}; nothing was forgotten") from error

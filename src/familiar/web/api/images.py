@@ -16,11 +16,12 @@ class Jpeg(Response):
 
 
 def image_response(thumbnail: Thumbnail, if_none_match: str | None) -> Response:
-    """Return the image, or 304 if the client's cached copy is current.
+    """Return the image, or 304 if the client's copy is current: a corrected face box changes its crop.
 
-    Clients must revalidate each time, because a corrected face box changes its crop.
+    Browsers must not store it: their caches are files on the disks of everybody who has looked at a page, where no
+    `forget` reaches. A program that keeps copies itself may revalidate them by the ETag.
     """
-    headers = {"ETag": thumbnail.etag, "Cache-Control": "private, no-cache"}
+    headers = {"ETag": thumbnail.etag, "Cache-Control": "no-store"}
     if if_none_match is not None and thumbnail.etag in {
         tag.strip().removeprefix("W/") for tag in if_none_match.split(",")
     }:

@@ -22,14 +22,15 @@ from familiar.core.plural import pluralize
 def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
     """Erase an identity or photos permanently.
 
-    Their data is overwritten in the database file and cannot be recovered. The photo files stay.
+    Their data is overwritten in the database file and cannot be recovered. What `repair` and `restore` have kept of
+    earlier files has copies of it, and is erased too. The photo files stay.
 
     \b
     Example:
       familiar gallery forget album --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.database.connection import GalleryDatabase, kept_copies
     from familiar.gallery.editing.forget import forget_identity, forget_photos
     from familiar.gallery.editing.identity_state import read_states
 
@@ -40,11 +41,14 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
             number = None if identity is None else resolve_identity(gallery, identity)
             states = read_states(gallery, [] if number is None else [number])
             subject = pluralize(len(photos), "photo") if number is None else label_of(gallery, number)
+        copies = kept_copies(folder)
         if not yes:
-            _ask_for_confirmation(subject)
+            _ask_for_confirmation(", ".join([subject, *(copy.name for copy in copies)]))
         result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number, states[number])
         if result.erased:
             update_index(gallery)
+    if result.erased and copies:
+        note(f"erased too, as it has copies: {', '.join(copy.name for copy in copies)}")
     if not result.erased:
         note(
             "the erased bytes stay on disk while another process has the gallery open, or in Milvus while that cannot "
@@ -55,7 +59,7 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
     elif number is None:
         click.echo(f"erased: {pluralize(result.photos, 'photo')} with {pluralize(result.faces, 'face')}")
     else:
-        click.echo(f"erased: {identity} with {pluralize(result.faces, 'face')}")
+        click.echo(f"erased: the identity with {pluralize(result.faces, 'face')}")  # its name would stay in a log
 
 
 def _ask_for_confirmation(subject: str) -> None:

@@ -62,6 +62,24 @@ class Erasure(Table):
         self._connection.execute(
             "DELETE FROM watch_events WHERE photo_id IN (SELECT value FROM json_each(?))", (numbers,)
         )
+        # Events of the time when a file could not be read, and was no photo of the gallery.
+        paths = self._connection.execute(
+            "SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?))", (numbers,)
+        ).fetchall()
+        skipped = self._connection.execute("SELECT id, body FROM watch_events WHERE kind = 'skipped'").fetchall()
+        self._connection.executemany(
+            "DELETE FROM watch_events WHERE id = ?",
+            ((event,) for event, body in skipped if (json.loads(body)["path"],) in paths),
+        )
+
+    def erase_watch_sightings(self) -> None:
+        """Let all events be completed anew that name identities or names which are no longer in the gallery."""
+        self._connection.execute(
+            "UPDATE watch_events SET body = json_remove(body, '$.faces'), is_complete = 0 "
+            "WHERE is_complete = 1 AND EXISTS (SELECT 1 FROM json_each(body, '$.faces') AS face WHERE "
+            "json_extract(face.value, '$.identity') NOT IN (SELECT id FROM identities) OR "
+            "json_extract(face.value, '$.name') NOT IN (SELECT name FROM identities WHERE name IS NOT NULL))"
+        )
 
     def _mark(self, query: str, value: int | str) -> None:
         """Fill the temporary table `marked` with the face ids that a query with one parameter selects."""

@@ -1,0 +1,35 @@
+"""Commands that run until they are stopped: start one, and take its first answer."""
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+
+
+def served_page(arguments: Sequence[str]) -> str:
+    """Start a server on a free port and return its start page."""
+    command = [sys.executable, "-m", "familiar", *map(os.path.expanduser, arguments), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            printed = ""
+            for text in server.stderr:
+                printed += text
+                if url := re.search(r"http://127\.0\.0\.1:\d+/", text):
+                    return urllib.request.urlopen(url[0], timeout=60).read().decode()
+            raise AssertionError(printed)
+        finally:
+            server.terminate()
+
+
+def first_event(arguments: Sequence[str]) -> str:
+    """Start a watch and return its first line."""
+    command = [sys.executable, "-m", "familiar", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        try:
+            assert watch.stdout is not None
+            return watch.stdout.readline()
+        finally:
+            watch.terminate()
