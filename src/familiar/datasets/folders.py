@@ -1,7 +1,6 @@
 """Tables of labeled photos (photo, identity), read from folders and other sources."""
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from jaxtyping import Int64
 from familiar.core import run_files
 from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.json_text import parse_json
 from familiar.core.plural import pluralize
 from familiar.core.types import Photo
 from familiar.datasets.shards.scanning import ShardPhoto
@@ -208,7 +208,7 @@ class DataSpec:
         """
         path = run / run_files.DATA
         try:
-            spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
+            spec = parse_json(path.read_text(encoding="utf-8"))["spec"]
             identities = spec["identities"]
             return DataSpec(
                 **{

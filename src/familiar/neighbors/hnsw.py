@@ -20,6 +20,7 @@ from jaxtyping import Float16, Float32, Int64
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.core.files import make_folder, write_atomically
+from familiar.core.json_text import parse_json
 from familiar.core.vectors import check_unit_rows
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class HnswIndex:
             an index, which reports what is missing.
         """
         try:
-            record = json.loads((folder / STAMP_FILE).read_bytes())
+            record = parse_json((folder / STAMP_FILE).read_bytes())
             digest = record.pop("sha256")
             if record != _describe_stamp(expected):
                 return None

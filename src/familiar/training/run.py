@@ -1,7 +1,6 @@
 """The folder of a training run: the paths of its files, and reading them."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from familiar.core import run_files
 from familiar.core.errors import BadRecipe, BadRun
+from familiar.core.json_text import parse_json
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.training.recipe import Recipe
@@ -155,7 +155,7 @@ class RunFolder:
     def data(self) -> dict[str, Any]:
         """Read the record of the photos. BadRun if it is missing, damaged or incomplete."""
         try:
-            stored = json.loads(self.data_json.read_text(encoding="utf-8"))
+            stored = parse_json(self.data_json.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
         if not isinstance(stored, dict) or not stored.keys() >= {"spec", "contents", "train", "validation"}:

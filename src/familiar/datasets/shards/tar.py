@@ -5,7 +5,6 @@ the text of its `.cls` or `.txt`, or else the folder of its name in the tar file
 """
 
 import hashlib
-import json
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from familiar.core.errors import BadDataset, UnreadablePhoto
+from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file, read_range, size_of
 from familiar.photos.decoding import PHOTO_SUFFIXES
 
@@ -127,7 +127,7 @@ def _label(by_suffix: dict[str, tarfile.TarInfo], file: IO[bytes], shard: str) -
     """Return the identity and the photo's name as a sample's other files say them; "" where they do not."""
     if (member := by_suffix.get(".json")) is not None:
         try:
-            fields: Any = json.loads(_read_member(member, file))
+            fields: Any = parse_json(_read_member(member, file))
         except ValueError as error:
             raise BadDataset(f"{shard}: {member.name} is not JSON ({error})") from error
         if isinstance(fields, dict):
@@ -155,7 +155,7 @@ def _read_index(shard: str, size: int) -> list[Any] | None:
     """
     try:
         with open_file(shard + INDEX_SUFFIX) as file:
-            index = json.load(file)
+            index = parse_json(file.read())
         stored_size, photos = index["bytes"], index["photos"]
     except FileNotFoundError:
         return None

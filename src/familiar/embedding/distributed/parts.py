@@ -14,6 +14,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError, SpaceMismatch
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 
 METADATA_KEY = b"familiar"
 PREFIX = "part-"
@@ -209,7 +210,7 @@ def read_embedded_with(path: Path) -> EmbeddedWith:
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     try:
-        fields = json.loads(stored or b"{}")
+        fields = parse_json(stored or b"{}")
         fields["file_ids"] = tuple(fields["file_ids"])
         return EmbeddedWith(**{name: fields[name] for name in EmbeddedWith.__dataclass_fields__})
     except (ValueError, KeyError, TypeError) as error:

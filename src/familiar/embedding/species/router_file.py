@@ -13,6 +13,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.embedding.species.classifier import SpeciesClassifier
@@ -119,12 +120,12 @@ def _read_stored(path: Path) -> dict[str, Any]:
         raise BadBundle(f"{path}: the router cannot be read ({error.strerror})") from error
     damaged = BadBundle(f"{path}: is not a familiar router, or is corrupted; make it again")
     try:
-        stored = json.loads(content)
+        stored = parse_json(content)
         # The encoding must be exactly the one `write_router` writes, else a changed byte outside the values would go
         # unnoticed.
         if not isinstance(stored, dict) or content != _canonical(stored):
             raise damaged
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         raise damaged from error
     if stored.pop("sha256", None) != _sha256(stored):
         raise damaged
