@@ -38,7 +38,7 @@ def fuzz(name: str, folder: Path, options: list[str]) -> None:
     for seed in reader.seeds():
         (corpus / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
     os.chdir(work / "empty")  # a path that is relative by mistake leads nowhere
-    sandbox = Sandbox(work)
+    sandbox = Sandbox(work, starts_processes=reader.starts_processes)
     known = {path.stem for path in findings.glob("*.txt")}
 
     def report(data: bytes, finding: Finding) -> None:

@@ -43,6 +43,6 @@ def _prepare_register(folder: Path) -> Read:
 _csv = token_mutator(CSV_TOKENS)
 
 READERS = {
-    "labels": Reader(_prepare_labels, lambda: [LABELS], _csv, slow=True),
-    "register": Reader(_prepare_register, lambda: [REGISTER], _csv, slow=True),
+    "labels": Reader(_prepare_labels, lambda: [LABELS], _csv),
+    "register": Reader(_prepare_register, lambda: [REGISTER], _csv),
 }

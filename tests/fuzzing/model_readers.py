@@ -67,14 +67,25 @@ def _mutate_bundle(data: bytes, dice: Random) -> bytes:
 
 
 def _prepare_bundle(folder: Path) -> Read:
+    """All of a bundle is read; only the valid network is run, as a bundle's memory is not bounded (formats.md)."""
+    from familiar.core.types import Detection, Photo
+    from familiar.embedding.bundle import load_bundle, network_bytes
     from familiar.embedding.embedder import Embedder
+    from familiar.gallery.database.space import Space
 
-    Embedder(_write(folder / "valid.onnx", _bundle()))
+    valid = network_bytes(load_bundle(_write(folder / "valid.onnx", _bundle())))
+
+    photo = Photo(np.full((40, 60, 3), 128, np.uint8), "gray", (60, 40))
+    landmarks = np.array([[20, 15], [40, 15], [30, 25], [22, 33], [38, 33]], np.float32)
+    faces = [(photo, Detection((5.0, 5.0, 50.0, 38.0), points, 1.0)) for points in (None, landmarks)]
 
     def open_and_run(path: Path) -> None:
-        embedder = Embedder(path, threads=1)
-        side = min(embedder.metadata.preprocessing.size_px, 512)
-        embedder.run(np.zeros((1, side, side, 3), np.uint8))
+        bundle = load_bundle(path)
+        if network_bytes(bundle) != valid:
+            return
+        embedder = Embedder(bundle, threads=1)
+        embedder.embed([embedder.align(photo, face) for photo, face in faces])
+        Space.from_metadata(embedder.metadata)
 
     return reading_file(folder / "bundle.onnx", open_and_run)
 
@@ -114,15 +125,32 @@ def _repair_router(data: bytes) -> bytes:
         return data
 
 
+def _prepare_scan(folder: Path) -> Read:
+    """What looks at a network of others in the user's own process, before another one tries it."""
+    from familiar.conversion import graph
+    from familiar.embedding.network_scan import check_network, scan_network
+
+    path = folder / "network.onnx"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            scan = scan_network(data)
+            check_network(scan)
+        except ValueError:  # as documented
+            return
+        graph._check_external_data(scan.locations, path)
+
+    return read
+
+
 def _prepare_import(folder: Path) -> Read:
-    from familiar.conversion.graph import image_input, keep_output, make_initializers_constant, read_network
+    from familiar.conversion import trial
     from familiar.conversion.importing import import_network
 
+    trial.SECONDS, trial.MEMORY_BYTES = 20, 2 * 2**30  # pyright: ignore[reportAttributeAccessIssue]
+
     def run(path: Path) -> None:
-        model = read_network(path)
-        make_initializers_constant(model)
-        image_input(model, path)
-        keep_output(model, path)
         import_network(path, folder / "bundle.onnx", mean=(0.5,) * 3, std=(0.5,) * 3, license="none", size_px=32)
 
     return reading_file(folder / "network.onnx", run)
@@ -238,7 +266,8 @@ def _index() -> bytes:
 READERS = {
     "bundle": Reader(_prepare_bundle, lambda: [_bundle()], _mutate_bundle),
     "router": Reader(_prepare_router, lambda: [_router_files()["router.json"]], json_mutator, _repair_router),
-    "import": Reader(_prepare_import, lambda: list(_networks()), onnx_mutator, slow=True),
+    "network-scan": Reader(_prepare_scan, lambda: list(_networks()), onnx_mutator),
+    "import": Reader(_prepare_import, lambda: list(_networks()), onnx_mutator, starts_processes=True),
     "weights": Reader(_prepare_weights, _weights, bytes_mutator, _repair_zip),
     "checkpoint": Reader(_prepare_state, _states, bytes_mutator, _repair_zip),
     "hnsw": Reader(_prepare_hnsw, lambda: [_index()], bytes_mutator),

@@ -149,7 +149,7 @@ def json_mutator(data: bytes, dice: Random) -> bytes:
     other = copy.deepcopy(_at(document, dice.choice(paths)))
     document = _replaced(document, path, dice.choice(odd) if dice.random() < 0.7 else other, dice)
     text = json.dumps(document)
-    deep = dice.choice(("[", '{"a":', '[{"a":')) * dice.choice((30, 3000, 300_000))
+    deep = dice.choice(("[", '{"a":', '[{"a":')) * dice.choice((30, 300, 3000, 300_000))
     return text.replace(json.dumps(marker), deep).encode()
 
 

@@ -82,10 +82,8 @@ def _change(model: onnx.ModelProto, dice: Random) -> None:
                 shape.dim.add(dim_param="n")
         case 6 if nodes:
             inner = helper.make_graph([dice.choice(nodes)], "inner", [], list(model.graph.output))
-            for _ in range(dice.choice((1, 3, 60))):
-                wrapped = helper.make_node(
-                    dice.choice(("Loop", "If", "Scan")), ["x"], ["y"], body=inner, then_branch=inner
-                )
+            for _ in range(dice.choice((1, 3, 12))):
+                wrapped = helper.make_node(dice.choice(("Loop", "If", "Scan", "Relu")), ["x"], ["y"], body=inner)
                 inner = helper.make_graph([wrapped], "outer", [], list(model.graph.output))
             model.graph.node.extend(inner.node)
         case 7 if nodes:

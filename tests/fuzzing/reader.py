@@ -24,14 +24,14 @@ class Reader:
         seeds: valid inputs, from which others are made.
         mutate: changes an input where a change of single bytes would seldom lead anywhere.
         repair: makes checksums right again, which would refuse nearly every change.
-        slow: whether an input takes some 100 ms.
+        starts_processes: whether it may start other processes.
     """
 
     prepare: Callable[[Path], Read]
     seeds: Callable[[], Sequence[bytes]]
     mutate: Mutator
     repair: Callable[[bytes], bytes] = unchanged
-    slow: bool = False
+    starts_processes: bool = False
 
 
 def reading_file(path: Path, read: Callable[[Path], object]) -> Read:

@@ -14,9 +14,9 @@ from familiar.core.errors import FamiliarError
 from fuzzing.reader import Read
 
 MAX_SECONDS = 5.0  # of CPU
-FORBIDDEN_EVENTS = (
-    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "pty.spawn"),
-    *("socket.connect", "socket.bind", "socket.getaddrinfo", "urllib.Request", "pickle.find_class", "ctypes.dlopen"),
+PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn"})
+OUTSIDE_EVENTS = frozenset(
+    {"socket.connect", "socket.bind", "socket.getaddrinfo", "urllib.Request", "pickle.find_class", "ctypes.dlopen"}
 )
 # Modules are imported when they are first needed.
 READABLE = tuple(
@@ -46,8 +46,9 @@ class Finding:
 class Sandbox:
     """Watches what Python code opens and starts while a reader runs. It cannot be removed, only be told to rest."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, starts_processes: bool = False) -> None:
         self._folder = str(folder.resolve())
+        self._forbidden = OUTSIDE_EVENTS if starts_processes else OUTSIDE_EVENTS | PROCESS_EVENTS
         self._active = False
         sys.addaudithook(self._audit)
 
@@ -74,7 +75,7 @@ class Sandbox:
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._active:
             return
-        if event in FORBIDDEN_EVENTS:
+        if event in self._forbidden:
             self._refuse(f"{event} {arguments!r:.200}")
         if event == "open":
             path, mode, flags = arguments

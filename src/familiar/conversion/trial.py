@@ -31,7 +31,8 @@ STEPS = ("read", "checked", "opened", "run")
 def try_network(path: Path, layout: Layout | None = None, size_px: int | None = None) -> None:
     """Read, check, open and run an ONNX network in another process.
 
-    Memory is bounded where the system can do so (Linux; not Windows, and hardly macOS), time everywhere.
+    Memory is bounded where the system can do so (Linux; not Windows, and hardly macOS), time everywhere. A program that
+    brings its own Python (PyInstaller) has no process for this: it should import only networks that it knows.
 
     Args:
         path: the file.
@@ -41,6 +42,8 @@ def try_network(path: Path, layout: Layout | None = None, size_px: int | None = 
     Raises:
         BadNetwork: it cannot be imported, needs too much memory or time, or makes a library crash.
     """
+    if getattr(sys, "frozen", False):  # a program made of this one, which would start itself
+        return
     settings = json.dumps({"path": os.fspath(path), "layout": layout, "size_px": size_px})
     try:
         process = subprocess.run(

@@ -55,7 +55,7 @@ class Split:
         try:
             stored = parse_json(path.read_text(encoding="utf-8"))
             return Split(int(stored["seed"]), *(_parse_names(stored[side]) for side in SIDES))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise BadRun(f"{path}: cannot be read as a split ({error})") from error
 
 
