@@ -38,8 +38,6 @@ def _prepare_register(folder: Path) -> Read:
     return reading_file(folder / "register.csv", lambda path: import_register(gallery, path))
 
 
-
-
 _csv = token_mutator(CSV_TOKENS)
 
 READERS = {

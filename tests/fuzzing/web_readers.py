@@ -92,16 +92,22 @@ def _requests() -> list[bytes]:
     from support.valid_photos import valid_photos
 
     png = valid_photos()["png"]
-    photo = MULTIPART + b"\n" + PHOTO_PART % (b"photos", png) + BOUNDARY
+    files, photo = (MULTIPART + b"\n" + PHOTO_PART % (name, png) + BOUNDARY for name in (b"files", b"photo"))
     bodies = {
-        b"/api/v1/search": {"face": 1, "limit": 3},
-        b"/api/v1/faces/1/name": {"name": "Mia"},
-        b"/api/v1/identities/merge": {"identities": [1, 2]},
+        b"/api/v1/search": {"face": 1},
+        b"/api/v1/search?k=3": {"embedding": [0.6, 0.8, 0.0]},
+        b"/api/v1/faces/move": {"faces": [1], "identity": 2},
+        b"/api/v1/faces/split": {"faces": [1], "name": "Mia"},
+        b"/api/v1/identities/1/merge": {"identities": [2]},
+        b"/api/v1/cluster": {"threshold": 0.5, "rebuild": False},
+        b"/api/v1/photos/1/faces": {"box_xyxy_px": [1, 1, 20, 20]},
+        b"/api/v1/photos/folder": {"folder": "photos"},
         b"/api/v1/undo": {},
     }
     predict = FIELD_PART % (b"entries", ENTRIES) + PHOTO_PART % (b"image", png) + BOUNDARY
     return [
-        *(path + b"\n" + photo for path in (b"/api/v1/detect", b"/api/v1/embed", b"/api/v1/photos", b"/search")),
+        *(path + b"\n" + files for path in (b"/api/v1/detect", b"/api/v1/embed", b"/api/v1/photos")),
+        *(path + b"\n" + photo for path in (b"/api/v1/search/photo", b"/search")),
         *(path + b"\napplication/json\n" + json.dumps(body).encode() for path, body in bodies.items()),
         b"/predict\n" + MULTIPART + b"\n" + predict,
     ]

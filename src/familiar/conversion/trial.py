@@ -1,7 +1,8 @@
 """The first run of a network of others, in a process of its own with bounded memory and time.
 
-How much a network needs cannot be told from its file: ONNX Runtime computes what is constant when it opens it, and a few operators double a tensor until no memory is left. Nor is it certain that the libraries that read it survive
-every damaged file. So it is read, checked, opened and run where that harms nobody.
+How much a network needs cannot be told from its file: ONNX Runtime computes what is constant when it opens it, and a
+few operators double a tensor until no memory is left. Nor is it certain that the libraries that read it survive every
+damaged file. So it is read, checked, opened and run where that harms nobody.
 """
 
 import json
@@ -44,14 +45,15 @@ def try_network(path: Path, layout: Layout | None = None, size_px: int | None = 
     """
     if getattr(sys, "frozen", False):  # a program made of this one, which would start itself
         return
-    settings = json.dumps({"path": os.fspath(path), "layout": layout, "size_px": size_px})
+    settings = {"path": os.fspath(path), "layout": layout, "size_px": size_px, "memory_bytes": MEMORY_BYTES}
     try:
         process = subprocess.run(
-            [sys.executable, "-m", "familiar.conversion.trial", settings],
+            [sys.executable, "-P", "-m", "familiar.conversion.trial", json.dumps(settings)],
             capture_output=True,
             timeout=SECONDS,
             check=False,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+            # With -P and without "", no module is taken from the current folder, which may be the stranger's too.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
         )
     except subprocess.TimeoutExpired as error:
         raise BadNetwork(f"{path}: did not give a vector within {SECONDS} seconds") from error
@@ -68,13 +70,13 @@ def try_network(path: Path, layout: Layout | None = None, size_px: int | None = 
     )
 
 
-def run_trial(path: Path, layout: Layout | None, size_px: int | None) -> None:
-    """Do in this process what `try_network` does in another.
+def run_trial(path: Path, layout: Layout | None, size_px: int | None, memory_bytes: int) -> None:
+    """Do in this process what `try_network` does in another. Its memory remains limited.
 
     Raises:
         BadNetwork: the network cannot be imported.
     """
-    _limit_memory(MEMORY_BYTES + COPIES * path.stat().st_size)
+    _limit_memory(memory_bytes + COPIES * path.stat().st_size)
     model = read_network(path)
     _report("read")
     make_initializers_constant(model)
@@ -100,7 +102,8 @@ def run_trial(path: Path, layout: Layout | None, size_px: int | None) -> None:
 def _check_shapes(model: onnx.ModelProto, path: Path) -> None:
     """Raise BadNetwork if a tensor of a known shape is larger than any embedder's."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        # Without the values of shapes (data_prop): computing these can take all memory itself.
+        inferred = onnx.shape_inference.infer_shapes(model)
     except Exception:  # whatever is wrong with its shapes, ONNX Runtime says it better
         return
     for value in inferred.graph.value_info:
@@ -136,7 +139,7 @@ def _report(step: str) -> None:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     try:
-        run_trial(Path(given["path"]), given["layout"], given["size_px"])
+        run_trial(Path(given["path"]), given["layout"], given["size_px"], given["memory_bytes"])
     except BadNetwork as error:
         sys.stdout.write(json.dumps(str(error)) + "\n")
         sys.exit(REFUSED)

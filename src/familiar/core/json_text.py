@@ -1,6 +1,7 @@
 """Parsing of JSON that may come from anybody."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 MAX_DEPTH = 100  # of lists and objects in each other; ours have less than ten
@@ -31,15 +32,14 @@ def parse_json(text: str | bytes) -> Any:
 
 def _is_deep(document: Any) -> bool:
     """Whether a document is nested more than `MAX_DEPTH` deep, level by level, so that its depth is no matter here."""
-    containers = [document]
+    values: list[Any] = [document]
     for _ in range(MAX_DEPTH + 1):
-        children = (
-            child
-            for each in containers
-            if isinstance(each, dict | list)
-            for child in (each.values() if isinstance(each, dict) else each)
-        )
-        containers = [child for child in children if isinstance(child, dict | list)]
-        if not containers:
+        containers: list[Any] = [value for value in values if isinstance(value, dict | list)]
+        values = [child for container in containers for child in _children(container)]
+        if not values:
             return False
     return True
+
+
+def _children(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container

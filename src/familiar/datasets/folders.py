@@ -210,12 +210,15 @@ class DataSpec:
         try:
             spec = parse_json(path.read_text(encoding="utf-8"))["spec"]
             identities = spec["identities"]
+            for limit in ("max_identities", "max_photos"):
+                if type(spec.get(limit)) not in (int, type(None)):
+                    raise TypeError(f"{limit} is {spec[limit]!r:.40}")
             return DataSpec(
                 **{
                     **spec,
-                    "sources": tuple(spec["sources"]),
-                    "leave_out": tuple(spec.get("leave_out", ())),
-                    "identities": None if identities is None else tuple(identities),
+                    "sources": _check_texts(spec["sources"]),
+                    "leave_out": _check_texts(spec.get("leave_out", [])),
+                    "identities": None if identities is None else _check_texts(identities),
                 }
             )
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -284,6 +287,13 @@ def read_identity_list(path: Path) -> frozenset[str]:
     if not identities:
         raise BadDataset(f"{path}: lists no identity; write one folder name per line")
     return identities
+
+
+def _check_texts(stored: object) -> tuple[str, ...]:
+    """Return parsed JSON that is a list of texts. TypeError if it is none."""
+    if not isinstance(stored, list) or not all(isinstance(text, str) for text in stored):
+        raise TypeError(f"not a list of texts: {stored!r:.80}")
+    return tuple(stored)
 
 
 def sort_by_hash(names: Iterable[str], seed: int = 0) -> list[str]:

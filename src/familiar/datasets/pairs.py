@@ -17,7 +17,6 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
 from familiar.metrics.pairs import Pairs
 
-
 MAX_DIGITS = 9  # of a number in a file
 
 

@@ -112,11 +112,15 @@ def resolve_model(model: Path | str) -> Path:
         BadBundle: there is none.
     """
     path, shipped = Path(model), shipped_bundles()
-    if not path.exists():
-        path = shipped.get(str(model), path)
-    if path.is_dir():
-        path = path / run_files.BUNDLE
-    if not path.is_file():
+    try:
+        if not path.exists():
+            path = shipped.get(str(model), path)
+        if path.is_dir():
+            path = path / run_files.BUNDLE
+        is_there = path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or with a zero byte
+        is_there = False
+    if not is_there:
         names = f", or a shipped bundle: {', '.join(shipped)}" if shipped else ""
         raise BadBundle(
             f"{model}: no bundle found; give a .onnx file of `familiar export`, the folder of a finished run{names}"
@@ -178,6 +182,8 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
     damaged = BadBundle(f"{path}: is not a familiar bundle, or is corrupted; download or export it again")
     try:
         number, start, body = deque(islice(iterate_fields(content), MAX_FIELDS), maxlen=1).pop()
+        if isinstance(body, int):
+            raise ValueError("it ends with a number")
         entry = {inner: bytes(value) for inner, _, value in iterate_fields(body) if not isinstance(value, int)}
         if len(entry[2]) > MAX_METADATA_BYTES:
             raise ValueError("too much metadata")

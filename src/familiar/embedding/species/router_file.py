@@ -89,7 +89,7 @@ def load_router(
     opened: dict[Path, Embedder] = {}
 
     def open_bundle(role: str, reference: dict[str, str]) -> Embedder:
-        bundle_path = path.resolve().parent / reference["path"]
+        bundle_path = path.resolve().parent / _check_reference(reference["path"], path)
         if bundle_path not in opened:
             try:
                 opened[bundle_path] = Embedder(bundle_path, threads, providers=providers)
@@ -135,6 +135,13 @@ def _read_stored(path: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise BadBundle(f"{path}: is a router of format {version}; this version reads up to {FORMAT_VERSION}")
     return stored
+
+
+def _check_reference(reference: str, path: Path) -> Path:
+    """Return the path of a bundle, as `write_router` writes it: relative, except on another drive of Windows."""
+    if reference.startswith(("/", "\\")):  # also that of another computer, which Windows would tell its password
+        raise BadBundle(f"{path}: names a bundle by an absolute path, {reference}; make the router again")
+    return Path(reference)
 
 
 def _from_version_1(stored: dict[str, Any], path: Path) -> dict[str, Any]:
