@@ -3,5 +3,5 @@
     cd tests; python -m fuzzing --seconds 300 --output findings            # all readers
     cd tests; python -m fuzzing --seconds 60 --output findings photo-png   # some
 
-It needs atheris. The seeds of each reader, and all inputs that once were findings, are run by `test_readers.py` without.
+It needs atheris. `test_readers.py` runs the seeds and all former findings without.
 """

@@ -78,7 +78,7 @@ def _photos(*prefixes: str) -> list[bytes]:
     return [data for name, data in valid_photos().items() if name.startswith(prefixes)]
 
 
-def _prepare_xmp(folder: Path) -> Read:
+def _prepare_xmp(_: Path) -> Read:
     from familiar.photos.metadata.regions import Region
     from familiar.photos.metadata.xmp import add_names, extension_id, has_names, read_regions
 
@@ -116,7 +116,7 @@ def _prepare_sidecars(folder: Path) -> Read:
     return read
 
 
-def _prepare_jpeg_packets(folder: Path) -> Read:
+def _prepare_jpeg_packets(_: Path) -> Read:
     from familiar.photos.metadata.jpeg import differs_only_in_packet, read_extended_packet, read_packet, replace_packet
 
     def read(data: bytes) -> None:

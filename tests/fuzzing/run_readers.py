@@ -8,7 +8,7 @@ from fuzzing.mutators import json_mutator
 from fuzzing.reader import Read, Reader, reading_file
 
 
-def _prepare_recipe(folder: Path) -> Read:
+def _prepare_recipe(_: Path) -> Read:
     from familiar.training.recipe import Recipe
 
     def read(data: bytes) -> None:
@@ -81,7 +81,7 @@ def _results() -> list[bytes]:
     ]
 
 
-def _prepare_response(folder: Path) -> Read:
+def _prepare_response(_: Path) -> Read:
     from familiar.client.responses import parse_response
     from familiar.core import gallery_types, recognition_types
     from familiar.core.errors import FamiliarError

@@ -1,4 +1,4 @@
-"""Run a reader on one input and note what no reader may do: fail otherwise than documented, take long, leave its folder."""
+"""Run a reader on an input and note what no reader may do: fail as it should not, take long, leave its folder."""
 
 import os
 import sys

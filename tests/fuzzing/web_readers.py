@@ -20,7 +20,7 @@ ENTRIES = (
 EXPECTED_SERVER_ERRORS = (501, 503)  # not implemented; busy
 
 
-def _prepare_cursor(folder: Path) -> Read:
+def _prepare_cursor(_: Path) -> Read:
     from familiar.web.api.pagination import parse_cursor
 
     return lambda data: parse_cursor(data.decode("latin1"), "faces", 2)
@@ -43,7 +43,7 @@ def _mutate_cursor(data: bytes, dice: Random) -> bytes:
     return base64.urlsafe_b64encode(changed).rstrip(b"=")
 
 
-def _prepare_entries(folder: Path) -> Read:
+def _prepare_entries(_: Path) -> Read:
     from familiar.web.immich.entries import parse_entries
 
     return lambda data: parse_entries(data.decode("utf-8", "replace"))

@@ -158,11 +158,11 @@ def require_pyarrow() -> None:
         raise FamiliarError("this needs pyarrow: pip install 'familiar-faces[ray]'") from error
 
 
-def _schema(embedded_with: EmbeddedWith) -> Any:
+def _column_types() -> dict[str, Any]:
     import pyarrow as pa
 
     # Lists of no fixed length: pyarrow before version 26 reads those of one wrong, where some are null.
-    types = {
+    return {
         "photo": pa.string(),
         "size_bytes": pa.int64(),
         "modified_ns": pa.int64(),
@@ -175,6 +175,12 @@ def _schema(embedded_with: EmbeddedWith) -> Any:
         "file_id": pa.string(),
         "error": pa.string(),
     }
+
+
+def _schema(embedded_with: EmbeddedWith) -> Any:
+    import pyarrow as pa
+
+    types = _column_types()
     stored = json.dumps(asdict(embedded_with) | {"columns": COLUMNS})
     return pa.schema([(name, types[name]) for name in COLUMNS], metadata={METADATA_KEY: stored})
 
@@ -187,14 +193,19 @@ def read_columns(path: Path, columns: list[str] | None = None) -> Any:
         columns: their names; None: all.
 
     Raises:
-        BadDataset: it is damaged.
+        BadDataset: it is damaged, or lacks one of the columns.
     """
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path).read(columns)
+        table = pq.ParquetFile(path).read(columns)
+        types = _column_types()
+        for name in columns or COLUMNS:
+            if name not in table.column_names or table.schema.field(name).type != types[name]:
+                raise ValueError(f"it has no column {name}, or one of another type")
     except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
         raise _damaged(path, error) from error
+    return table
 
 
 def read_embedded_with(path: Path) -> EmbeddedWith:
