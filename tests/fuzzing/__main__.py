@@ -12,8 +12,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MEMORY_MB = 1024  # above that of the process after it imported everything
+from fuzzing.catalog import READERS
+
+BASE_MB = 1024  # room for the process with all that it imports: 0.1 to 0.9 GiB
+MEMORY_MB = 1024  # what an input may take
 TIMEOUT_SECONDS = 15  # by the clock; the sandbox measures seconds of CPU
+PROCESS_TIMEOUT_SECONDS = 120  # of readers that start other processes, with limits of their own
 MAX_DEATHS = 20
 PULSE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)")
 
@@ -53,7 +57,8 @@ def fuzz(name: str, folder: Path, seconds: float) -> Outcome:
         if remaining < 1:
             break
         started = time.monotonic()
-        options = [f"-max_total_time={remaining}", f"-timeout={TIMEOUT_SECONDS}", f"-rss_limit_mb={MEMORY_MB + 1024}"]
+        timeout = PROCESS_TIMEOUT_SECONDS if READERS[name].starts_processes else TIMEOUT_SECONDS
+        options = [f"-max_total_time={remaining}", f"-timeout={timeout}", f"-rss_limit_mb={MEMORY_MB + BASE_MB}"]
         process = subprocess.run(
             [sys.executable, "-m", "fuzzing.fuzz_reader", name, str(folder), *options],
             stdout=subprocess.DEVNULL,
@@ -84,8 +89,6 @@ def fuzz(name: str, folder: Path, seconds: float) -> Outcome:
 
 def main() -> int:
     """Run the command line; return 1 if there are findings."""
-    from fuzzing.catalog import READERS
-
     parser = argparse.ArgumentParser(prog="python -m fuzzing", description="Fuzz readers and report what was found.")
     parser.add_argument("readers", nargs="*", metavar="READER", help="; ".join(READERS))
     parser.add_argument("--seconds", type=float, default=60, help="for each reader")

@@ -72,5 +72,5 @@ def test_sandbox_reports_what_readers_must_not_do(sandbox: Sandbox, tmp_path: Pa
 def test_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
     outcome = fuzz(name, tmp_path, SECONDS)
     assert outcome.findings == []
-    assert outcome.executions > (5 if name in BY_PROCESS else 100)
+    assert outcome.executions > (0 if name in BY_PROCESS else 100)
     assert outcome.coverage > 10
