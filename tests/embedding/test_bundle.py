@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from familiar.core import protobuf
 from familiar.core.errors import BadBundle
 from familiar.embedding import bundle as module
 from familiar.embedding.bundle import load_bundle, serialize_bundle
@@ -81,9 +82,8 @@ def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp
     del stored["calibration"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = module._metadata_sha256(stored)
-    entry = module._field(1, b"familiar") + module._field(2, module._canonical(stored))
     path = tmp_path / "incomplete.onnx"
-    path.write_bytes(network + module._field(14, entry))
+    path.write_bytes(network + module._encode_metadata(module._canonical(stored)))
     with pytest.raises(BadBundle, match=r"incomplete.*calibration"):
         load_bundle(path)
 
@@ -140,17 +140,10 @@ def test_run_folder_resolves_to_its_bundle(mean_color_bundle: Path, tmp_path: Pa
         load_bundle(empty)
 
 
-@given(st.integers(0, 2**40))
-def test_varint_round_trip(value: int):
-    encoded = module._varint(value)
-    assert module._read_varint(encoded, 0) == (value, len(encoded))
-
-
 def test_rejects_deeply_nested_metadata(mean_color_bundle: Path, tmp_path: Path):
     network = network_of(mean_color_bundle.read_bytes())
-    entry = module._field(1, b"familiar") + module._field(2, b"[" * 100_000)
     path = tmp_path / "nested.onnx"
-    path.write_bytes(network + module._field(14, entry))
+    path.write_bytes(network + module._encode_metadata(b"[" * 100_000))
     with pytest.raises(BadBundle, match=r"nested\.onnx: is not a familiar bundle"):
         load_bundle(path)
 
@@ -159,9 +152,9 @@ def test_rejects_zero_filled_file_at_first_byte(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "zeros.onnx"
     path.write_bytes(bytes(1_000_000))  # what a crash may leave
     read: list[int] = []
-    read_varint = module._read_varint
+    read_varint = protobuf._read_varint
     monkeypatch.setattr(
-        module, "_read_varint", lambda message, start: (read.append(start), read_varint(message, start))[1]
+        protobuf, "_read_varint", lambda message, start: (read.append(start), read_varint(message, start))[1]
     )
     with pytest.raises(BadBundle, match=r"zeros\.onnx"):
         load_bundle(path)

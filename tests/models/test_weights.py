@@ -1,5 +1,6 @@
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from urllib.error import URLError
 
@@ -17,6 +18,7 @@ from familiar.core.errors import BadWeights
 from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
 from familiar.models.catalog import network_spec
 from familiar.models.weights import (
+    SMALL_BYTES,
     has_folded_batch_norm,
     is_network_file,
     load_network_file,
@@ -563,3 +565,13 @@ def test_rejects_whole_network_that_does_not_fit(saved, spoil, message):
         load_network_file(network, path)
     assert str(path) in str(caught.value)
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_rejects_file_that_unpacks_to_far_more_than_itself(suffix, tmp_path):
+    path = tmp_path / f"weights{suffix}"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as member:
+        for _ in range(SMALL_BYTES // 2**20 + 5):
+            member.write(bytes(2**20))
+    with pytest.raises(BadWeights, match="its content has 72,351,744 bytes, far more than the file"):
+        read_tensors(path)

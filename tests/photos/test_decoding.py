@@ -16,7 +16,7 @@ from PIL import Image
 
 from familiar.core.errors import CannotWrite, UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo, save_photo
+from familiar.photos.decoding import MAX_FILE_BYTES, PHOTO_SUFFIXES, find_photos, load_photo, save_photo
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -583,3 +583,11 @@ def test_rejects_formats_that_cannot_be_written(suffix: str, tmp_path: Path):
     with pytest.raises(CannotWrite, match=r"(cannot|can) be written"):
         save_photo(photo, tmp_path / f"a{suffix}")
     assert not list(tmp_path.iterdir())
+
+
+def test_rejects_file_larger_than_any_photo(tmp_path: Path) -> None:
+    path = tmp_path / "large.jpg"
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)  # sparse: takes no space
+    with pytest.raises(UnreadablePhoto, match=r"large\.jpg: 1,073,741,825 bytes are more than a photo's"):
+        load_photo(path)

@@ -247,10 +247,11 @@ def upstream() -> Iterator[tuple[str, list[bytes]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            fails = b"broken" in bodies[-1]
-            self.send_response(500 if fails else 200)
+            statuses = {b"broken": 500, b"proxy": 520, b"moved": 301}
+            self.send_response(next((statuses[text] for text in statuses if text in bodies[-1]), 200))
             self.end_headers()
-            self.wfile.write(b'{"clip": "[0.5]", "imageHeight": 1, "imageWidth": 2}')
+            deep = b"[" * 100_000
+            self.wfile.write(deep if b"deep" in bodies[-1] else b'{"clip": "[0.5]", "imageHeight": 1, "imageWidth": 2}')
 
         def log_message(self, *_: Any) -> None: ...
 
@@ -275,6 +276,8 @@ def test_other_tasks_go_upstream(serve: Serve, photo: bytes, upstream: tuple[str
     assert ask(client, CLIP, text="broken").status_code == 500
     ask(client, FACES, photo)
     assert len(bodies) == 3
+    for text in ("proxy", "moved", "deep"):  # statuses and answers that nobody knows
+        assert ask(client, CLIP, text=text).status_code == 502
 
 
 def test_without_an_upstream_other_tasks_are_refused(serve: Serve, photo: bytes):

@@ -1,6 +1,7 @@
 """Reading ONNX networks of others and changing their graphs: one image in, one unit vector out, any batch size."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadNetwork
+from familiar.embedding.network_scan import check_network, scan_network
 
 Layout = Literal["NCHW", "NHWC"]
 MAX_BYTES = 2**31 - 1  # of a protobuf message, and so of a bundle, which holds its weights itself
@@ -47,18 +49,17 @@ def read_network(path: Path) -> onnx.ModelProto:
         path: the file.
 
     Raises:
-        BadNetwork: the file is missing, no ONNX network, damaged, too large or too old, or uses operators that ONNX
-            Runtime does not have.
+        BadNetwork: the file is missing, no ONNX network, damaged, too large or too old, refers to files elsewhere,
+            repeats parts of itself, or uses operators that ONNX Runtime does not have.
     """
+    check_file_size(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadNetwork(_too_large(path))
-        model = onnx.load(path, load_external_data=False)
-        _check_external_data(model, path)
+        content = path.read_bytes()
+        scan = scan_network(content)  # before anything else looks at it
+        check_network(scan)
+        _check_external_data(scan.locations, path)
+        model = onnx.load_from_string(content)
         onnx.load_external_data_for_model(model, str(path.parent))
-        for tensor in model.graph.initializer:  # now inside the file
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
     except OSError as error:
         raise BadNetwork(f"{path}: cannot be read ({error.strerror or error})") from error
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
@@ -71,6 +72,15 @@ def read_network(path: Path) -> onnx.ModelProto:
     except (onnx.checker.ValidationError, ValueError) as error:
         raise BadNetwork(f"{path}: is not a valid ONNX network ({str(error).strip().splitlines()[0]})") from error
     return model
+
+
+def check_file_size(path: Path) -> None:
+    """Raise BadNetwork if a file is missing, or larger than an ONNX file can be."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadNetwork(_too_large(path))
+    except OSError as error:
+        raise BadNetwork(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def make_initializers_constant(model: onnx.ModelProto) -> None:
@@ -232,17 +242,22 @@ def _too_large(path: Path) -> str:
     )
 
 
-def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
-    """Raise BadNetwork unless the files with weights are there and the whole is small enough."""
-    names: set[str] = set()
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            names |= {entry.value for entry in tensor.external_data if entry.key == "location"}
-    files = [path.parent / name for name in sorted(names)]
-    for file in files:
+def _check_external_data(locations: Collection[str], path: Path) -> None:
+    """Raise BadNetwork unless the files with weights are beside the network, and the whole is small enough."""
+    folder = path.parent.resolve()
+    total_bytes = path.stat().st_size
+    for name in sorted(locations):
+        parts = re.split(r"[/\\\\]", name)
+        # "*" begins the names by which ONNX Runtime means addresses in memory.
+        if {"", ".", ".."} & set(parts) or any(set(part) & set("*:\0") for part in parts):
+            raise BadNetwork(f"{path}: says that weights are in {name!r}, which is not the name of a file beside it")
+        file = folder.joinpath(*parts)
         if not file.is_file():
             raise BadNetwork(f"{path}: its weights are in {file.name}, which is not beside it; copy both files")
-    if path.stat().st_size + sum(file.stat().st_size for file in files) > MAX_BYTES:
+        if file.resolve() != file:
+            raise BadNetwork(f"{path}: its weights in {name} are a link to another file; copy that file here instead")
+        total_bytes += file.stat().st_size
+    if total_bytes > MAX_BYTES:
         raise BadNetwork(_too_large(path))
 
 

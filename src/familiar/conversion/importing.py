@@ -14,6 +14,7 @@ from familiar.conversion.graph import (
     MAX_BYTES,
     ImageInput,
     Layout,
+    check_file_size,
     free_batch_size,
     image_input,
     keep_output,
@@ -23,6 +24,7 @@ from familiar.conversion.graph import (
 )
 from familiar.conversion.pixel_input import take_pixels
 from familiar.conversion.presets import PRESETS, Preset, Triple, preset_of
+from familiar.conversion.trial import try_network
 from familiar.core.errors import BadNetwork
 from familiar.core.files import make_folder, write_atomically
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
@@ -50,7 +52,8 @@ def import_network(
 ) -> Bundle:
     """Turn an ONNX network that maps an image to a vector into a bundle.
 
-    Before it is written, the bundle is compared with the network.
+    The network is first run in another process with bounded memory and time (`try_network`). Before the bundle is
+    written, it is compared with the network.
 
     Args:
         network: the ONNX file; weights in files beside it are taken into the bundle.
@@ -75,13 +78,15 @@ def import_network(
         CannotWrite: the output cannot be written.
     """
     path, target = Path(network), Path(output)
-    model = read_network(path)
+    check_file_size(path)
     sha256 = _sha256(path)
     name = preset or preset_of(sha256)
     known = _preset(name, mean, std, path)
     terms = license or known.license
     if terms is None:
         raise BadNetwork(f"{path}: the terms of use of its weights are unknown: state them with --license")
+    try_network(path, layout, size_px or known.size_px or None)
+    model = read_network(path)
     make_initializers_constant(model)
     taken = image_input(model, path, layout)
     side = _side(taken, size_px, known, path)
@@ -197,5 +202,8 @@ def _precision(model: onnx.ModelProto) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadNetwork(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -1,7 +1,6 @@
 """Tables of labeled photos (photo, identity), read from folders and other sources."""
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from jaxtyping import Int64
 from familiar.core import run_files
 from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.json_text import parse_json
 from familiar.core.plural import pluralize
 from familiar.core.types import Photo
 from familiar.datasets.shards.scanning import ShardPhoto
@@ -208,14 +208,17 @@ class DataSpec:
         """
         path = run / run_files.DATA
         try:
-            spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
+            spec = parse_json(path.read_text(encoding="utf-8"))["spec"]
             identities = spec["identities"]
+            for limit in ("max_identities", "max_photos"):
+                if type(spec.get(limit)) not in (int, type(None)):
+                    raise TypeError(f"{limit} is {spec[limit]!r:.40}")
             return DataSpec(
                 **{
                     **spec,
-                    "sources": tuple(spec["sources"]),
-                    "leave_out": tuple(spec.get("leave_out", ())),
-                    "identities": None if identities is None else tuple(identities),
+                    "sources": _check_texts(spec["sources"]),
+                    "leave_out": _check_texts(spec.get("leave_out", [])),
+                    "identities": None if identities is None else _check_texts(identities),
                 }
             )
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -284,6 +287,13 @@ def read_identity_list(path: Path) -> frozenset[str]:
     if not identities:
         raise BadDataset(f"{path}: lists no identity; write one folder name per line")
     return identities
+
+
+def _check_texts(stored: object) -> tuple[str, ...]:
+    """Return parsed JSON that is a list of texts. TypeError if it is none."""
+    if not isinstance(stored, list) or not all(isinstance(text, str) for text in stored):
+        raise TypeError(f"not a list of texts: {stored!r:.80}")
+    return tuple(stored)
 
 
 def sort_by_hash(names: Iterable[str], seed: int = 0) -> list[str]:

@@ -22,7 +22,7 @@ from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.core.types import Photo
 
 MNIST_PARTS = {"train": "train", "test": "t10k"}  # prefixes of the file names
-MAX_ARRAY_BYTES = 2**31  # of one array; EMNIST, the largest of the family, has 0.64 GB
+MAX_ARRAY_BYTES = 2**30  # of one array; EMNIST, the largest of the family, has 0.64 GB
 _UNSIGNED_BYTES = 8  # the third byte of the magic number; the fourth counts the dimensions
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 2**20
@@ -128,7 +128,9 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         cause = (error.strerror if isinstance(error, OSError) else None) or error
         raise BadDataset(f"{path}: not a complete idx file ({cause}); download it again") from error
-    return np.frombuffer(bytes(body), np.uint8).reshape(sizes)
+    array = np.frombuffer(body, np.uint8).reshape(sizes)
+    array.flags.writeable = False
+    return array
 
 
 def _parse_header(header: bytes, dimensions: int) -> tuple[int, ...]:

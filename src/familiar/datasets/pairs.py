@@ -17,6 +17,8 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
 from familiar.metrics.pairs import Pairs
 
+MAX_DIGITS = 9  # of a number in a file
+
 
 @dataclass(frozen=True, eq=False)
 class FoldedPairs:
@@ -96,10 +98,10 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
     folds: list[list[str]] = []
     for number, line in enumerate(_lines(path), start=1):
         match _fields(line):
-            case [count] if count.strip().isdecimal():
+            case [count] if _is_number(count.strip()):
                 expected_sizes.append(int(count))
                 folds.append([])
-            case [name, photos] if photos.isdecimal() and folds:
+            case [name, photos] if _is_number(photos) and folds:
                 folds[-1].append(name)
             case [*_] if not line.strip():
                 continue
@@ -138,9 +140,9 @@ def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | Non
     pairs: list[tuple[int, int, bool]] = []
     for number, line in enumerate(_lines(path), start=1):
         match _fields(line):
-            case [name, first, second] if first.isdecimal() and second.isdecimal():
+            case [name, first, second] if _is_number(first) and _is_number(second):
                 pair = row_of(name, first, number), row_of(name, second, number), True
-            case [name, first, second_name, second] if first.isdecimal() and second.isdecimal():
+            case [name, first, second_name, second] if _is_number(first) and _is_number(second):
                 pair = row_of(name, first, number), row_of(second_name, second, number), False
             case [*_] if not line.strip():
                 continue
@@ -177,4 +179,8 @@ def _fields(line: str) -> list[str]:
 
 
 def _all_numbers(words: Iterable[str]) -> bool:
-    return all(word.strip().isdecimal() for word in words)
+    return all(_is_number(word.strip()) for word in words)
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and len(word) <= MAX_DIGITS

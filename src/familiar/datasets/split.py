@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.json_text import parse_json
 from familiar.datasets.folders import IdentityTable, sort_by_hash
 
 MIN_IDENTITIES_PER_SIDE = 2  # with one there are no negative pairs to learn from or to evaluate
@@ -52,9 +53,9 @@ class Split:
             BadRun: the file is missing or damaged.
         """
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = parse_json(path.read_text(encoding="utf-8"))
             return Split(int(stored["seed"]), *(_parse_names(stored[side]) for side in SIDES))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise BadRun(f"{path}: cannot be read as a split ({error})") from error
 
 

@@ -9,22 +9,27 @@ import dataclasses
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from familiar.core import run_files
 from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.errors import BadBundle
+from familiar.core.json_text import parse_json
+from familiar.core.protobuf import encode_field, iterate_fields
 from familiar.core.species_means import SpeciesMeans
+from familiar.embedding.network_scan import check_network, scan_network
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
 
 FORMAT_VERSION = 2
 METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
-LENGTH_DELIMITED = 2  # protobuf wire type
+MAX_BYTES = 2**31 - 1  # of a protobuf message
+MAX_FIELDS = 1_000  # of the model; it has about ten
+MAX_METADATA_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,15 @@ def resolve_model(model: Path | str) -> Path:
         BadBundle: there is none.
     """
     path, shipped = Path(model), shipped_bundles()
-    if not path.exists():
-        path = shipped.get(str(model), path)
-    if path.is_dir():
-        path = path / run_files.BUNDLE
-    if not path.is_file():
+    try:
+        if not path.exists():
+            path = shipped.get(str(model), path)
+        if path.is_dir():
+            path = path / run_files.BUNDLE
+        is_there = path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or with a zero byte
+        is_there = False
+    if not is_there:
         names = f", or a shipped bundle: {', '.join(shipped)}" if shipped else ""
         raise BadBundle(
             f"{model}: no bundle found; give a .onnx file of `familiar export`, the folder of a finished run{names}"
@@ -126,10 +135,13 @@ def load_bundle(model: Path | str) -> Bundle:
         model: a bundle file, a run folder or the name of a shipped bundle, as for `resolve_model`.
 
     Raises:
-        BadBundle: the file is missing, not a bundle, corrupted, or of another format; names the file and the cause.
+        BadBundle: the file is missing, not a bundle, corrupted, or of another format, or its network refers to other
+            files or repeats parts of itself; names the file and the cause.
     """
     path = resolve_model(model)
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadBundle(f"{path}: is larger than 2 GiB, which no bundle is")
         content = path.read_bytes()
     except OSError as error:
         raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
@@ -138,6 +150,7 @@ def load_bundle(model: Path | str) -> Bundle:
     _check_format(stored["format_version"], path)
     if hashlib.sha256(network).hexdigest() != file_id:
         raise BadBundle(f"{path}: the network's bytes changed since it was exported; download or export it again")
+    _check_harmless(network, path)
     try:
         return Bundle(path, content, file_id, _parse_metadata(stored))
     except (KeyError, TypeError, ValueError) as error:
@@ -161,18 +174,21 @@ def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
         del stored["prefix_calibrations"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
-    entry = _field(1, METADATA_KEY.encode()) + _field(2, _canonical(stored))
-    return network + _field(METADATA_PROPS_FIELD, entry)
+    return network + _encode_metadata(_canonical(stored))
 
 
 def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
     """Split a bundle's content into the network's bytes and the metadata, whose checksum is verified."""
     damaged = BadBundle(f"{path}: is not a familiar bundle, or is corrupted; download or export it again")
     try:
-        number, start, body = deque(_top_level_fields(content), maxlen=1).pop()
-        entry = {inner: value for inner, _, value in _top_level_fields(body)}
-        stored = json.loads(entry[2])
-    except (IndexError, KeyError, RecursionError, ValueError) as error:
+        number, start, body = deque(islice(iterate_fields(content), MAX_FIELDS), maxlen=1).pop()
+        if isinstance(body, int):
+            raise ValueError("it ends with a number")
+        entry = {inner: bytes(value) for inner, _, value in iterate_fields(body) if not isinstance(value, int)}
+        if len(entry[2]) > MAX_METADATA_BYTES:
+            raise ValueError("too much metadata")
+        stored = parse_json(entry[2])
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         raise damaged from error
     # The encoding must be exactly what `serialize_bundle` writes, or a changed byte outside the values would go
     # unnoticed.
@@ -180,12 +196,23 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
         number != METADATA_PROPS_FIELD
         or not isinstance(stored, dict)
         or not {"file_id", "metadata_sha256", "format_version"} <= stored.keys()
-        or content[start:] != _field(METADATA_PROPS_FIELD, _field(1, METADATA_KEY.encode()) + _field(2, entry[2]))
+        or content[start:] != _encode_metadata(entry[2])
         or entry[2] != _canonical(stored)
         or stored.pop("metadata_sha256") != _metadata_sha256(stored)
     ):
         raise damaged
     return content[:start], stored
+
+
+def _check_harmless(network: bytes, path: Path) -> None:
+    """Raise BadBundle for a network that could read other files or run without end, whatever its checksums say."""
+    try:
+        scan = scan_network(network)
+        check_network(scan)
+        if scan.external:
+            raise ValueError("its weights are in other files")
+    except ValueError as error:
+        raise BadBundle(f"{path}: is not opened, as familiar never writes such a network: {error}") from error
 
 
 def _check_format(version: object, path: Path) -> None:
@@ -225,6 +252,10 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
     )
 
 
+def _encode_metadata(stored: bytes) -> bytes:
+    return encode_field(METADATA_PROPS_FIELD, encode_field(1, METADATA_KEY.encode()) + encode_field(2, stored))
+
+
 def _canonical(stored: dict[str, Any]) -> bytes:
     return json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -232,56 +263,3 @@ def _canonical(stored: dict[str, Any]) -> bytes:
 def _metadata_sha256(stored: dict[str, Any]) -> str:
     rest = {key: value for key, value in stored.items() if key != "metadata_sha256"}
     return hashlib.sha256(_canonical(rest)).hexdigest()
-
-
-def _field(number: int, body: bytes) -> bytes:
-    """Encode a length-delimited protobuf field."""
-    return _varint(number << 3 | LENGTH_DELIMITED) + _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
-
-
-def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (number, start, body) of each field; numeric fields have an empty body. Raise ValueError if malformed."""
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = _read_varint(message, position)
-        if tag < 8:  # as in a file of zeros that a crash left
-            raise ValueError("invalid protobuf field number 0")
-        body = b""
-        match tag & 7:
-            case 0:
-                _, position = _read_varint(message, position)
-            case 1:
-                position += 8
-            case 2:
-                length, position = _read_varint(message, position)
-                body = message[position : position + length]
-                position += length
-            case 5:
-                position += 4
-            case other:
-                raise ValueError(f"wire type {other}")
-        yield tag >> 3, start, body
-    if position != len(message):
-        raise ValueError("truncated")
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= len(message) or shift > 63:
-            raise ValueError("truncated")
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return value, position

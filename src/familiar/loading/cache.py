@@ -24,6 +24,7 @@ import PIL
 import simplejpeg
 from jaxtyping import UInt8
 
+from familiar.core.json_text import parse_json
 from familiar.datasets import synthetic
 from familiar.datasets.folders import open_photo
 from familiar.detection.alignment import detect_and_align
@@ -136,7 +137,7 @@ def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, max_crops: 
     if not pack.is_dir():
         return None
     try:
-        description = json.loads((pack / "pack.json").read_text())
+        description = parse_json((pack / "pack.json").read_text())
         crops, rows = description["crops"], [int(row) for row in description["unreadable"]]
         complete = (pack / "crops.u8").stat().st_size == crops * crop_bytes(preprocessing)
         if complete and crops == min(max_crops, photos) and all(0 <= row < photos for row in rows):

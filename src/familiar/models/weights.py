@@ -2,6 +2,7 @@
 
 import logging
 import re
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from familiar.models.backbones import (
 )
 from familiar.models.network import EmbeddingNetwork
 
+MAX_EXPANSION = 20  # weights hardly become smaller when they are compressed
+SMALL_BYTES = 64 * 2**20  # of what may expand more
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
 RUN_PREFIX = "network."  # of the keys of an embedding network's tensors in a run's files
 TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
@@ -144,6 +147,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix not in (".safetensors", ".npz", ".pt", ".pth"):
         raise BadWeights(f"{path}: weights must be a .safetensors, .npz, .pt or .pth file")
     try:
+        check_expansion(path)
         stored = _read(path)
     except FileNotFoundError as error:
         raise BadWeights(f"{path}: no such file") from error
@@ -154,6 +158,24 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     ):
         raise BadWeights(f"{path}: is not a dict of tensors by name, as `torch.save(network.state_dict(), ...)` writes")
     return stored
+
+
+def check_expansion(path: Path) -> None:
+    """Check that a compressed file does not become far larger when it is read; other files are small enough.
+
+    Args:
+        path: a file of NumPy or PyTorch, which are zip files.
+
+    Raises:
+        ValueError: its content has more than `MAX_EXPANSION` times the bytes of the file.
+        OSError, zipfile.BadZipFile: it cannot be read.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        content_bytes = sum(member.file_size for member in archive.infolist())
+    if content_bytes > MAX_EXPANSION * path.stat().st_size + SMALL_BYTES:
+        raise ValueError(f"its content has {content_bytes:,} bytes, far more than the file")
 
 
 def _read(path: Path) -> Any:

@@ -19,6 +19,7 @@ from jaxtyping import Float16, Float32, Int64
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.errors import FamiliarError
 from familiar.core.files import erase_file, make_folder, write_atomically
+from familiar.core.json_text import parse_json
 from familiar.core.vectors import check_unit_rows
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class HnswIndex:
             an index, which reports what is missing.
         """
         try:
-            record = json.loads((folder / STAMP_FILE).read_bytes())
+            record = parse_json((folder / STAMP_FILE).read_bytes())
             digest = record.pop("sha256")
             if record != _describe_stamp(expected):
                 return None

@@ -31,6 +31,8 @@ PHOTO_SUFFIXES = frozenset(
     }
 )
 
+MAX_FILE_BYTES = 2**30  # 100 megapixels with four channels of 16 bit have 800 MB
+
 # Pillow's names; "JPEG" includes MPO. HEIC and AVIF are told apart by `container_format`.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 
@@ -134,14 +136,16 @@ def read_photo_bytes(path: Path) -> bytes:
     """Read a file's content.
 
     Raises:
-        UnreadablePhoto: the file is missing, a folder, a special file or not readable.
+        UnreadablePhoto: the file is missing, a folder, a special file, not readable, or larger than `MAX_FILE_BYTES`.
     """
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             next(path.iterdir(), None)  # raises the cause if it may not be listed
-        if not stat.S_ISREG(mode):  # reading a named pipe would block forever
+        if not stat.S_ISREG(status.st_mode):  # reading a named pipe would block forever
             raise ValueError("a folder or a special file, not a photo")
+        if status.st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{status.st_size:,} bytes are more than a photo's ({MAX_FILE_BYTES:,})")
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error

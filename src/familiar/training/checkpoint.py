@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from familiar.core.errors import BadRun
 from familiar.core.files import write_atomically
+from familiar.models.weights import check_expansion
 
 
 def save_weights(path: Path, left_out: Sequence[str] = (), /, **modules: nn.Module) -> None:
@@ -83,6 +84,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 def load_state(path: Path) -> dict[str, Any]:
     """Load what `save_state` saved. BadRun if the file is missing or damaged."""
     try:
+        check_expansion(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise BadRun(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from familiar.core.errors import BadRecipe
+from familiar.core.json_text import parse_json
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.training.config_io import field_types, from_primitive, parse_value, to_primitive, unknown_key_error
 from familiar.training.loss_catalog import MINING_LOSSES, ArcFaceSettings
@@ -120,7 +121,7 @@ class Recipe:
                 similar one), or a value has another type or is out of range.
         """
         try:
-            stored = json.loads(text)
+            stored = parse_json(text)
         except ValueError as error:
             raise BadRecipe(f"the recipe is not valid JSON ({error})") from error
         return from_primitive(Recipe, _with_current_names(stored))

@@ -1,7 +1,6 @@
 """The folder of a training run: the paths of its files, and reading them."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from filelock import FileLock, Timeout
 from familiar.core import run_files
 from familiar.core.errors import BadRecipe, BadRun, CannotWrite
 from familiar.core.files import make_folder
+from familiar.core.json_text import parse_json
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.training.recipe import Recipe
@@ -158,10 +158,10 @@ class RunFolder:
     def data(self) -> dict[str, Any]:
         """Read the record of the photos. BadRun if it is missing, damaged or incomplete."""
         try:
-            stored = json.loads(self.data_json.read_text(encoding="utf-8"))
+            stored = parse_json(self.data_json.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
-        if not isinstance(stored, dict) or not stored.keys() >= {"spec", "contents", "train", "validation"}:
+        if not _is_record(stored):
             raise BadRun(f"{self.data_json}: is not the record of a run's photos; was it edited or cut short?")
         return stored
 
@@ -190,3 +190,23 @@ class RunFolder:
     def split(self) -> Split:
         """Read the identities of training, validation and test."""
         return Split.read(self.split_json)
+
+
+def _is_record(stored: Any) -> bool:
+    """Whether parsed JSON is the record of a run's photos."""
+    if not isinstance(stored, dict) or not stored.keys() >= {"spec", "contents", "train", "validation"}:
+        return False
+    initial, distilled = ({} if stored.get(part) is None else stored[part] for part in ("initial", "distilled"))
+    if not (isinstance(initial, dict) and isinstance(distilled, dict)):
+        return False
+    spaces = [part.get("space_ids", []) for part in (initial, distilled)]
+    return all(map(_are_counts, (stored["train"], stored["validation"], initial.get("train", {})))) and all(
+        isinstance(listed, list) and all(isinstance(space, str) for space in listed) for listed in spaces
+    )
+
+
+def _are_counts(stored: Any) -> bool:
+    """Whether parsed JSON is numbers of identities and photos by data set."""
+    return isinstance(stored, dict) and all(
+        isinstance(counts, dict) and all(type(count) is int for count in counts.values()) for counts in stored.values()
+    )

@@ -1,7 +1,6 @@
 """Parquet files with the bytes of photos in a column, as Hugging Face's datasets have them."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
+from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png", "photo", "bytes")
@@ -132,7 +132,7 @@ def _column(names: Sequence[str], known: Sequence[str], shard: str, what: str) -
 def _class_names(schema: Any, label: str) -> list[str]:
     """Return the names of the classes that Hugging Face's datasets number, if there are any."""
     try:
-        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        features = parse_json(schema.metadata[b"huggingface"])["info"]["features"]
         names = features[label]["names"]
     except (KeyError, TypeError, ValueError):
         return []

@@ -5,7 +5,6 @@ the text of its `.cls` or `.txt`, or else the folder of its name in the tar file
 """
 
 import hashlib
-import json
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from familiar.core.errors import BadDataset, UnreadablePhoto
+from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file, read_range, size_of
 from familiar.photos.decoding import PHOTO_SUFFIXES
 
@@ -22,6 +22,7 @@ INDEX_SUFFIX = ".index.json"  # beside a shard: what is where in it, so that it 
 MAX_LABEL_BYTES = 2**20
 LABEL_FIELDS = ("identity", "label")
 LABEL_SUFFIXES = (".cls", ".txt")
+_IndexEntry = tuple[str, str, int, int, str]  # identity, name, position, bytes, SHA-256 in hexadecimal or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _label(by_suffix: dict[str, tarfile.TarInfo], file: IO[bytes], shard: str) -
     """Return the identity and the photo's name as a sample's other files say them; "" where they do not."""
     if (member := by_suffix.get(".json")) is not None:
         try:
-            fields: Any = json.loads(_read_member(member, file))
+            fields: Any = parse_json(_read_member(member, file))
         except ValueError as error:
             raise BadDataset(f"{shard}: {member.name} is not JSON ({error})") from error
         if isinstance(fields, dict):
@@ -147,7 +148,7 @@ def _read_member(member: tarfile.TarInfo, file: IO[bytes]) -> bytes:
     return data
 
 
-def _read_index(shard: str, size: int) -> list[Any] | None:
+def _read_index(shard: str, size: int) -> list[_IndexEntry] | None:
     """Read the index beside a shard; None if there is none.
 
     Raises:
@@ -155,18 +156,33 @@ def _read_index(shard: str, size: int) -> list[Any] | None:
     """
     try:
         with open_file(shard + INDEX_SUFFIX) as file:
-            index = json.load(file)
-        stored_size, photos = index["bytes"], index["photos"]
+            index = parse_json(file.read())
+        stored_size, photos = int(index["bytes"]), _parse_entries(index["photos"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadDataset(f"{shard}{INDEX_SUFFIX}: is damaged; copy it again, or delete it ({error})") from error
     if stored_size != size:
         raise BadDataset(
             f"{shard}: has {size:,} bytes, but its index says {stored_size:,}, so it is cut short or another one; copy "
             f"both again, or delete {INDEX_SUFFIX[1:]} if the shard is right"
         )
+    beyond = next((name for _, name, start, photo_bytes, _ in photos if start + photo_bytes > size), None)
+    if beyond is not None:
+        raise BadDataset(f"{shard}{INDEX_SUFFIX}: is damaged: {beyond} ends behind the end of the shard; copy it again")
     return photos
+
+
+def _parse_entries(stored: Any) -> list[_IndexEntry]:
+    """Check the entries of an index. ValueError or TypeError if they are none."""
+    entries: list[_IndexEntry] = []
+    for identity, name, start, photo_bytes, sha256 in stored:
+        if not (isinstance(identity, str) and isinstance(name, str) and isinstance(sha256, str)):
+            raise TypeError("an identity, a name or a checksum is not a text")
+        if not (type(start) is type(photo_bytes) is int and start >= 0 and photo_bytes >= 0):
+            raise TypeError("a position or a size is not a number of bytes")
+        entries.append((identity, name, start, photo_bytes, sha256))
+    return entries
 
 
 def _key(name: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError, SpaceMismatch
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 
 METADATA_KEY = b"familiar"
 PREFIX = "part-"
@@ -157,11 +158,11 @@ def require_pyarrow() -> None:
         raise FamiliarError("this needs pyarrow: pip install 'familiar-faces[ray]'") from error
 
 
-def _schema(embedded_with: EmbeddedWith) -> Any:
+def _column_types() -> dict[str, Any]:
     import pyarrow as pa
 
     # Lists of no fixed length: pyarrow before version 26 reads those of one wrong, where some are null.
-    types = {
+    return {
         "photo": pa.string(),
         "size_bytes": pa.int64(),
         "modified_ns": pa.int64(),
@@ -174,6 +175,12 @@ def _schema(embedded_with: EmbeddedWith) -> Any:
         "file_id": pa.string(),
         "error": pa.string(),
     }
+
+
+def _schema(embedded_with: EmbeddedWith) -> Any:
+    import pyarrow as pa
+
+    types = _column_types()
     stored = json.dumps(asdict(embedded_with) | {"columns": COLUMNS})
     return pa.schema([(name, types[name]) for name in COLUMNS], metadata={METADATA_KEY: stored})
 
@@ -186,14 +193,19 @@ def read_columns(path: Path, columns: list[str] | None = None) -> Any:
         columns: their names; None: all.
 
     Raises:
-        BadDataset: it is damaged.
+        BadDataset: it is damaged, or lacks one of the columns.
     """
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path).read(columns)
+        table = pq.ParquetFile(path).read(columns)
+        types = _column_types()
+        for name in columns or COLUMNS:
+            if name not in table.column_names or table.schema.field(name).type != types[name]:
+                raise ValueError(f"it has no column {name}, or one of another type")
     except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
         raise _damaged(path, error) from error
+    return table
 
 
 def read_embedded_with(path: Path) -> EmbeddedWith:
@@ -209,7 +221,7 @@ def read_embedded_with(path: Path) -> EmbeddedWith:
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     try:
-        fields = json.loads(stored or b"{}")
+        fields = parse_json(stored or b"{}")
         fields["file_ids"] = tuple(fields["file_ids"])
         return EmbeddedWith(**{name: fields[name] for name in EmbeddedWith.__dataclass_fields__})
     except (ValueError, KeyError, TypeError) as error:

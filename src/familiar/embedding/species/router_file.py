@@ -13,6 +13,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.embedding.species.classifier import SpeciesClassifier
@@ -88,7 +89,7 @@ def load_router(
     opened: dict[Path, Embedder] = {}
 
     def open_bundle(role: str, reference: dict[str, str]) -> Embedder:
-        bundle_path = path.resolve().parent / reference["path"]
+        bundle_path = path.resolve().parent / _check_reference(reference["path"], path)
         if bundle_path not in opened:
             try:
                 opened[bundle_path] = Embedder(bundle_path, threads, providers=providers)
@@ -119,12 +120,12 @@ def _read_stored(path: Path) -> dict[str, Any]:
         raise BadBundle(f"{path}: the router cannot be read ({error.strerror})") from error
     damaged = BadBundle(f"{path}: is not a familiar router, or is corrupted; make it again")
     try:
-        stored = json.loads(content)
+        stored = parse_json(content)
         # The encoding must be exactly the one `write_router` writes, else a changed byte outside the values would go
         # unnoticed.
         if not isinstance(stored, dict) or content != _canonical(stored):
             raise damaged
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         raise damaged from error
     if stored.pop("sha256", None) != _sha256(stored):
         raise damaged
@@ -134,6 +135,13 @@ def _read_stored(path: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise BadBundle(f"{path}: is a router of format {version}; this version reads up to {FORMAT_VERSION}")
     return stored
+
+
+def _check_reference(reference: str, path: Path) -> Path:
+    """Return the path of a bundle, as `write_router` writes it: relative, except on another drive of Windows."""
+    if reference.startswith(("/", "\\")):  # also that of another computer, which Windows would tell its password
+        raise BadBundle(f"{path}: names a bundle by an absolute path, {reference}; make the router again")
+    return Path(reference)
 
 
 def _from_version_1(stored: dict[str, Any], path: Path) -> dict[str, Any]:

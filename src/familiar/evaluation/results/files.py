@@ -5,6 +5,7 @@ from pathlib import Path
 
 from familiar.core.errors import BadResults
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 from familiar.evaluation.results.document import EvaluationResults
 
 
@@ -27,7 +28,7 @@ def read_results(path: Path | str) -> EvaluationResults:
     """
     path = Path(path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadResults(f"{path}: no results can be read from it ({error})") from error
     try:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from familiar.core.field_types import LARGEST_NUMBER
 from familiar.core.gallery_types import Page
+from familiar.core.json_text import parse_json
 from familiar.web.errors import HttpProblem
 
 Item = TypeVar("Item")
@@ -54,8 +55,8 @@ def _encode(values: list[str | int]) -> str:
 
 def _decode(cursor: str) -> object:
     try:
-        return json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
-    except (ValueError, RecursionError):
+        return parse_json(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
+    except ValueError:
         return None
 
 

@@ -1,10 +1,10 @@
 """What an Immich server asks for: the JSON document `entries` of its requests."""
 
-import json
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from familiar.core.json_text import parse_json
 from familiar.web.errors import HttpProblem
 
 FACES = "facial-recognition"
@@ -48,8 +48,8 @@ def parse_entries(text: str) -> Entries:
             or to be detected without being recognized.
     """
     try:
-        tasks = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        tasks = parse_json(text)
+    except ValueError as error:
         raise _invalid("entries is not JSON") from error
     if not isinstance(tasks, dict) or not tasks:
         raise _invalid("entries is not an object with a task")

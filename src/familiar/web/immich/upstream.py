@@ -8,10 +8,12 @@ import httpx2
 from starlette.concurrency import run_in_threadpool
 
 from familiar.core.errors import FamiliarError
+from familiar.core.json_text import parse_json
 from familiar.web.errors import HttpProblem
 from familiar.web.uploads import Upload
 
 TIMEOUT_SECONDS = 110.0  # below that of a request
+ERROR_STATUSES = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)  # proxies have others
 
 
 class Upstream:
@@ -52,12 +54,13 @@ class Upstream:
             parts["image"] = ("blob", await run_in_threadpool(photo.read), "application/octet-stream")
         try:
             response = await self._client.post(self._url, files=parts)
-            answer = response.json() if response.is_success else None
+            answer = parse_json(response.content) if response.is_success else None
         except (httpx2.HTTPError, ValueError) as error:
             raise HttpProblem(
                 HTTPStatus.BAD_GATEWAY, "upstream", f"the server of --upstream does not answer ({type(error).__name__})"
             ) from error
         if not isinstance(answer, dict):
-            status = HTTPStatus.BAD_GATEWAY if response.is_success else HTTPStatus(response.status_code)
+            is_error = response.status_code in ERROR_STATUSES
+            status = HTTPStatus(response.status_code) if is_error else HTTPStatus.BAD_GATEWAY
             raise HttpProblem(status, "upstream", f"the server of --upstream answered {response.status_code}")
         return answer

@@ -1,0 +1,67 @@
+"""Inputs that once were findings, as small as they could be made; all are mended."""
+
+import json
+from typing import Any
+
+from fuzzing.data_readers import READERS as DATA_READERS
+from fuzzing.model_readers import READERS as MODEL_READERS
+from fuzzing.run_readers import READERS as RUN_READERS
+
+DEEP = b"[" * 100_000  # deeper than Python's stack
+NESTED = b'{"a":' * 900 + b"1" + b"}" * 900  # parsed by json, but too deep for functions that call themselves
+DIGITS = b"9" * 5_000  # more than Python converts to an integer
+
+
+def _tar_index(**changes: Any) -> bytes:
+    (seed,) = DATA_READERS["tar-index"].seeds()
+    return json.dumps(json.loads(seed) | changes).encode()
+
+
+def _run_data(**changes: Any) -> bytes:
+    return json.dumps(json.loads(RUN_READERS["run"].seeds()[0]) | changes).encode()
+
+
+def _embedding_part(column: bytes) -> bytes:
+    """Rename a column where the file describes its own schema."""
+    (seed,) = DATA_READERS["embedding-parts"].seeds()
+    return seed.replace(column, column[:-1] + b"x")
+
+
+def _router(path: str) -> bytes:
+    (seed,) = MODEL_READERS["router"].seeds()
+    stored = json.loads(seed)
+    stored["feature_bundle"]["path"] = path
+    return MODEL_READERS["router"].repair(json.dumps(stored).encode())
+
+
+def regressions() -> dict[str, list[bytes]]:
+    """Make the inputs, by the reader that they once broke."""
+    entry = ["Mia", "a.jpg", 1024, 5, "0" * 64]
+    entries: tuple[Any, ...] = (
+        *(True, 3, [entry[:4]], [[None, *entry[1:]]], [[*entry[:2], "1024", 5, ""]], [[*entry[:2], None, 5, ""]]),
+        *([[*entry[:2], -1, 5, ""]], [[*entry[:2], 10**30, 5, ""]], [[*entry[:2], 0, 2**62, ""]], [[*entry[:4], 7]]),
+    )
+    counts: tuple[Any, ...] = ([], "x", {"cats": 3}, {"cats": {"photos": {}}}, {"cats": {"photos": "9"}})
+    return {
+        "recipe": [DEEP, NESTED],
+        "results": [DEEP, b'{"format_version": 2, "x": ' + NESTED + b"}"],
+        "run": [
+            *(DEEP, NESTED, b'{"seed": Infinity, "train": [], "validation": [], "test": []}'),
+            *(_run_data(train=value) for value in counts),
+            *(_run_data(initial=value) for value in (3, "x", {"train": 3}, {"space_ids": 3}, {"space_ids": [{}]})),
+            *(_run_data(distilled=value) for value in (3, "x", {"space_ids": [[]]})),
+            *(_run_data(spec={"sources": sources, "identities": None}) for sources in ("x", [3], {})),
+            _run_data(spec={"sources": ["x"], "identities": None, "max_photos": "3"}),
+        ],
+        "pairs": [b"Ann\t1\t" + DIGITS, b"2\t" + DIGITS + b"\nAnn\t1\t2"],
+        "people": [DIGITS + b"\nAnn\t1"],
+        "tar-index": [
+            DEEP,
+            *(_tar_index(bytes=value) for value in ({}, "x", None)),
+            *(_tar_index(photos=value) for value in entries),
+        ],
+        "embedding-parts": [_embedding_part(column) for column in (b"photo", b"face")],
+        "router": [
+            _router(path) for path in ("x" * 5_000, "\0", "/etc/passwd", "//server/share/x.onnx", "\\\\server\\x")
+        ],
+    }

@@ -1,0 +1,110 @@
+"""Readers of what a training or an evaluation leaves, and of answers of a server."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+from fuzzing.mutators import json_mutator
+from fuzzing.reader import Read, Reader, reading_file
+
+
+def _prepare_recipe(_: Path) -> Read:
+    from familiar.training.recipe import Recipe
+
+    def read(data: bytes) -> None:
+        recipe = Recipe.from_json(data.decode("utf-8", "replace"))
+        Recipe.from_json(recipe.to_json())
+
+    return read
+
+
+def _recipes() -> list[bytes]:
+    from familiar.recipes import RECIPES
+
+    return [make().to_json().encode() for make in list(RECIPES.values())[:4]]
+
+
+def _prepare_run(folder: Path) -> Read:
+    """The three JSON files of a run; which, tells the content."""
+    from familiar.datasets.folders import DataSpec
+    from familiar.datasets.split import Split
+    from familiar.training.run import RunFolder
+
+    def read(data: bytes) -> None:
+        (folder / "split.json").write_bytes(data)
+        (folder / "data.json").write_bytes(data)
+        (folder / "recipe.json").write_bytes(data)
+        from familiar.core.errors import FamiliarError
+
+        run = RunFolder(folder)
+        for part in (
+            partial(Split.read, folder / "split.json"),
+            partial(DataSpec.from_run, folder),
+            run.recipe,
+            run.trained_on,
+            run.taught_by,
+        ):
+            try:
+                part()
+            except FamiliarError:
+                continue
+
+    return read
+
+
+def _run_files() -> list[bytes]:
+    spec = {"sources": ["cats"], "identities": ["Mia"], "max_identities": None, "max_photos": 3, "leave_out": []}
+    counts = {"cats": {"identities": 3, "photos": 9}}
+    data = {"spec": spec, "contents": "0", "train": counts, "validation": counts, "initial": {"train": counts}}
+    split = {"seed": 0, "train": ["cats/a", "cats/b"], "validation": ["cats/c"], "test": []}
+    return [
+        json.dumps(data | {"distilled": {"space_ids": ["s"]}}).encode(),
+        json.dumps(split).encode(),
+        *_recipes()[:1],
+    ]
+
+
+def _prepare_results(folder: Path) -> Read:
+    from familiar.evaluation.results import read_results
+
+    return reading_file(folder / "eval_results.json", read_results)
+
+
+def _results() -> list[bytes]:
+    from support.evaluation_results import VERSION_2, empty_results
+
+    document = json.loads(VERSION_2.read_bytes())
+    document["replicates"] = dict(list(document.get("replicates", {}).items())[:2])
+    return [
+        json.dumps(document).encode(),
+        json.dumps(empty_results().to_json(with_replicates=False) | {"replicates": {}}).encode(),
+    ]
+
+
+def _prepare_response(_: Path) -> Read:
+    from familiar.client.responses import parse_response
+    from familiar.core import gallery_types, recognition_types
+    from familiar.core.errors import FamiliarError
+    from familiar.core.gallery_types import GalleryStatistics, Page, SearchResult
+
+    targets = [GalleryStatistics, SearchResult, Page[gallery_types.IdentitySummary], recognition_types.DetectionResult]
+
+    def read(data: bytes) -> None:
+        try:
+            content = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        for target in targets:
+            try:
+                parse_response(target, content)
+            except FamiliarError:
+                continue
+
+    return read
+
+
+READERS = {
+    "recipe": Reader(_prepare_recipe, _recipes, json_mutator),
+    "run": Reader(_prepare_run, _run_files, json_mutator),
+    "results": Reader(_prepare_results, _results, json_mutator),
+}

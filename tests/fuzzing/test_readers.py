@@ -1,0 +1,76 @@
+"""Every reader on its seeds and on all former findings; in `make test-all` also a minute of fuzzing of each."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from fuzzing.__main__ import fuzz
+from fuzzing.catalog import READERS
+from fuzzing.regressions import regressions
+from fuzzing.sandbox import Sandbox
+
+SECONDS = 60
+BY_PROCESS = ("import",)  # each input takes a second
+needs_atheris = pytest.mark.skipif(
+    importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this Python or system"
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    return Sandbox(tmp_path_factory.getbasetemp(), starts_processes=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in READERS if name not in BY_PROCESS])
+def test_reader_survives_seeds_and_former_findings(
+    name: str, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = READERS[name]
+    read = reader.prepare(tmp_path)
+    seeds = reader.seeds()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for seed in seeds:  # imports what is imported late
+        sandbox.run(read, seed)
+    for data in (*seeds, *regressions().get(name, [])):
+        finding = sandbox.run(read, data)
+        assert finding is None, f"{finding}: {data[:200]!r}"
+
+
+def test_seeds_are_accepted(tmp_path: Path) -> None:
+    """Else the fuzzer would begin with what is refused at once."""
+    for name in ("photo-png", "xmp", "attributes", "idx", "tar", "tar-index", "parquet", "recipe", "results"):
+        folder = tmp_path / name
+        folder.mkdir()
+        read = READERS[name].prepare(folder)
+        for seed in READERS[name].seeds():
+            read(seed)
+
+
+def test_sandbox_reports_what_readers_must_not_do(sandbox: Sandbox, tmp_path: Path) -> None:
+    def fail(_: bytes) -> None:
+        raise KeyError("x")
+
+    assert sandbox.run(lambda _: None, b"") is None
+    finding = sandbox.run(fail, b"")
+    assert finding is not None
+    assert finding.cause == "KeyError in the reader"
+    (tmp_path / "inside").write_bytes(b"")
+    assert sandbox.run(lambda _: (tmp_path / "inside").read_bytes(), b"") is None
+    for outside in (lambda _: Path("/etc/passwd").read_bytes(), lambda _: Path("/var/outside").write_bytes(b"")):
+        finding = sandbox.run(outside, b"")
+        assert finding is not None
+        assert finding.cause.startswith("Forbidden in the reader open /")
+
+
+@needs_atheris
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
+    outcome = fuzz(name, tmp_path, SECONDS)
+    assert outcome.findings == []
+    assert outcome.executions > (0 if name in BY_PROCESS else 100)
+    assert outcome.coverage > 10
