@@ -33,7 +33,8 @@ from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
-from familiar.gallery.integrity.check import check, repair
+from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
 from familiar.gallery.transfer.import_export import import_csv
 from familiar.gallery.transfer.xmp_export import export_xmp
 from familiar.photos.decoding import find_photos, load_photo
