@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from familiar.cli.commands.gallery import COMMANDS
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
 from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
@@ -251,6 +254,53 @@ def test_review_lists_questions_and_records_answers(
     assert run_json(familiar, "undo", clustered)["kind"] in {"mark different", "reject"}
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
     assert run_json(familiar, "review", clustered, "--interactive") == {"answered": 0}
+
+
+def test_undo_of_a_given_change_undoes_no_other(familiar: Familiar, clustered: Path):
+    run_json(familiar, "name", clustered, "#1", "Mia")
+    (last, *_) = run_json(familiar, "stats", clustered)["decisions"]
+    assert f"name (1 row), change {last['number']}\n" in familiar("gallery", "stats", clustered).out
+    run_json(familiar, "name", clustered, "#2", "Tom")
+    assert "nothing was undone" in fails(familiar, "undo", clustered, "--change", last["number"])
+    assert run_json(familiar, "undo", clustered)["number"] > last["number"]
+    assert run_json(familiar, "undo", clustered, "--change", last["number"])["number"] == last["number"]
+
+
+def overtake(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str, change: Callable[[GalleryDatabase], object]
+) -> None:
+    """Answer a question on the terminal after another program has changed the gallery."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, *arguments: int) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if self.tell() == 0:
+                with GalleryDatabase.open(folder) as other:
+                    change(other)
+            return super().readline(*arguments)
+
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+
+
+def test_answer_about_faces_that_another_program_changed_is_refused(
+    familiar: Familiar, clustered: Path, monkeypatch: pytest.MonkeyPatch
+):
+    overtake(monkeypatch, clustered, "n\nq\n", undo)
+    answered = familiar("gallery", "review", clustered, "--interactive")
+    assert "not possible: the faces of this question have changed since it was listed" in answered.err
+    assert run_json(familiar, "stats", clustered)["decisions"] == []
+
+
+def test_identity_that_grew_while_the_user_was_asked_is_not_erased(
+    familiar: Familiar, clustered: Path, monkeypatch: pytest.MonkeyPatch
+):
+    overtake(monkeypatch, clustered, "y\n", lambda other: corrections.merge(other, 1, [2]))
+    refused = familiar("gallery", "forget", clustered, "--identity", "#1")
+    assert refused.code == 1
+    assert "#1 was merged at" in refused.err
+    assert run_json(familiar, "undo", clustered)["kind"] == "merge"
 
 
 def test_forget_requires_confirmation_before_erasing(

@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from support.color_album import SquareDetector
 from support.gallery_history import record_history
-from support.gallery_history_checks import check_history, read_operations
+from support.gallery_history_checks import Operation, check_history, read_operations
 from support.gallery_writers import ROLES, Task, draw, read_log, work
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
@@ -76,6 +78,42 @@ def run_all(root: Path, seed: int, operations: int, kills: int) -> int:
     return killed
 
 
+def check_that_false_reports_are_noticed(folder: Path, logs: list[Path]) -> None:
+    """Check that the checker would notice an undo of another decision, a lost change, and a read of no state."""
+
+    def is_noticed(change: Callable[[dict[str, Operation]], None]) -> bool:
+        operations = read_operations(logs)
+        change(operations)
+        try:
+            check_history(folder, operations)
+        except AssertionError:
+            return True
+        return False
+
+    def acknowledged(operations: dict[str, Operation], *among: str) -> Operation:
+        return next(each for each in operations.values() if each.is_acknowledged and each.kind in among)
+
+    def report_another_undo(operations: dict[str, Operation]) -> None:
+        acknowledged(operations, "undo").result["number"] += 1
+
+    def lose_a_change(operations: dict[str, Operation]) -> None:
+        lost = replace(acknowledged(operations, "split", "undo"), name="api-lost")
+        operations[lost.name] = lost
+
+    def read_half(operations: dict[str, Operation]) -> None:
+        acknowledged(operations, "read", "state").result["counts"]["faces"] += 1
+
+    def change_while_reading(operations: dict[str, Operation]) -> None:
+        changed = acknowledged(operations, "split", "undo")
+        changed.kind = "read"
+
+    def refuse_and_change(operations: dict[str, Operation]) -> None:
+        acknowledged(operations, "split", "undo").error = "refused"
+
+    for change in (report_another_undo, lose_a_change, read_half, change_while_reading, refuse_and_change):
+        assert is_noticed(change), change.__name__
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("operations", "kills"), [(150, 1), pytest.param(10_000, 60, marks=pytest.mark.exhaustive)])
 def test_history_of_four_processes_is_that_of_one_after_another(tmp_path: Path, operations: int, kills: int):
@@ -93,6 +131,7 @@ def test_history_of_four_processes_is_that_of_one_after_another(tmp_path: Path, 
     )
     assert counts["undo checked"]
     assert counts["reads equal to their state"]
+    check_that_false_reports_are_noticed(folder, logs)
     with GalleryDatabase.open(folder) as gallery:
         problems = [problem for problem in check(gallery).problems if "missing" not in problem]
     assert not problems

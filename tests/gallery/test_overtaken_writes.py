@@ -405,11 +405,11 @@ def test_an_identity_that_grew_before_it_was_forgotten_is_not_erased(
 
 def test_undo_of_a_given_change_undoes_no_other(clustered: GalleryDatabase):
     corrections.split(clustered, [1], "Mia")
-    own = decisions(clustered, 1)[0].number
+    number = decisions(clustered, 1)[0].number
     elsewhere(clustered, lambda other: corrections.name_identity(other, 2, "Tom"))
     with pytest.raises(Contradiction, match="nothing was undone"):
-        Gallery(clustered, None).undo(own)
+        Gallery(clustered, None).undo(number)
     assert identity_of(clustered, 1) != 1
     assert load_assignments(clustered).names.keys() == {2, identity_of(clustered, 1)}
     assert Gallery(clustered, None).undo().kind == "name"
-    assert Gallery(clustered, None).undo(own).number == own
+    assert Gallery(clustered, None).undo(number).number == number

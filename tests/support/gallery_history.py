@@ -88,7 +88,7 @@ class Commit:
     writer: str
     changes: tuple[tuple[str, Key, Row | None, Row | None], ...]
 
-    def of(self, table: str) -> dict[Key, tuple[Row | None, Row | None]]:
+    def rows_of(self, table: str) -> dict[Key, tuple[Row | None, Row | None]]:
         """Return the rows of a table before and after, by key."""
         return {key: (before, after) for name, key, before, after in self.changes if name == table}
 

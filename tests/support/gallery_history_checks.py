@@ -146,7 +146,7 @@ class _Checker:
     def check_commit(self, commit: Commit, operation: Operation | None) -> None:
         """Check that a commit did what its operation says, and no more."""
         kind = "open" if operation is None else operation.kind
-        made = [key[0] for key, (before, after) in commit.of("decisions").items() if before is None and after]
+        made = [key[0] for key, (before, after) in commit.rows_of("decisions").items() if before is None and after]
         for number in made:
             assert number > max((key[0] for key in self.before["decisions"]), default=0), commit
             self.decisions[number] = commit
@@ -154,7 +154,7 @@ class _Checker:
         if kind == "undo":
             self.check_undo(commit, operation)
         else:
-            removed = [key for key, (_, after) in commit.of("decisions").items() if after is None]
+            removed = [key for key, (_, after) in commit.rows_of("decisions").items() if after is None]
             assert not removed or kind in ("forget", "forget_photo"), f"{commit}: decisions {removed} are lost"
         if kind in AUTOMATIC or kind == "open" or (operation is not None and operation.role == "watch"):
             self.check_nothing_decided(commit)
@@ -167,32 +167,32 @@ class _Checker:
 
     def check_faces(self, commit: Commit, kind: str, operation: Operation | None) -> None:
         """Check that no forgotten face or photo comes back."""
-        for (face,), (before, after) in commit.of("faces").items():
+        for (face,), (before, after) in commit.rows_of("faces").items():
             if before is None and after is not None and face <= self.max_face:
                 assert kind == "undo", f"{commit}: face {face} is back"
                 assert face not in self.forgotten_faces, f"{commit}: forgotten face {face} is back"
             if after is None and kind in ("forget", "forget_photo"):
                 self.forgotten_faces.add(face)
-        for before, after in commit.of("photos").values():
+        for before, after in commit.rows_of("photos").values():
             if after is None and before is not None and kind == "forget_photo" and operation is not None:
                 self.forgotten_photos[before[0]] = operation.begin
             if before is None and after is not None and after[0] in self.forgotten_photos:
                 begin = self.forgotten_photos.pop(after[0])
                 # A watch enrolls again what is still in its folder; the calls that do so begin within an operation.
-                is_watch = operation is None or operation.role == "watch"
-                assert is_watch or operation.begin >= begin, f"{operation}: brings a forgotten photo back"
+                is_late = operation is None or operation.role == "watch" or operation.begin >= begin
+                assert is_late, f"{operation}: brings a forgotten photo back"
 
     def check_nothing_decided(self, commit: Commit) -> None:
         """Check that an automatic change left alone what users had confirmed, named and told apart."""
-        for key, (before, after) in commit.of("assignments").items():
+        for key, (before, after) in commit.rows_of("assignments").items():
             if before is not None and before[1] == 1 and key in self.state["faces"]:
                 assert after == before, f"{commit}: confirmed face {key} changed from {before} to {after}"
-        for key, (before, after) in commit.of("identities").items():
+        for key, (before, after) in commit.rows_of("identities").items():
             assert before is None or before[0] is None or after == before, f"{commit}: name of {key} changed"
-        for (first, second), (before, after) in commit.of("constraints").items():
+        for (first, second), (before, after) in commit.rows_of("constraints").items():
             faces_exist = {(first,), (second,)} <= self.state["faces"].keys()
             assert before is None or after == before or not faces_exist, f"{commit}: {first}, {second}"
-        for (face, identity), (before, after) in commit.of("rejections").items():
+        for (face, identity), (before, after) in commit.rows_of("rejections").items():
             exist = (face,) in self.state["faces"] and (identity,) in self.state["identities"]
             assert before is None or after is not None or not exist, f"{commit}: rejection {face}, {identity}"
 
@@ -200,7 +200,7 @@ class _Checker:
         """Check that a decision about some faces moved no other confirmed one."""
         arguments = operation.arguments
         named = {*arguments.get("faces", ()), arguments.get("first"), arguments.get("second")}
-        for (face,), (before, after) in commit.of("assignments").items():
+        for (face,), (before, after) in commit.rows_of("assignments").items():
             if before is not None and before[1] == 1 and face not in named:
                 assert after == before, f"{operation}: confirmed face {face} changed from {before} to {after}"
 
@@ -208,7 +208,7 @@ class _Checker:
 
     def check_undo(self, commit: Commit, operation: Operation | None) -> None:
         """Check that an undo took back exactly one decision: the last one, which it says it was."""
-        removed = [key[0] for key, (_, after) in commit.of("decisions").items() if after is None]
+        removed = [key[0] for key, (_, after) in commit.rows_of("decisions").items() if after is None]
         if not commit.changes:
             return
         assert operation is not None

@@ -12,6 +12,7 @@ import random
 import re
 import sqlite3
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from familiar.gallery.editing.identity_state import IdentityState
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.lost_pets import register
-from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.lost_pets.reports import STATUSES, Report
 from familiar.gallery.search.listing import counts
 from familiar.gallery.watching.settings import WatchSettings, watch_lock
 from familiar.gallery.watching.watch import FolderWatch
@@ -116,8 +117,8 @@ class Choice:
         return self.rng.choice(known) if known and self.rng.random() < 0.1 else f"name {number} {self.rng.random():.6f}"
 
     def box(self) -> tuple[float, float, float, float]:
-        left, top = self.rng.uniform(0, 8), self.rng.uniform(0, 8)
-        return left, top, left + self.rng.uniform(12, 24), top + self.rng.uniform(12, 24)
+        x, y = self.rng.uniform(0, 8), self.rng.uniform(0, 8)
+        return x, y, x + self.rng.uniform(12, 24), y + self.rng.uniform(12, 24)
 
 
 def draw(path: Path, rng: random.Random, squares: int = 1) -> Path:
@@ -273,7 +274,7 @@ class LibraryWriter(Writer):
         return {"path": path}, lambda: asdict(self.gallery.forget(photos=path))
 
     def op_report(self):
-        identity, status = self.choice.identity(), self.rng.choice(["lost", "found"])
+        identity, status = self.choice.identity(), self.rng.choice(STATUSES[:2])
         report = Report(status, "cat", f"street {self.number}")
 
         def call() -> Any:
@@ -694,9 +695,13 @@ def work(task: Task) -> None:
     current = f"{task.role}-open"
     connect = connection_module.connect
 
+    def writer_of_thread() -> str:
+        """Tell the jobs of a server apart: after a kill, it goes on with them while it does the next operations."""
+        return f"{task.role}-job" if threading.current_thread().name.startswith("job") else current
+
     def connect_as_writer(path: Path, busy_seconds: float) -> sqlite3.Connection:
         connection = connect(path, busy_seconds)
-        set_writer(connection, lambda: current)
+        set_writer(connection, writer_of_thread)
         return connection
 
     connection_module.connect = connect_as_writer

@@ -176,9 +176,9 @@ def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
 
 def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: GalleryDatabase):
     answer = post(client, "/individuals/1/name", name="Mia")
-    own = re.search(r"decision=(\d+)", answer.headers["location"])
-    assert own is not None
-    assert int(own[1]) == decisions(gallery, 1)[0].number
+    decided = re.search(r"decision=(\d+)", answer.headers["location"])
+    assert decided is not None
+    assert int(decided[1]) == decisions(gallery, 1)[0].number
     page = client.get(answer.headers["location"]).text
     assert "Undo naming</span>" in page
     assert "not yours" not in page
@@ -186,7 +186,7 @@ def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: Test
     page = client.get(answer.headers["location"]).text
     assert "Undo naming (not yours)</span>" in page
     assert 'hx-confirm="The last change is not yours: another program or window has made it since.' in page
-    refused = post(client, "/undo", decision=own[1])
+    refused = post(client, "/undo", decision=decided[1])
     assert refused.status_code == 409
     assert decisions(gallery, 1)[0].kind == "name"
     assert "not yours" not in client.get("/individuals").text

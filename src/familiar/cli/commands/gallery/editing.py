@@ -168,12 +168,18 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
 
 @click.command()
 @folder_argument
+@click.option(
+    "--change",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Undo only if this is the last change, and no other program has made one since.",
+)
 @json_option
-def undo(folder: Path, as_json: bool) -> None:
+def undo(folder: Path, change: int | None, as_json: bool) -> None:
     """Undo the last change.
 
-    A change is one correction, clustering or import; `familiar gallery stats` lists the last ones. What was erased
-    with `familiar gallery forget` is not restored.
+    A change is one correction, clustering or import; `familiar gallery stats` lists the last ones with their numbers.
+    What was erased with `familiar gallery forget` is not restored.
 
     \b
     Example:
@@ -182,7 +188,7 @@ def undo(folder: Path, as_json: bool) -> None:
     from familiar.gallery.editing import undo_log
 
     with open_to_correct(folder) as gallery:
-        decision = undo_log.undo(gallery)
+        decision = undo_log.undo(gallery, change)
     if as_json:
         print_json(asdict(decision))
     else:

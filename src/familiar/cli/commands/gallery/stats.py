@@ -73,4 +73,5 @@ def stats(folder: Path, as_json: bool) -> None:
     if len(identities) > LISTED:
         click.echo(f"  ... and {len(identities) - LISTED:,} more: --json lists all")
     for decision in statistics.decisions:
-        click.echo(f"{decision.decided_at}  {decision.kind} ({pluralize(decision.changes, 'row')})")
+        rows = pluralize(decision.changes, "row")
+        click.echo(f"{decision.decided_at}  {decision.kind} ({rows}), change {decision.number}")
