@@ -220,4 +220,5 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
     with GalleryDatabase.open(folder) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10
+    assert list(folder.glob("damaged-*")) == []
     assert new_photo.exists()  # the user's own file

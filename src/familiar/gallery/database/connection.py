@@ -57,9 +57,16 @@ def kept_copies(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(KEPT_BY_REPAIR) if (path / DATABASE).exists())
 
 
-def _files_of_copy(folder: Path) -> list[Path]:
-    """List a damaged database, its log and whatever else is in the folder, the database last: it marks the folder."""
-    return sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
+def _erase_copies(folder: Path) -> None:
+    """Erase the copies that repairs made of a gallery: of a repair that was killed, and damaged files."""
+    for path in (*folder.glob(f".{DATABASE}.damaged*"), *folder.glob(f".{DATABASE}.repaired*")):
+        erase_file(path)
+    for copies in kept_copies(folder):
+        # The database last: by it the folder is recognized, if this is interrupted.
+        for path in sorted(copies.glob("gallery.*"), key=lambda path: path.name == DATABASE):
+            erase_file(path)
+        with contextlib.suppress(OSError):  # something of the user's is in it, too
+            copies.rmdir()
 
 
 class GalleryDatabase:
@@ -384,12 +391,7 @@ class GalleryDatabase:
                 )
                 self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
                 erase_forgotten(self.folder, uid, dim, faces)
-                for copy in (  # of a repair that was killed; the damaged files that repairs have kept
-                    *self.folder.glob(f".{DATABASE}.damaged*"),
-                    *self.folder.glob(f".{DATABASE}.repaired*"),
-                    *(path for copies in kept_copies(self.folder) for path in _files_of_copy(copies)),
-                ):
-                    erase_file(copy)
+                _erase_copies(self.folder)
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
                 self._connection.execute("VACUUM")
                 self._truncate_log()
