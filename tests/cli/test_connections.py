@@ -27,7 +27,6 @@ USE = [
     "gallery search album photos/cat-0/0.png --model pet-nano --detector none",
     "verify photos/cat-0/0.png photos/cat-1/0.png --model pet-nano --detector none",
     "serve album --model pet-nano --port 0",
-    "watch photos --gallery album --model pet-nano --detector none",
 ]
 REST = [
     "inspect photos",
@@ -45,6 +44,8 @@ REST = [
     "gallery index lost --index milvus:index.db",
     "gallery search lost photos/cat-0/0.png --model pet-nano --detector none",
     "gallery check lost",
+    "watch photos --gallery lost --model pet-nano --detector none",
+    "match photos/cat-0/0.png --gallery lost --model pet-nano",
     "gallery export lost --output lost.csv",
     "gallery forget lost --photo photos/cat-0/0.png --yes",
     "quickstart",

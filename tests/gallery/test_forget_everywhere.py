@@ -175,6 +175,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         (album.root / "pets.csv").write_text(register)
         album.run("gallery", "register", "album", "pets.csv")
         album.run("gallery", "register", "album", "pets.csv")
+        vectors = {f"earlier {name}": forms for name, forms in album.vectors(faces).items()}
         client.set_face_box(faces[0], (2.0, 2.0, 100.0, 100.0))
         with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:  # a migration half done
             repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (gallery.space.to_json(),))
@@ -190,7 +191,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         thumbnails = [client.face_image(face) for face in faces] + [client.photo_image(photo) for photo, *_ in photos]
 
         names = {text: forms_of_text(text) for text in (NAME, EARLIER_NAME, MERGED_NAME, CONTACT, NOTE)}
-        secrets = names | album.vectors(faces) | {"next embedding": forms_of_vector(unit)}
+        secrets = names | vectors | album.vectors(faces) | {"next embedding": forms_of_vector(unit)}
         secrets |= {f"photo {path}": slices(path) for path in (new_photo, upload)}
         secrets |= {f"path {path}": forms_of_text(path) for _, path, _ in photos}
         secrets |= {f"content of {path}": forms_of_bytes(sha256) for _, path, sha256 in photos}
@@ -220,4 +221,5 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
     with GalleryDatabase.open(folder) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10
+    assert list(folder.glob("damaged-*")) == []
     assert new_photo.exists()  # the user's own file

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from familiar.core import files
 from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.core.vectors import normalize
 from familiar.neighbors import hnsw
@@ -213,7 +214,7 @@ def test_erase_overwrites_the_bytes_on_disk(saved, monkeypatch):
         link.hardlink_to(folder / name)  # the same bytes, to check afterwards
     lengths = [link.stat().st_size for link in links]
     (folder / "other").write_text("stays")
-    monkeypatch.setattr(hnsw, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(files, "_ERASED_BYTES", 1000)
     erase(folder)
     assert [path.name for path in folder.iterdir()] == ["other"]
     assert (folder / "other").read_text() == "stays"

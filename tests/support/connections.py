@@ -51,7 +51,7 @@ def trace(commands: Sequence[str], folder: Path, user_folder: Path) -> Trace:
     Args:
         commands: without "familiar".
         folder: the current folder.
-        user_folder: HOME. Of this process's environment nothing is passed on, such as CI, which changes what libraries do.
+        user_folder: HOME. Nothing else of this process's environment is passed on, as CI, which libraries heed.
     """
     (folder / "commands.txt").write_text("\n".join(commands))
     environment = {

@@ -46,7 +46,7 @@ def pixels(content: bytes) -> np.ndarray:
 def test_image_returns_304_for_known_etag(client: TestClient, path: str):
     first = client.get(f"/api/v1/{path}")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/jpeg")
-    assert first.headers["cache-control"].startswith("private")
+    assert first.headers["cache-control"] == "no-store"
     blue, _, red = pixels(first.content).mean(axis=(0, 1))
     assert red > 150 > blue
     tag = first.headers["etag"]

@@ -237,7 +237,7 @@ def erase_file(path: Path) -> None:
         CannotWrite: the system refuses.
     """
     try:
-        if not os.access(path.parent, os.W_OK):  # before the content is overwritten
+        if path.exists() and not os.access(path.parent, os.W_OK):  # before the content is overwritten
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with path.open("r+b") as file:
             remaining = os.fstat(file.fileno()).st_size

@@ -73,9 +73,16 @@ def kept_copies(folder: Path) -> list[Path]:
     return sorted(path for name in KEPT_FOLDERS for path in folder.glob(name) if (path / DATABASE).exists())
 
 
-def _files_of_copy(folder: Path) -> list[Path]:
-    """List a replaced database, its log and whatever else is in the folder, the database last: it marks the folder."""
-    return sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: (path.name == DATABASE, path))
+def _erase_copies(folder: Path) -> None:
+    """Erase what killed repairs have left, and the files that repairs and restores have replaced."""
+    for path in (*folder.glob(f".{DATABASE}.damaged*"), *folder.glob(f".{DATABASE}.repaired*")):
+        erase_file(path)
+    for copies in kept_copies(folder):
+        # The database last: by it the folder is recognized, if this is interrupted.
+        for path in sorted(copies.glob("gallery.*"), key=lambda path: path.name == DATABASE):
+            erase_file(path)
+        with contextlib.suppress(OSError):  # something of the user's is in it, too
+            copies.rmdir()
 
 
 class GalleryDatabase:
@@ -531,12 +538,7 @@ class GalleryDatabase:
                 )
                 self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
                 erase_forgotten(self.folder, uid, dim, faces)
-                for copy in (  # of a repair that was killed; what repairs and restores have kept
-                    *self.folder.glob(f".{DATABASE}.damaged*"),
-                    *self.folder.glob(f".{DATABASE}.repaired*"),
-                    *(path for copies in kept_copies(self.folder) for path in _files_of_copy(copies)),
-                ):
-                    erase_file(copy)
+                _erase_copies(self.folder)
                 self._compact()
                 with self.writing() as repository:
                     repository.settings.set_erasure_due(False)
