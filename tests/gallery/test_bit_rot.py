@@ -94,7 +94,9 @@ def test_every_column_is_part_of_its_rows_checksum(intact: Path):
             ).fetchall()
             assert rows, table
             for *values, checksum in rows:
-                encoded = [value.encode(errors="surrogateescape") if isinstance(value, str) else value for value in values]
+                encoded = [
+                    value.encode(errors="surrogateescape") if isinstance(value, str) else value for value in values
+                ]
                 assert row_checksum(table, *encoded) == checksum, table
 
 

@@ -25,7 +25,9 @@ def row_name(connection: sqlite3.Connection, table: str, values: Sequence[Any]) 
         table: the row's table.
         values: of the row, in the order of its columns; texts may be bytes.
     """
-    decoded = [os.fsdecode(value) if isinstance(value, bytes) and table in _WITH_TEXT_KEY else value for value in values]
+    decoded = [
+        os.fsdecode(value) if isinstance(value, bytes) and table in _WITH_TEXT_KEY else value for value in values
+    ]
     first, second = decoded[0], decoded[1] if len(decoded) > 1 else None
     if table == "photos":
         return f"photo {first} ({_as_text(values[2])})"

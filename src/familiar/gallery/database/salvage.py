@@ -182,9 +182,9 @@ class _Recovery:
             # Text is read as bytes, since a path may be in any encoding.
             values = ["CAST(? AS TEXT)" if row[2] == b"TEXT" else "?" for row in info]
             self._inserts[table] = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)})"
-            kinds = tuple(kind for _, kind in data_columns(target, table))
+            column_types = tuple(kind for _, kind in data_columns(target, table))
             (sql,) = target.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
-            self._formats.append(TableFormat(table, kinds, b"WITHOUT ROWID" not in sql))
+            self._formats.append(TableFormat(table, column_types, b"WITHOUT ROWID" not in sql))
         self._encoding: tuple[np.dtype[Any], int] | None = None
 
     def mend_pages(self) -> None:

@@ -165,7 +165,10 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
     copy = draft / DATABASE
     gallery.copy_to(copy)
     paths = _uploaded_paths(copy, gallery.folder)
-    sources = {DATABASE: copy, **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)}}
+    sources = {
+        DATABASE: copy,
+        **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
+    }
     if (gallery.folder / EXTERNAL_INDEX_FILE).is_file():
         sources[EXTERNAL_INDEX_FILE] = gallery.folder / EXTERNAL_INDEX_FILE
     sha256: dict[str, str] = {}
@@ -182,7 +185,7 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
             "sha256": sha256,
         }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-    missing = [path for path in paths if not os.path.lexists(path)]  # noqa: PTH110
+    missing = [path for path in paths if not os.path.lexists(path)]
     with gallery.reading() as repository:  # photos that are missing, but not forgotten, are what `check` reports
         if not all(repository.photos.at_path(Path(path)) for path in missing):
             return None

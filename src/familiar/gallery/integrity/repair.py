@@ -16,7 +16,7 @@ from familiar.gallery.database.salvage import SalvageResult, create_from_damaged
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
-from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE, acknowledged_writes
+from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
 from familiar.gallery.database.switch import SWITCH_FILE, create_dated_folder, exclusive, switch_database
 from familiar.gallery.database.write_ahead_log import apply_damaged_log
 
