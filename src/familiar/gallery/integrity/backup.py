@@ -5,13 +5,11 @@ else, and the address of an index outside the folder. Search indexes are left ou
 are photos outside the gallery's folder. `backup.json` has the SHA-256 of every file.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +22,7 @@ from familiar.core.files import absolute_path, content_sha256, fsync_directory, 
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
-from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
+from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes, photo_paths
 from familiar.gallery.database.switch import (
     SWITCH_FILE,
     create_dated_folder,
@@ -195,9 +193,7 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
 def _uploaded_paths(database: Path, folder: Path) -> list[str]:
     """Return the paths of uploaded photos that a copy of the database names."""
     uploads = tuple(os.path.join(parent, UPLOADED_PHOTOS, "") for parent in _both_paths(folder))  # noqa: PTH118
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.text_factory = os.fsdecode
-        return [path for (path,) in connection.execute("SELECT path FROM photos") if path.startswith(uploads)]
+    return [path for path in photo_paths(database) if path.startswith(uploads)]
 
 
 def _both_paths(folder: Path) -> list[str]:
