@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ _COLUMNS = {  # in words, where the name of a column does not say enough
 }
 
 
-def row_name(connection: sqlite3.Connection, table: str: Sequence[Any]) -> str:
+def row_name(connection: sqlite3.Connection, table: str, values: Sequence[Any]) -> str:
     """Describe a row, such as "face 12 of photo.jpg".
 
     Args:
@@ -36,7 +36,7 @@ def row_name(connection: sqlite3.Connection, table: str: Sequence[Any]) -> str:
     if table == "faces":
         return f"face {first} of {_photo(connection, second)}"
     name = _NAMES.get(table)
-    return f"{table}, row {first}" if name is None else name(first, second)
+    return f"{table}, row {first}" if name is None else name.format(first, second)
 
 
 def describe_rows(database: Path, rows: Iterable[tuple[str, Sequence[Any]]]) -> tuple[str, ...]:
@@ -57,25 +57,25 @@ def column_name(column: str) -> str:
 
 
 _WITH_TEXT_KEY = ("skipped_files", "watch_deliveries")
-_NAMES: dict[str, Callable[[Any, Any], str]] = {
-    "gallery": lambda first, second: "the row of the gallery itself",
-    "identities": lambda number, second: f"the name of individual {number}",
-    "assignments": lambda face, second: f"the individual of face {face}",
-    "domains": lambda face, second: f"the domain of face {face}",
-    "constraints": lambda first, second: f"the decision whether faces {first} and {second} are the same individual",
-    "rejections": lambda face, identity: f"the decision that face {face} is not individual {identity}",
-    "decisions": lambda number, second: f"decision {number} of the undo log",
-    "changes": lambda number, decision: f"change {number} (of decision {decision}) of the undo log",
-    "previous_faces": lambda change, second: f"the previous version of the face in change {change} of the undo log",
-    "learned_faces": lambda face, second: f"that the gallery learned from face {face}",
-    "reports": lambda number, second: f"the report on individual {number}",
-    "next_embeddings": lambda face, second: f"the new embedding of face {face}, of an unfinished migration",
-    "migration": lambda first, second: "the model of an unfinished migration",
-    "missing_photos": lambda photo, second: f"that photo {photo} is missing, as noticed by familiar watch",
-    "skipped_files": lambda path, second: f"that {path} cannot be read, as noticed by familiar watch",
-    "watch_events": lambda number, second: f"event {number} of familiar watch",
-    "watch_deliveries": lambda destination, second: f"what familiar watch has delivered to {destination}",
-    "watch": lambda first, second: "the last individual that familiar watch has reported",
+_NAMES = {  # by table; {0} and {1} are its first two columns
+    "gallery": "the row of the gallery itself",
+    "identities": "the name of individual {0}",
+    "assignments": "the individual of face {0}",
+    "domains": "the domain of face {0}",
+    "constraints": "the decision whether faces {0} and {1} are the same individual",
+    "rejections": "the decision that face {0} is not individual {1}",
+    "decisions": "decision {0} of the undo log",
+    "changes": "change {0} (of decision {1}) of the undo log",
+    "previous_faces": "the previous version of the face in change {0} of the undo log",
+    "learned_faces": "that the gallery learned from face {0}",
+    "reports": "the report on individual {0}",
+    "next_embeddings": "the new embedding of face {0}, of an unfinished migration",
+    "migration": "the model of an unfinished migration",
+    "missing_photos": "that photo {0} is missing, as noticed by familiar watch",
+    "skipped_files": "that {0} cannot be read, as noticed by familiar watch",
+    "watch_events": "event {0} of familiar watch",
+    "watch_deliveries": "what familiar watch has delivered to {0}",
+    "watch": "the last individual that familiar watch has reported",
 }
 
 
