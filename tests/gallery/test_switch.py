@@ -1,7 +1,6 @@
 """Replacing the database: interrupted at any step, beside writers, readers and a server."""
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from familiar.core.errors import BadGallery, GalleryBusy
+from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy
 from familiar.gallery.database import switch
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.integrity.backup import backup, restore
@@ -160,9 +159,9 @@ def test_a_decision_made_on_what_a_restore_has_replaced_is_not_written(
 
 def test_unreadable_notes_of_a_switch_are_named(gallery: GalleryDatabase, folder: Path):
     (folder / switch.SWITCH_FILE).write_text("{")
-    with pytest.raises(Exception, match=f"{switch.SWITCH_FILE}: cannot be read"):
+    with pytest.raises(CannotWrite, match=f"{switch.SWITCH_FILE}: cannot be read"):
         enroll_vectors(gallery, draw_individuals([1]))
-    os.unlink(folder / switch.SWITCH_FILE)
+    (folder / switch.SWITCH_FILE).unlink()
     assert enroll_vectors(gallery, draw_individuals([1])) == [1]
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from collection.crash_scenarios import SCENARIOS, draw_individuals, embedder
+from collection.crash_scenarios import SCENARIOS
 
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
@@ -21,7 +21,7 @@ def create_gallery_with_every_table(folder: Path) -> None:
             connection = repository.connection
             connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
             connection.execute("INSERT INTO reports SELECT id, 'lost', 'cat', 'Elm Street', '', '', '' FROM identities")
-            connection.execute("UPDATE photos SET taken_at = '2024-05-01T12:00:00', size_bytes = 12345 WHERE id % 3 = 0")
+            connection.execute("UPDATE photos SET taken_at = '2024-05-01T12:00:00', size_bytes = 9999 WHERE id % 3 = 0")
             connection.execute("UPDATE faces SET landmarks_px = randomblob(40), left_px = id / 7.0 WHERE id % 4 = 0")
             connection.execute("INSERT INTO migration VALUES (1, '{}')")
             connection.execute("INSERT INTO next_embeddings SELECT id, 'photo', embedding FROM faces WHERE id < 20")
@@ -33,6 +33,3 @@ def create_gallery_with_every_table(folder: Path) -> None:
             )
             connection.execute("INSERT INTO watch_deliveries VALUES ('stdout', 0)")
             connection.execute("INSERT INTO watch VALUES (1, 24)")
-
-
-__all__ = ["create_gallery_with_every_table", "draw_individuals", "embedder"]

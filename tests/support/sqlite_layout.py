@@ -1,4 +1,4 @@
-"""Which bytes of an SQLite file are used, and for what: read from its pages (sqlite.org/fileformat2.html), not by SQLite.
+"""Which bytes of an SQLite file are used, and for what; read from its pages (sqlite.org/fileformat2.html).
 
 Unused are free pages, the gap between the cell pointers and the cells of a page, the content of free blocks, fragments
 of up to three bytes, and what follows the last byte of a row on its last overflow page.
@@ -18,8 +18,8 @@ class Use:
     Attributes:
         tree: the table or index, or "header" or "free list".
         part: "header", "pointers", "cell", "key" (of an interior page of a table: any number between two children finds
-            the same rows), "number type" (of the column that is the row's number, which is stored elsewhere), "order" (of
-            the definitions of tables), "free block" or "overflow".
+            the same rows), "number type" (of the column that is the row's number, which is stored elsewhere), "order"
+            (of the definitions of tables), "free block" or "overflow".
         row: the number of the row; None in an index and for what is no row.
     """
 

@@ -127,6 +127,7 @@ def schema_checksum(connection: sqlite3.Connection) -> int:
     """Compute the checksum of the definitions of all tables, indexes and triggers."""
     rows = connection.execute(
         "SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB), "
+        "CAST(typeof(type) || typeof(name) || typeof(tbl_name) || typeof(sql) AS BLOB), "
         "CASE type WHEN 'trigger' THEN rootpage END FROM sqlite_schema "  # VACUUM moves the others
         "WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name"
     ).fetchall()

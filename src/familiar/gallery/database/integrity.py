@@ -93,7 +93,8 @@ def _definition_problems(connection: sqlite3.Connection) -> list[str]:
     problems: list[str] = []
     if row[0] != schema_checksum(connection):
         problems.append("the definitions of the tables are damaged")
-    if row[1] != sequence_checksum(connection):
+    other_types = connection.execute("SELECT 1 FROM sqlite_sequence WHERE typeof(name) <> 'text'").fetchone()
+    if other_types or row[1] != sequence_checksum(connection):
         problems.append("the highest numbers of photos, faces and individuals (sqlite_sequence) are damaged")
     return problems
 

@@ -33,22 +33,22 @@ class TableFormat:
 
     Attributes:
         name: of the table.
-        kinds: the type of each column except the checksum.
+        column_types: the type of each column except the checksum.
         has_rowid: whether its key is the number of the row.
     """
 
     name: str
-    kinds: tuple[str, ...]
+    column_types: tuple[str, ...]
     has_rowid: bool
 
     def recognize(self, row: Sequence[Any]) -> Values | None:
         """Return the values of a row as it lies on a page if its checksum is that of a row of this table."""
-        count = len(self.kinds)
+        count = len(self.column_types)
         if not isinstance(row[count], int):
             return None
         values = tuple(
             float(value) if kind == "REAL" and isinstance(value, int) else value  # as SQLite stores it
-            for value, kind in zip(row, self.kinds, strict=False)
+            for value, kind in zip(row, self.column_types, strict=False)
         )
         return values if row_checksum(self.name, *values) == row[count] else None
 
@@ -121,9 +121,9 @@ class PageReader:
     def _row(self, page: bytes, index: int) -> tuple[Any, ...] | None:
         """Read one row of a page, without the others."""
         pointer = _HEADER_BYTES + 2 * index
-        alone = page[:3] + b"\0\1" + page[5:_HEADER_BYTES] + page[pointer : pointer + 2] + page[_HEADER_BYTES + 2 :]
+        single = page[:3] + b"\0\1" + page[5:_HEADER_BYTES] + page[pointer : pointer + 2] + page[_HEADER_BYTES + 2 :]
         try:
-            rows = self._select(alone)
+            rows = self._select(single)
         except UNREADABLE:
             return None
         return rows[0] if rows else None
@@ -201,8 +201,8 @@ def _mend_page(
         elif page[_end_of_pointers(page) : _end_of_pointers(page) + 2] != b"\0\0":  # perhaps one more
             candidates = _flipped_bytes(page, range(3, 5))
     elif any(page[1:]):
-        kinds = [kind for kind in by_kind if (page[0] ^ kind).bit_count() == 1]
-        candidates = (bytes([kind]) + page[1:] for kind in kinds)
+        page_types = [kind for kind in by_kind if (page[0] ^ kind).bit_count() == 1]
+        candidates = (bytes([kind]) + page[1:] for kind in page_types)
     for candidate in candidates:
         if not len(before) <= _cells(candidate) <= len(page) // 2:
             continue

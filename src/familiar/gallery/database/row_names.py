@@ -1,8 +1,10 @@
 """What a row of the database is about, in words."""
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 _COLUMNS = {  # in words, where the name of a column does not say enough
@@ -25,14 +27,28 @@ def row_name(connection: sqlite3.Connection, table: str, values: Sequence[Any]) 
         table: the row's table.
         values: of the row, in the order of its columns; texts may be bytes.
     """
-    decoded = [os.fsdecode(value) if isinstance(value, bytes) and table in _WITH_TEXT_KEY else value for value in values]
+    decoded = [
+        os.fsdecode(value) if isinstance(value, bytes) and table in _WITH_TEXT_KEY else value for value in values
+    ]
     first, second = decoded[0], decoded[1] if len(decoded) > 1 else None
     if table == "photos":
         return f"photo {first} ({_as_text(values[2])})"
     if table == "faces":
         return f"face {first} of {_photo(connection, second)}"
-    name: Callable[..., str] | None = _NAMES.get(table)
-    return f"{table}, row {first}" if name is None else name(first, second, decoded)
+    name = _NAMES.get(table)
+    return f"{table}, row {first}" if name is None else name.format(first, second)
+
+
+def describe_rows(database: Path, rows: Iterable[tuple[str, Sequence[Any]]]) -> tuple[str, ...]:
+    """Describe rows, each given by its table and its values, once each.
+
+    Args:
+        database: in which the photo of a face is looked up.
+        rows: to describe.
+    """
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.text_factory = os.fsdecode
+        return tuple(dict.fromkeys(row_name(connection, *row) for row in rows))
 
 
 def column_name(column: str) -> str:
@@ -41,25 +57,25 @@ def column_name(column: str) -> str:
 
 
 _WITH_TEXT_KEY = ("skipped_files", "watch_deliveries")
-_NAMES: dict[str, Callable[[Any, Any, Sequence[Any]], str]] = {
-    "gallery": lambda *_: "the row of the gallery itself",
-    "identities": lambda number, *_: f"the name of individual {number}",
-    "assignments": lambda face, *_: f"the individual of face {face}",
-    "domains": lambda face, *_: f"the domain of face {face}",
-    "constraints": lambda first, second, _: f"the decision whether faces {first} and {second} are the same individual",
-    "rejections": lambda face, identity, _: f"the decision that face {face} is not individual {identity}",
-    "decisions": lambda number, *_: f"decision {number} of the undo log",
-    "changes": lambda number, decision, _: f"change {number} (of decision {decision}) of the undo log",
-    "previous_faces": lambda change, *_: f"the previous version of the face in change {change} of the undo log",
-    "learned_faces": lambda face, *_: f"that the gallery learned from face {face}",
-    "reports": lambda number, *_: f"the report on individual {number}",
-    "next_embeddings": lambda face, *_: f"the new embedding of face {face}, of an unfinished migration",
-    "migration": lambda *_: "the model of an unfinished migration",
-    "missing_photos": lambda photo, *_: f"that photo {photo} is missing, as noticed by familiar watch",
-    "skipped_files": lambda path, *_: f"that {path} cannot be read, as noticed by familiar watch",
-    "watch_events": lambda number, *_: f"event {number} of familiar watch",
-    "watch_deliveries": lambda destination, *_: f"what familiar watch has delivered to {destination}",
-    "watch": lambda *_: "the last individual that familiar watch has reported",
+_NAMES = {  # by table; {0} and {1} are its first two columns
+    "gallery": "the row of the gallery itself",
+    "identities": "the name of individual {0}",
+    "assignments": "the individual of face {0}",
+    "domains": "the domain of face {0}",
+    "constraints": "the decision whether faces {0} and {1} are the same individual",
+    "rejections": "the decision that face {0} is not individual {1}",
+    "decisions": "decision {0} of the undo log",
+    "changes": "change {0} (of decision {1}) of the undo log",
+    "previous_faces": "the previous version of the face in change {0} of the undo log",
+    "learned_faces": "that the gallery learned from face {0}",
+    "reports": "the report on individual {0}",
+    "next_embeddings": "the new embedding of face {0}, of an unfinished migration",
+    "migration": "the model of an unfinished migration",
+    "missing_photos": "that photo {0} is missing, as noticed by familiar watch",
+    "skipped_files": "that {0} cannot be read, as noticed by familiar watch",
+    "watch_events": "event {0} of familiar watch",
+    "watch_deliveries": "what familiar watch has delivered to {0}",
+    "watch": "the last individual that familiar watch has reported",
 }
 
 

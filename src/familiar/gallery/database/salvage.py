@@ -44,7 +44,8 @@ UNDO_LOG = ("decisions", "changes", "previous_faces")
 # Constraints and rejections are too similar to each other. A row with a checksum has one more column.
 _ROW_CONDITIONS = {
     "gallery": "c3 IN (CAST('float16' AS BLOB), CAST('float32' AS BLOB), 'float16', 'float32') AND c14 IS NULL",
-    "photos": "typeof(c1) = 'blob' AND length(c1) = 32 AND typeof(c2) = 'text' AND typeof(c3) = 'integer' AND c6 IS NULL",
+    "photos": "typeof(c1) = 'blob' AND length(c1) = 32 AND typeof(c2) = 'text' AND typeof(c3) = 'integer' "
+    "AND c6 IS NULL",
     "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
     "reports": "c1 IN ('lost', 'found', 'home') AND typeof(c6) = 'text' AND c7 IS NULL AND c0 IS NULL",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob' AND c11 IS NULL",
@@ -72,10 +73,10 @@ class SalvageResult:
         incomplete: tables of which rows were lost.
     """
 
-    saved: dict[str, int] = field(default_factory=dict)
-    mended: list[tuple[str, Values]] = field(default_factory=list)
-    lost: list[tuple[str, Values]] = field(default_factory=list)
-    incomplete: set[str] = field(default_factory=set)
+    saved: dict[str, int] = field(default_factory=dict[str, int])
+    mended: list[tuple[str, Values]] = field(default_factory=list[tuple[str, Values]])
+    lost: list[tuple[str, Values]] = field(default_factory=list[tuple[str, Values]])
+    incomplete: set[str] = field(default_factory=set[str])
 
 
 def create_from_damaged(path: Path, damaged: Path, space: Space | None, acknowledged: int = 0) -> SalvageResult:
@@ -159,7 +160,8 @@ def _restore_consistency(target: sqlite3.Connection, acknowledged: int) -> None:
         # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery; and numbers
         # that it never had, so that nothing that was cached of it is, either.
         "UPDATE gallery SET repaired_from = uid, uid = lower(hex(randomblob(16))), open_decision = NULL, "
-        "revision = max(revision, ?1) + 1, faces_revision = max(revision, ?1) + 1, writes = max(writes, revision, ?1) + 1",
+        "revision = max(revision, ?1) + 1, faces_revision = max(revision, ?1) + 1, "
+        "writes = max(writes, revision, ?1) + 1",
         (acknowledged,),
     )
 
@@ -182,9 +184,9 @@ class _Recovery:
             # Text is read as bytes, since a path may be in any encoding.
             values = ["CAST(? AS TEXT)" if row[2] == b"TEXT" else "?" for row in info]
             self._inserts[table] = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)})"
-            kinds = tuple(kind for _, kind in data_columns(target, table))
+            column_types = tuple(kind for _, kind in data_columns(target, table))
             (sql,) = target.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
-            self._formats.append(TableFormat(table, kinds, b"WITHOUT ROWID" not in sql))
+            self._formats.append(TableFormat(table, column_types, b"WITHOUT ROWID" not in sql))
         self._encoding: tuple[np.dtype[Any], int] | None = None
 
     def mend_pages(self) -> None:

@@ -134,6 +134,13 @@ def _check_header(path: Path, header: bytes) -> None:
         raise BadGallery(f"{path}: is a database, but not a familiar gallery; move it away, or name another folder")
 
 
+def photo_paths(path: Path) -> list[str]:
+    """Return the paths of the photos in a closed copy of a gallery's database."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.text_factory = os.fsdecode
+        return [photo for (photo,) in connection.execute("SELECT path FROM photos")]
+
+
 def check_log(path: Path, folder: Path) -> None:
     """Check that a write-ahead log that was left behind has every acknowledged write, before SQLite writes it back.
 

@@ -58,7 +58,7 @@ def wait_for(lock: FileLock, *, shared: bool, seconds: float) -> bool:
 
 def is_unfinished(folder: Path) -> bool:
     """Whether a process was killed while it replaced the database."""
-    return os.path.lexists(folder / SWITCH_FILE)  # noqa: PTH110 - called for every write
+    return os.path.lexists(folder / SWITCH_FILE)
 
 
 def finish_switch(folder: Path) -> None:

@@ -76,9 +76,7 @@ def _frames(content: bytes, page_size: int) -> list[tuple[int, int, bytes]]:
     return frames
 
 
-def _mended_fields(
-    fields: bytes, page: bytes, previous: tuple[int, int], stored: tuple[int, int], order: str
-) -> bytes:
+def _mended_fields(fields: bytes, page: bytes, previous: tuple[int, int], stored: tuple[int, int], order: str) -> bytes:
     """Return a frame's page number and size of the database, with the bit flipped back that its checksum tells."""
     if _checksum(fields + page, previous, order) == stored:
         return fields

@@ -5,13 +5,11 @@ else, and the address of an index outside the folder. Search indexes are left ou
 are photos outside the gallery's folder. `backup.json` has the SHA-256 of every file.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +22,7 @@ from familiar.core.files import absolute_path, content_sha256, fsync_directory, 
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
-from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
+from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes, photo_paths
 from familiar.gallery.database.switch import (
     SWITCH_FILE,
     create_dated_folder,
@@ -165,7 +163,10 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
     copy = draft / DATABASE
     gallery.copy_to(copy)
     paths = _uploaded_paths(copy, gallery.folder)
-    sources = {DATABASE: copy, **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)}}
+    sources = {
+        DATABASE: copy,
+        **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
+    }
     if (gallery.folder / EXTERNAL_INDEX_FILE).is_file():
         sources[EXTERNAL_INDEX_FILE] = gallery.folder / EXTERNAL_INDEX_FILE
     sha256: dict[str, str] = {}
@@ -182,7 +183,7 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
             "sha256": sha256,
         }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-    missing = [path for path in paths if not os.path.lexists(path)]  # noqa: PTH110
+    missing = [path for path in paths if not os.path.lexists(path)]
     with gallery.reading() as repository:  # photos that are missing, but not forgotten, are what `check` reports
         if not all(repository.photos.at_path(Path(path)) for path in missing):
             return None
@@ -192,9 +193,7 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
 def _uploaded_paths(database: Path, folder: Path) -> list[str]:
     """Return the paths of uploaded photos that a copy of the database names."""
     uploads = tuple(os.path.join(parent, UPLOADED_PHOTOS, "") for parent in _both_paths(folder))  # noqa: PTH118
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.text_factory = os.fsdecode
-        return [path for (path,) in connection.execute("SELECT path FROM photos") if path.startswith(uploads)]
+    return [path for path in photo_paths(database) if path.startswith(uploads)]
 
 
 def _both_paths(folder: Path) -> list[str]:

@@ -1,9 +1,7 @@
 """Recover what can be read of a damaged gallery."""
 
 import contextlib
-import os
 import shutil
-import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,12 +9,12 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.external_index import read_external_index
-from familiar.gallery.database.row_names import row_name
+from familiar.gallery.database.row_names import describe_rows
 from familiar.gallery.database.salvage import SalvageResult, create_from_damaged
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
-from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE, acknowledged_writes
+from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
 from familiar.gallery.database.switch import SWITCH_FILE, create_dated_folder, exclusive, switch_database
 from familiar.gallery.database.write_ahead_log import apply_damaged_log
 
@@ -74,7 +72,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
             kept_in = create_dated_folder(folder, "damaged")
             _mark_index_outdated(folder)
             switch_database(folder, repaired, kept_in)
-            names = _names(salvaged, path)
+            mended, lost = describe_rows(path, salvaged.mended), describe_rows(path, salvaged.lost)
         except OSError as error:
             raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
         finally:
@@ -85,7 +83,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
             calibration(gallery)
         except CorruptGallery:
             reset_calibration(gallery)
-    return RepairResult(salvaged.saved, kept_in, *names)
+    return RepairResult(salvaged.saved, kept_in, mended, lost)
 
 
 def _copy_files(path: Path, to: Path, open_files: contextlib.ExitStack) -> None:
@@ -120,16 +118,6 @@ def _recover_into(repaired: Path, damaged: Path, folder: Path, space: Space | No
                 f"{folder / DATABASE}: the row that says which model the gallery belongs to is lost, if it is a "
                 f"gallery at all; name the model: familiar gallery repair {folder} --model MODEL, or restore a backup"
             ) from error
-
-
-def _names(salvaged: SalvageResult, repaired: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Describe the rows that were mended and those that were lost."""
-    with contextlib.closing(sqlite3.connect(repaired)) as connection:
-        connection.text_factory = os.fsdecode
-        return (
-            tuple(dict.fromkeys(row_name(connection, *row) for row in salvaged.mended)),
-            tuple(dict.fromkeys(row_name(connection, *row) for row in salvaged.lost)),
-        )
 
 
 def _mark_index_outdated(folder: Path) -> None:

@@ -98,7 +98,7 @@ class FolderWatch:
         """Watch until `stop` is called.
 
         Raises:
-            BadGallery: the gallery was replaced, as by a repair.
+            BadGallery: the gallery's file was moved away.
             CannotWrite: the disk of the gallery is full.
             SpaceMismatch: the gallery was moved to another model.
         """
