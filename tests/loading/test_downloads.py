@@ -160,7 +160,7 @@ def test_rejects_unwritable_folder(tmp_path: Path) -> None:
 
 def test_rejects_file_as_parent_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("dear")
-    with pytest.raises(CannotWrite, match=r"file/mnist: cannot be written \(Not a directory\)"):
+    with pytest.raises(CannotWrite, match=r"file: cannot be created \(File exists\)"):
         download_mnist(tmp_path / "file" / "mnist")
 
 

@@ -112,6 +112,34 @@ def unneeded_syncs(recording: Recording, work: Path, operation: Operation, disk:
     return unneeded
 
 
+def unprotected_promises(recording: Recording, work: Path, operation: Operation, disk: Disk) -> list[str]:
+    """List the promises that no sync protects: whichever is left out, a cut right after the promise shows no problem.
+
+    As `unneeded_syncs`, for long operations. The checks would be blind for what was promised.
+    """
+    unprotected: list[str] = []
+    promised: set[str] = set()
+    first = 0
+    for index, call in enumerate(disk.calls):
+        if call.operation != "A":
+            continue
+        syncs = [sync for sync in disk.syncs if first <= sync < index]
+        first, text = index, call.data.decode()
+        if text not in promised and not any(
+            _is_noticed(recording, work, operation, disk, sync, index) for sync in reversed(syncs)
+        ):
+            unprotected.append(text)
+        promised.add(text)
+    return unprotected
+
+
+def _is_noticed(recording: Recording, work: Path, operation: Operation, disk: Disk, sync: int, cut: int) -> bool:
+    """Whether a cut before a call shows that a sync was left out."""
+    without = disk.without(sync, recording.before)
+    cuts = [each for each in worst_cuts(without) if each.call == cut]  # one call later, since a sync before it is gone
+    return bool(check_cuts(recording, work, operation, without, cuts, stop=True).problems)
+
+
 def _digest(contents: Contents) -> bytes:
     digest = hashlib.sha256()
     for path, content in contents.items():

@@ -27,7 +27,7 @@ from PIL import Image
 from familiar.cli.main import familiar
 from familiar.core.errors import BadGallery
 from familiar.core.files import absolute_path, content_sha256
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase, Space
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.editing.forget import forget_photos
@@ -213,11 +213,13 @@ class Commands:
             self.run(work, lambda _: None)
         with GalleryDatabase.open(folder) as gallery:
             problems = list(check(gallery).problems)
-            identities = list(load_assignments(gallery).names.values())
+            assignments = load_assignments(gallery)
             faces, expected_faces = len(gallery.faces().ids), 4 if acknowledged else 0
         if faces < expected_faces:
             problems.append(f"{faces} of {expected_faces} faces are there")
-        if {"name", "merge"} & {*acknowledged} and "Rosa" not in identities:
+        if "cluster" in acknowledged and (assignments.identity == UNASSIGNED).any():
+            problems.append("faces are not clustered")
+        if {"name", "merge"} & {*acknowledged} and "Rosa" not in assignments.names.values():
             problems.append("a name is lost")
         return problems
 
