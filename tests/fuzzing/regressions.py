@@ -27,9 +27,8 @@ def _tar(header: int, size_bytes: int) -> bytes:
     A negative one may lead back to the first member, and so on forever.
     """
     tar = bytearray(DATA_READERS["tar"].seeds()[1])
-    tar[header + 124 : header + 136] = (b"\xff" if size_bytes < 0 else b"\x80") + size_bytes.to_bytes(
-        11, "big", signed=True
-    )
+    number = size_bytes.to_bytes(11, "big", signed=True)
+    tar[header + 124 : header + 136] = (b"\xff" if size_bytes < 0 else b"\x80") + number
     return DATA_READERS["tar"].repair(bytes(tar))
 
 
@@ -72,7 +71,7 @@ def regressions() -> dict[str, list[bytes]]:
             *(_tar_index(bytes=value) for value in ({}, "x", None)),
             *(_tar_index(photos=value) for value in entries),
         ],
-        "tar": [_tar(0, 2**70), _tar(0, -(2**70)), _tar(1024, -1536)],
+        "tar": [_tar(0, 2**70), _tar(0, -(2**70)), _tar(2048, -2560)],
         "embedding-parts": [_embedding_part(column) for column in (b"photo", b"face")],
         "router": [
             _router(path) for path in ("x" * 5_000, "\0", "/etc/passwd", "//server/share/x.onnx", "\\\\server\\x")
