@@ -309,3 +309,23 @@ def test_rows_by_shard_are_in_the_order_of_the_file(format_: ShardFormat, table:
         assert len(positions) == len(rows)
     with pytest.raises(ValueError, match="is not in a shard"):
         rows_by_shard(table.photos)
+
+
+def test_parquet_that_decodes_to_far_more_than_the_file_is_refused(tmp_path: Path) -> None:
+    """Values that repeat are written once: a few kilobytes can be millions of rows, or terabytes of photos."""
+
+    def write(rows: int, photo: bytes) -> str:
+        numbers = pa.array(np.zeros(rows, np.int32))
+        columns = {
+            name: pa.DictionaryArray.from_arrays(numbers, pa.array([value]))
+            for name, value in {"image": photo, "identity": "Mia"}.items()
+        }
+        pq.write_table(pa.table(columns), tmp_path / "bomb.parquet", store_schema=False)
+        return str(tmp_path / "bomb.parquet")
+
+    with pytest.raises(BadDataset, match="1,000,000 rows are more than its bytes can hold"):
+        list(parquet.scan_parquet(write(1_000_000, b"photo"), Counter()))
+    shard = write(300, bytes(2**20))
+    _, photo = next(parquet.scan_parquet(shard, Counter()))
+    with pytest.raises(UnreadablePhoto, match="its photos have far more bytes than the file"):
+        photo.read_bytes()

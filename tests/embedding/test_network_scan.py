@@ -96,9 +96,9 @@ def test_sees_operators_of_all_graphs() -> None:
     check_network(scan)
 
 
-@pytest.mark.parametrize("place", IN_OTHER_FILES)
-def test_sees_weights_in_other_files(place: str) -> None:
-    scan = scan_network(changed(IN_OTHER_FILES[place]))
+@pytest.mark.parametrize("name", IN_OTHER_FILES)
+def test_sees_weights_in_other_files(name: str) -> None:
+    scan = scan_network(changed(IN_OTHER_FILES[name]))
     assert scan.external
     assert scan.locations == {"secret.bin"}
 

@@ -146,7 +146,7 @@ def json_mutator(data: bytes, dice: Random) -> bytes:
     )
     paths = list(_paths(document))
     path = dice.choice(paths)
-    other = copy.deepcopy(_at(document, dice.choice(paths)))
+    other = copy.deepcopy(_value_at(document, dice.choice(paths)))
     document = _replaced(document, path, dice.choice(odd) if dice.random() < 0.7 else other, dice)
     text = json.dumps(document)
     deep = dice.choice(("[", '{"a":', '[{"a":')) * dice.choice((30, 300, 3000, 300_000))
@@ -163,7 +163,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterable[tuple[Any, ...]]:
             yield from _paths(child, (*path, index))
 
 
-def _at(value: Any, path: Sequence[Any]) -> Any:
+def _value_at(value: Any, path: Sequence[Any]) -> Any:
     for key in path:
         value = value[key]
     return value
@@ -172,7 +172,7 @@ def _at(value: Any, path: Sequence[Any]) -> Any:
 def _replaced(value: Any, path: tuple[Any, ...], new: Any, dice: Random) -> Any:
     if not path:
         return new
-    parent = _at(value, path[:-1])
+    parent = _value_at(value, path[:-1])
     match dice.randrange(5):
         case 0:
             del parent[path[-1]]

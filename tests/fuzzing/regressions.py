@@ -21,6 +21,17 @@ def _run_data(**changes: Any) -> bytes:
     return json.dumps(json.loads(RUN_READERS["run"].seeds()[0]) | changes).encode()
 
 
+def _tar(header: int, size_bytes: int) -> bytes:
+    """Give the member with a header at this position another size, in the notation of what has too many octal digits.
+
+    A negative one may lead back to an earlier member, and so on forever.
+    """
+    tar = bytearray(DATA_READERS["tar"].seeds()[1])
+    number = size_bytes.to_bytes(11, "big", signed=True)
+    tar[header + 124 : header + 136] = (b"\xff" if size_bytes < 0 else b"\x80") + number
+    return DATA_READERS["tar"].repair(bytes(tar))
+
+
 def _embedding_part(column: bytes) -> bytes:
     """Rename a column where the file describes its own schema."""
     (seed,) = DATA_READERS["embedding-parts"].seeds()
@@ -60,6 +71,7 @@ def regressions() -> dict[str, list[bytes]]:
             *(_tar_index(bytes=value) for value in ({}, "x", None)),
             *(_tar_index(photos=value) for value in entries),
         ],
+        "tar": [_tar(0, 2**70), _tar(0, -(2**70)), _tar(2048, -1536)],
         "embedding-parts": [_embedding_part(column) for column in (b"photo", b"face")],
         "router": [
             _router(path) for path in ("x" * 5_000, "\0", "/etc/passwd", "//server/share/x.onnx", "\\\\server\\x")

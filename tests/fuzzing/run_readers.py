@@ -26,7 +26,6 @@ def _recipes() -> list[bytes]:
 
 def _prepare_run(folder: Path) -> Read:
     """The three JSON files of a run; which, tells the content."""
-    from familiar.datasets.folders import DataSpec
     from familiar.datasets.split import Split
     from familiar.training.run import RunFolder
 
@@ -39,7 +38,7 @@ def _prepare_run(folder: Path) -> Read:
         run = RunFolder(folder)
         for part in (
             partial(Split.read, folder / "split.json"),
-            partial(DataSpec.from_run, folder),
+            partial(_read_spec, folder),
             run.recipe,
             run.trained_on,
             run.taught_by,
@@ -50,6 +49,14 @@ def _prepare_run(folder: Path) -> Read:
                 continue
 
     return read
+
+
+def _read_spec(run: Path) -> None:
+    from familiar.datasets.folders import DataSpec
+
+    spec = DataSpec.from_run(run)
+    assert all(isinstance(text, str) for text in (*spec.sources, *spec.leave_out, *(spec.identities or ())))
+    assert all(isinstance(limit, int | None) for limit in (spec.max_identities, spec.max_photos))
 
 
 def _run_files() -> list[bytes]:

@@ -94,7 +94,10 @@ class Sandbox:
 
 def _cause(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}familiar{os.sep}" in frame.filename]
-    places = [f"{frame.filename.rpartition(f'{os.sep}familiar{os.sep}')[2]}:{frame.name}" for frame in own[-1:]]
+    familiar_frames = [frame for frame in frames if f"{os.sep}familiar{os.sep}" in frame.filename]
+    function = "the reader"
+    if familiar_frames:
+        last = familiar_frames[-1]
+        function = f"{last.filename.rpartition(f'{os.sep}familiar{os.sep}')[2]}:{last.name}"
     detail = f" {error}" if isinstance(error, Forbidden) else ""
-    return f"{type(error).__name__} in {places[0] if places else 'the reader'}{detail}"
+    return f"{type(error).__name__} in {function}{detail}"

@@ -9,6 +9,7 @@ from fuzzing.__main__ import fuzz
 from fuzzing.catalog import READERS
 from fuzzing.regressions import regressions
 from fuzzing.sandbox import Sandbox
+from support.tiers import all_exhaustive_but
 
 SECONDS = 60
 BY_PROCESS = ("import",)  # each input takes a second
@@ -23,18 +24,15 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in READERS if name not in BY_PROCESS])
+@pytest.mark.parametrize("name", all_exhaustive_but(READERS.keys() - {"request", *BY_PROCESS}, READERS))
 def test_reader_survives_seeds_and_former_findings(
     name: str, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = READERS[name]
     read = reader.prepare(tmp_path)
-    seeds = reader.seeds()
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    for seed in seeds:  # imports what is imported late
-        sandbox.run(read, seed)
-    for data in (*seeds, *regressions().get(name, [])):
+    for data in (*reader.seeds(), *regressions().get(name, [])):
         finding = sandbox.run(read, data)
         assert finding is None, f"{finding}: {data[:200]!r}"
 

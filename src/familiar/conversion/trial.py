@@ -137,9 +137,9 @@ def _report(step: str) -> None:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
+    arguments = json.loads(sys.argv[1])
     try:
-        run_trial(Path(given["path"]), given["layout"], given["size_px"], given["memory_bytes"])
+        run_trial(Path(arguments["path"]), arguments["layout"], arguments["size_px"], arguments["memory_bytes"])
     except BadNetwork as error:
         sys.stdout.write(json.dumps(str(error)) + "\n")
         sys.exit(REFUSED)

@@ -12,12 +12,15 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
 from familiar.core.json_text import parse_json
-from familiar.datasets.shards.storage import open_file
+from familiar.datasets.shards.storage import open_file, size_of
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png", "photo", "bytes")
 LABEL_COLUMNS = ("identity", "label", "cls", "id", "name")
 NAME_COLUMNS = ("file_name", "path", "name")
 GROUPS_IN_MEMORY = 8
+PHOTOS_PER_BATCH, LABELS_PER_BATCH = 64, 1_000  # decoded at once
+MIN_BYTES_PER_ROW = 8  # of the file; the smallest photos have some 60
+MAX_EXPANSION, SMALL_BYTES = 20, 64 * 2**20  # photos of a group may have so many bytes: times those of the file, plus
 _LOCKS = [Lock() for _ in range(64)]
 
 
@@ -86,15 +89,15 @@ def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, Parqu
             label = _column([name for name in schema.names if name != image], LABEL_COLUMNS, shard, "identities")
             names = next((name for name in NAME_COLUMNS if name in schema.names and name != label), None)
             classes = _class_names(schema, label)
+            if parquet.metadata.num_rows * MIN_BYTES_PER_ROW > size_of(shard):
+                raise ValueError(f"{parquet.metadata.num_rows:,} rows are more than its bytes can hold")
             for group in range(parquet.num_row_groups):
-                columns = [label] if names is None else [label, names]
-                rows = parquet.read_row_group(group, columns=columns).to_pydict()
-                for row, value in enumerate(rows[label]):
+                for row, value, text in _labels(parquet, group, label, names):
                     if value is None:
                         ignored["photos without an identity"] += 1
                         continue
                     identity = classes[value] if classes and isinstance(value, int) else str(value)
-                    name = f"{group:05d}-{row:05d}" if names is None else PurePosixPath(str(rows[names][row])).name
+                    name = f"{group:05d}-{row:05d}" if names is None else PurePosixPath(str(text)).name
                     yield identity, ParquetPhoto(shard, image, name, group, row)
     except OSError as error:
         raise BadDataset(f"{shard}: cannot be read ({error.strerror or error})") from error
@@ -108,10 +111,32 @@ def _group_bytes(shard: str, column: str, group: int) -> Sequence[bytes]:
     pq = _pyarrow_parquet(shard)
     try:
         with open_file(shard) as file:
-            values = pq.ParquetFile(file).read_row_group(group, columns=[column]).column(column).to_pylist()
+            return _read_photos(pq.ParquetFile(file), group, column, MAX_EXPANSION * size_of(shard) + SMALL_BYTES)
     except ValueError as error:
         raise BadDataset(f"{shard}: is damaged ({error})") from error
-    return [_bytes_of(value) for value in values]
+
+
+def _read_photos(parquet: Any, group: int, column: str, max_bytes: int) -> list[bytes]:
+    """Read a column piece by piece, since a repeated value is written once; ValueError if they become too large."""
+    photos: list[bytes] = []
+    total_bytes = 0
+    for batch in parquet.iter_batches(batch_size=PHOTOS_PER_BATCH, row_groups=[group], columns=[column]):
+        total_bytes += batch.nbytes
+        if total_bytes > max_bytes:
+            raise ValueError("its photos have far more bytes than the file")
+        photos += map(_bytes_of, batch.column(column).to_pylist())
+    return photos
+
+
+def _labels(parquet: Any, group: int, label: str, names: str | None) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the row, the identity and the photo's name of each row of a group."""
+    row = 0
+    columns = [label] if names is None else [label, names]
+    for batch in parquet.iter_batches(batch_size=LABELS_PER_BATCH, row_groups=[group], columns=columns):
+        rows = batch.to_pydict()
+        for value, name in zip(rows[label], rows[names or label], strict=True):
+            yield row, value, name
+            row += 1
 
 
 def _bytes_of(value: Any) -> bytes:

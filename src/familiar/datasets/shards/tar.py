@@ -88,8 +88,8 @@ def scan_tar(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, TarPhoto]
             for identity, name, start, photo_bytes, sha256 in index:
                 yield identity, TarPhoto(shard, name, start, photo_bytes, sha256)
             return
-        with open_file(shard) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            members = (member for member in tar if member.isfile())
+        with open_file(shard) as file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as tar:
+            members = (member for member in _members(tar) if member.isfile())
             for _, sample in groupby(members, lambda member: _key(member.name)):
                 yield from _read_sample(shard, list(sample), file, size, ignored)
     except tarfile.TarError as error:
@@ -98,6 +98,23 @@ def scan_tar(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, TarPhoto]
         ) from error
     except OSError as error:
         raise BadDataset(f"{shard}: cannot be read ({error.strerror or error})") from error
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose header does not lead backwards, which Python before 3.11.14 follows forever (CVE-2025-8194)."""
+
+    def _block(self, count: int) -> int:
+        if count < 0:
+            raise tarfile.ReadError("a negative size")
+        return super()._block(count)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Iterate over a tar file; whatever is wrong with it is a TarError."""
+    try:
+        yield from tar
+    except (ValueError, OverflowError) as error:  # a size beyond what files can have
+        raise tarfile.ReadError(str(error)) from error
 
 
 def _read_sample(
