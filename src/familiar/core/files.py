@@ -227,6 +227,8 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
 def erase_file(path: Path) -> None:
     """Overwrite a file with zeros and remove it; does nothing if there is none.
 
