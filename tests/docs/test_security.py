@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/security.md"
 FOLDERS = (ROOT, ROOT / "tests/web", ROOT / "src/familiar/web")
 ROW = re.compile(r"\| (\d+\.\d+\.\d+) \| (.+?) \| \**(met|not met|not applicable)\** \| (.+) \|")
-# Number of requirements of levels 1 and 2 in each section of ASVS 5.0.0, without V10 and V17. They come first in their section.
+# Number of requirements of levels 1 and 2 in each section of ASVS 5.0.0, where they come first; without V10 and V17.
 LEVEL_1_AND_2 = """
     1.1:2 1.2:9 1.3:11 1.4:3 1.5:2 2.1:3 2.2:3 2.3:4 2.4:1 3.2:2 3.3:4 3.4:6 3.5:5 3.7:2 4.1:3 4.2:1 4.3:2
     4.4:4 5.1:1 5.2:3 5.3:2 5.4:3 6.1:3 6.2:12 6.3:4 6.4:4 6.5:5 6.6:3 6.8:4 7.1:3 7.2:4 7.3:2 7.4:5 7.5:2
