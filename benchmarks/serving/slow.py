@@ -39,7 +39,7 @@ USERS = 4
 PAUSE_SECONDS = 0.2  # of a user, between two requests
 SETTLE_SECONDS = 5.0
 LARGE = "/api/v1/photos/25/image?side=2048"  # more than the system buffers
-KINDS = ("head", "body", "reader", "silent")
+SLOW_CLIENTS = ("head", "body", "reader", "silent")
 USER_PATHS = ("/individuals", "/api/v1/faces/1/image?side=128", "/api/v1/identities", "search")
 
 
@@ -180,14 +180,15 @@ def _attack(host: str, port: int, count: int, active: Event, stop: Event, cuts: 
         active.wait()
         if not stop.is_set():
             asyncio.run(_attack_until_inactive(host, port, count, active, stop, seconds))
-    cuts.put({kind: seconds[kind] for kind in KINDS})
+    cuts.put({kind: seconds[kind] for kind in SLOW_CLIENTS})
 
 
 async def _attack_until_inactive(
     host: str, port: int, count: int, active: Event, stop: Event, seconds: dict[str, list[float]]
 ) -> None:
     clients = [
-        asyncio.ensure_future(_slow_client(host, port, KINDS[number % len(KINDS)], seconds)) for number in range(count)
+        asyncio.ensure_future(_slow_client(host, port, SLOW_CLIENTS[number % len(SLOW_CLIENTS)], seconds))
+        for number in range(count)
     ]
     while active.is_set() and not stop.is_set():
         await asyncio.sleep(0.2)

@@ -83,7 +83,7 @@ def test_upload_and_edit_on_full_disk_change_nothing_and_work_again_with_room(di
 
 def test_photo_whose_row_finds_no_room_is_enrolled_after_restart(disk: Path, settings: Settings) -> None:
     with TestClient(make_app(Service(settings)), **PROGRAM) as client:
-        filler = fill(disk)
+        filler, job = fill(disk), {}
         for seed in range(50):  # the database's log has some room of its own
             os.truncate(filler, filler.stat().st_size - 68 * 1024)  # room for the file
             job = enroll(client, photo(seed))

