@@ -16,6 +16,7 @@ RUN_IN = {  # page: the test module that runs its Python
     "docs/index.md": "test_how_to.py",
     "docs/how-to/sort-an-album.md": "test_how_to.py",
     "docs/how-to/train-on-my-photos.md": "test_how_to.py",
+    "docs/how-to/back-up-an-album.md": "test_how_to.py",
     "docs/how-to/choose-a-model.md": "test_how_to.py",
     "docs/how-to/coming-from-other-libraries.md": "test_other_libraries.py",
     "docs/how-to/deploy.md": "test_deploy.py",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from familiar import Gallery
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.run_evaluation import evaluate
 from support.drawn_cats import draw_cats
@@ -48,6 +49,16 @@ def test_album(page: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     run_page(page)
     assert "Mia" in capsys.readouterr().out
     assert (folder / "sorted" / "Mia").is_dir()
+
+
+def test_back_up_an_album(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw_cats(folder / "photos", cats=1, photos=2)
+    with Gallery.create("album", "pet-nano") as gallery:
+        gallery.enroll("photos", detector="none")
+    seen = run_page("docs/how-to/back-up-an-album.md")
+    assert seen["result"].sha256 in capsys.readouterr().out
+    with Gallery.open("restored") as restored:
+        assert restored.statistics().faces == 2
 
 
 def test_train_on_my_photos(folder: Path, mean_color_bundle: Path) -> None:
