@@ -44,7 +44,7 @@ class TableFormat:
     def recognize(self, row: Sequence[Any]) -> Values | None:
         """Return the values of a row as it lies on a page if its checksum is that of a row of this table."""
         count = len(self.column_types)
-        if not isinstance(row[count], int):
+        if not isinstance(row[count], int) or any(value is not None for value in row[count + 1 :]):
             return None
         values = tuple(
             float(value) if kind == "REAL" and isinstance(value, int) else value  # as SQLite stores it
