@@ -195,7 +195,7 @@ def test_file_without_its_last_page_keeps_user_constraints(intact: Path, origina
     assert lost["constraints"] == lost["rejections"] == set()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with GalleryDatabase.open(start) as gallery:

@@ -19,7 +19,7 @@ class Use:
         tree: the table or index, or "header" or "free list".
         part: "header", "pointers", "cell", "key" (of an interior page of a table: any number between two children finds
             the same rows), "number type" (of the column that is the row's number, which is stored elsewhere), "order"
-            (of the definitions of tables), "free block" or "overflow".
+            (of the rows of tables of SQLite itself), "free block" or "overflow".
         row: the number of the row; None in an index and for what is no row.
     """
 
@@ -104,7 +104,7 @@ class Layout:
         local = self._local_bytes(payload, kind)
         end = offset + local + (4 if local < payload else 0)
         self._mark(start, max(end - start, 4), Use(tree, "cell", row))
-        if tree == "sqlite_schema" and kind == _TABLE_LEAF:
+        if tree in ("sqlite_schema", "sqlite_sequence") and kind == _TABLE_LEAF:
             for position in range(start + self._varint(start)[1], offset):
                 self.uses[position] = Use(tree, "order", row)
         if row is not None and not tree.startswith("sqlite_"):

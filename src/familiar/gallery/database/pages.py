@@ -44,7 +44,7 @@ class TableFormat:
     def recognize(self, row: Sequence[Any]) -> Values | None:
         """Return the values of a row as it lies on a page if its checksum is that of a row of this table."""
         count = len(self.column_types)
-        if not isinstance(row[count], int):
+        if not isinstance(row[count], int) or any(value is not None for value in row[count + 1 :]):
             return None
         values = tuple(
             float(value) if kind == "REAL" and isinstance(value, int) else value  # as SQLite stores it
@@ -109,14 +109,20 @@ class PageReader:
         Returns:
             Each row, and None for one that is unreadable.
         """
-        count = _cells(page)
+        rows = self.whole_page(page)
+        if rows is not None:
+            return [*rows]
+        if page[0] not in self._databases or _end_of_pointers(page) > len(page):
+            return []
+        return [self._row(page, index) for index in range(_cells(page))]
+
+    def whole_page(self, page: bytes) -> list[tuple[Any, ...]] | None:
+        """Read the rows of a page; None if one is unreadable."""
         try:
             rows = self._select(page)
         except UNREADABLE:
-            rows = []
-        if len(rows) == count or page[0] not in self._databases or _end_of_pointers(page) > len(page):
-            return [*rows]
-        return [self._row(page, index) for index in range(count)]
+            return None
+        return rows if len(rows) == _cells(page) else None
 
     def _row(self, page: bytes, index: int) -> tuple[Any, ...] | None:
         """Read one row of a page, without the others."""
@@ -204,12 +210,12 @@ def _mend_page(
         page_types = [kind for kind in by_kind if (page[0] ^ kind).bit_count() == 1]
         candidates = (bytes([kind]) + page[1:] for kind in page_types)
     for candidate in candidates:
-        if not len(before) <= _cells(candidate) <= len(page) // 2:
+        rows = reader.whole_page(candidate)
+        if not rows or len(rows) < len(before):
             continue
-        after = recognized_rows(reader.rows(candidate), by_kind[candidate[0]])
-        rows_after = {row for row in after if row is not None}
-        if after and len(after) == _cells(candidate) == len(rows_after) and rows_after > before:
-            return candidate, [row for row in after if row is not None and row not in before]
+        after = [row for row in recognized_rows(rows, by_kind[candidate[0]]) if row is not None]
+        if len(after) == len(rows) and set(after) > before:
+            return candidate, [row for row in after if row not in before]
     return None
 
 
