@@ -32,10 +32,10 @@ def _tar(header: int, size_bytes: int) -> bytes:
     return DATA_READERS["tar"].repair(bytes(tar))
 
 
-def _embedding_part(column: bytes) -> bytes:
-    """Rename a column where the file describes its own schema."""
+def _embedding_part(old: bytes, new: bytes) -> bytes:
+    """Replace the name of a column, or a value."""
     (seed,) = DATA_READERS["embedding-parts"].seeds()
-    return seed.replace(column, column[:-1] + b"x")
+    return seed.replace(old, new)
 
 
 def _router(path: str) -> bytes:
@@ -72,7 +72,10 @@ def regressions() -> dict[str, list[bytes]]:
             *(_tar_index(photos=value) for value in entries),
         ],
         "tar": [_tar(0, 2**70), _tar(0, -(2**70)), _tar(2048, -1536)],
-        "embedding-parts": [_embedding_part(column) for column in (b"photo", b"face")],
+        "embedding-parts": [
+            *(_embedding_part(column, column[:-1] + b"x") for column in (b"photo", b"face")),
+            _embedding_part(b"a.jpg", b"\xff.jpg"),
+        ],
         "router": [
             _router(path) for path in ("x" * 5_000, "\0", "/etc/passwd", "//server/share/x.onnx", "\\\\server\\x")
         ],

@@ -18,6 +18,7 @@ from familiar.embedding.distributed.parts import (
     count_rows,
     list_parts,
     part_path,
+    read_embedded_with,
     read_states,
     remove_photos,
     write_part,
@@ -99,3 +100,14 @@ def test_damaged_parts_are_named(part: Path):
 
 def test_a_missing_folder_has_no_parts(tmp_path: Path):
     assert list(read_states(tmp_path / "none", MODEL)) == []
+
+
+def test_errors_of_arrow_that_are_no_value_errors_name_the_part(part: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise pa.ArrowNotImplementedError("Integers with more than 64 bits not implemented")
+
+    monkeypatch.setattr(pq, "read_schema", fail)
+    monkeypatch.setattr(pq, "ParquetFile", fail)
+    for read in (read_embedded_with, count_rows):
+        with pytest.raises(BadDataset, match=rf"{part}: damaged \(Integers with more than 64 bits"):
+            read(part)

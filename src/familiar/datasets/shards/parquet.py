@@ -81,6 +81,8 @@ def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, Parqu
         FamiliarError: pyarrow is not installed.
     """
     pq = _pyarrow_parquet(shard)
+    import pyarrow as pa
+
     try:
         with open_file(shard) as file:
             parquet = pq.ParquetFile(file)
@@ -101,7 +103,7 @@ def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, Parqu
                     yield identity, ParquetPhoto(shard, image, name, group, row)
     except OSError as error:
         raise BadDataset(f"{shard}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, IndexError) as error:  # pyarrow's errors are ValueErrors
+    except (ValueError, IndexError, pa.ArrowException) as error:
         raise BadDataset(f"{shard}: is no Parquet file, or a damaged one ({error}); copy it again") from error
 
 
@@ -109,10 +111,12 @@ def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, Parqu
 def _group_bytes(shard: str, column: str, group: int) -> Sequence[bytes]:
     """Read the photos of a group of rows; neighbors are often read one after the other."""
     pq = _pyarrow_parquet(shard)
+    import pyarrow as pa
+
     try:
         with open_file(shard) as file:
             return _read_photos(pq.ParquetFile(file), group, column, MAX_EXPANSION * size_of(shard) + SMALL_BYTES)
-    except ValueError as error:
+    except (ValueError, pa.ArrowException) as error:
         raise BadDataset(f"{shard}: is damaged ({error})") from error
 
 

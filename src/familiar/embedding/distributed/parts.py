@@ -195,6 +195,7 @@ def read_columns(path: Path, columns: list[str] | None = None) -> Any:
     Raises:
         BadDataset: it is damaged, or lacks one of the columns.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -203,7 +204,8 @@ def read_columns(path: Path, columns: list[str] | None = None) -> Any:
         for name in columns or COLUMNS:
             if name not in table.column_names or table.schema.field(name).type != types[name]:
                 raise ValueError(f"it has no column {name}, or one of another type")
-    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        table.validate(full=True)  # else texts that are not UTF-8 fail where they are used
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     return table
 
@@ -214,11 +216,12 @@ def read_embedded_with(path: Path) -> EmbeddedWith:
     Raises:
         BadDataset: the file is damaged, or none of ours.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         stored = (pq.read_schema(path).metadata or {}).get(METADATA_KEY)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     try:
         fields = parse_json(stored or b"{}")
