@@ -80,7 +80,7 @@ class ReportingGallery(GalleryDatabase):
     """A gallery that reports when each transaction begins and when it is durable."""
 
     def __init__(self, opened: GalleryDatabase, report: Callable[[str], None]) -> None:
-        super().__init__(opened.folder, opened._connection, opened._file)
+        super().__init__(opened.folder, check=False)
         self._report = report
 
     @contextlib.contextmanager

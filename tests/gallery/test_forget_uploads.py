@@ -109,7 +109,7 @@ def test_error_after_deleting_files_says_so_and_forgetting_again_works(
         if failing == "folder":
             patch.setattr(forget_module, "fsync_directory", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
         else:
-            patch.setattr(Settings, "increment_revision", Mock(side_effect=CannotWrite("disk I/O error")))
+            patch.setattr(Settings, "count_write", Mock(side_effect=CannotWrite("disk I/O error")))
         with pytest.raises(CannotWrite, match=r"(I/O|Input/output) error.*files of theirs are deleted already"):
             forget_photos(gallery, [upload])
     assert not upload.exists()

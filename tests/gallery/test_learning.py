@@ -169,9 +169,11 @@ def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(
 
 def test_repaired_gallery_has_learned_what_it_had(lit: GalleryDatabase):
     confirm(lit, range(6))
+    learned = learned_faces(lit)
+    assert learned
     lit.close()
     repair(lit.folder)
     with GalleryDatabase.open(lit.folder) as repaired:
-        assert len(learned_faces(repaired)) == 6 * EACH
+        assert learned_faces(repaired) == learned
         confirm(repaired, range(6, 7))
         assert len(learned_faces(repaired)) == 7 * EACH
