@@ -49,7 +49,7 @@ _SPDX = {
     "Python Software Foundation License": "PSF-2.0",
 }
 # Read in the license file of packages whose metadata name none.
-_FROM_FILES = {"axe-playwright-python": "MIT", "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary"}
+_FROM_FILES = {"atheris": "Apache-2.0", "axe-playwright-python": "MIT", "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary"}
 _MAX_CHARACTERS = 80  # more is the license's text
 
 

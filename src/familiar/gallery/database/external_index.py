@@ -11,6 +11,7 @@ import numpy as np
 
 from familiar.core.errors import BadGallery
 from familiar.core.files import write_atomically
+from familiar.core.json_text import parse_json
 from familiar.neighbors.centering import Centering
 from familiar.neighbors.milvus import MilvusIndex
 
@@ -52,7 +53,7 @@ def read_external_index(folder: Path) -> ExternalIndex | None:
     """
     path = folder / FILE
     try:
-        stored = json.loads(path.read_text())
+        stored = parse_json(path.read_text())
         return ExternalIndex(
             stored["address"], stored["faces_revision"], tuple(stored["means"]), tuple(stored["index_means"])
         )
