@@ -12,7 +12,7 @@ from collection.crash_scenarios import contents
 from familiar.core.errors import BadGallery, CorruptGallery, FamiliarError
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.external_index import ExternalIndex, read_external_index
-from familiar.gallery.integrity.backup import backup, restore
+from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
 from support.small_gallery import draw_individuals, enroll_vectors
 
@@ -104,6 +104,13 @@ def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, t
         restore(tmp_path / "none.zip", album.folder)
     after = {path: path.read_bytes() for path in before}
     assert {path.name for path in before if before[path] != after[path]} <= {f"{DATABASE}-shm"}
+
+
+def test_archive_of_a_stranger_is_refused(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "backup.zip", "w") as archive:
+        archive.writestr(MANIFEST, "[" * 100_000)
+    with pytest.raises(CorruptGallery, match="nested too deeply"):
+        restore(tmp_path / "backup.zip", tmp_path / "restored")
 
 
 def test_archive_with_a_path_outside_the_gallery_is_refused(album: GalleryDatabase, tmp_path: Path):

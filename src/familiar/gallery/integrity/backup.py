@@ -19,6 +19,7 @@ from typing import Any
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
 from familiar.core.files import absolute_path, content_sha256, fsync_directory, make_folder, real_path
+from familiar.core.json_text import parse_json
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
@@ -263,7 +264,7 @@ def _damaged(file: Path, reason: object) -> str:
 
 
 def _read_manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads(archive.read(MANIFEST))
+    manifest: dict[str, Any] = parse_json(archive.read(MANIFEST))
     if manifest["format"] != _FORMAT:
         raise BadGallery(f"{file}: was written by a newer version of familiar; update it to restore this backup")
     if DATABASE not in manifest["sha256"] or not all(isinstance(each, str) for each in manifest["folders"]):
