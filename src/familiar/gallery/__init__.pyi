@@ -5,6 +5,7 @@ from .editing.forget import ForgetResult
 from .editing.undo_log import Decision
 from .enrollment.enroll import EnrollResult
 from .gallery import Gallery
+from .integrity.backup import BackupResult, RestoreResult
 from .search.filters import Filter
 from .search.listing import IdentitySummary
 from .search.search import Hit, Match
@@ -14,6 +15,7 @@ from .transfer.migrate import MigrationResult
 from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
+    "BackupResult",
     "ClusterResult",
     "CorrectionResult",
     "Decision",
@@ -29,5 +31,6 @@ __all__ = [
     "Match",
     "MigrationResult",
     "Question",
+    "RestoreResult",
     "XmpExportResult",
 ]

@@ -25,6 +25,7 @@ from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.identity_state import read_states
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.integrity.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
@@ -600,6 +601,34 @@ class Gallery(TableSource):
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""
         return check(self.database)
+
+    def backup(self, file: Path | str) -> BackupResult:
+        """Write the gallery with its uploaded photos into one file, and verify it; others may go on writing.
+
+        Args:
+            file: a new ZIP file.
+
+        Raises:
+            BadGallery: the file exists.
+            CorruptGallery: the gallery is damaged; repair it first.
+            CannotWrite: the file cannot be written.
+        """
+        return backup(self.database, Path(file))
+
+    @staticmethod
+    def restore(file: Path | str, folder: Path | str) -> RestoreResult:
+        """Restore a gallery from a backup; one that is in the folder already is moved aside in it.
+
+        Args:
+            file: written by `backup`.
+            folder: of the gallery, created if missing.
+
+        Raises:
+            BadGallery, CorruptGallery: the file is no backup, or a damaged one; nothing was changed.
+            CannotWrite: the folder cannot be written to.
+            GalleryBusy: other processes have been writing to the gallery for a minute.
+        """
+        return restore(Path(file), Path(folder))
 
     # ------------------------------------------------------------------------------------------------------------------
 
