@@ -23,7 +23,6 @@ from collection.crash_scenarios import (
     violated_invariants,
 )
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
-from familiar.gallery.database.repository import Repository
 
 _TIMEOUT_SECONDS = 60.0
 
@@ -84,10 +83,13 @@ class ReportingGallery(GalleryDatabase):
         self._report = report
 
     @contextlib.contextmanager
-    def writing(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+    def exclusive(self) -> Generator[None, None, None]:
+        if self._writing:  # part of a transaction that is not durable yet
+            yield
+            return
         self._report("begun")
-        with super().writing(faces_change=faces_change) as repository:
-            yield repository
+        with super().exclusive():
+            yield
         self._report(str(self.revision))
 
     def purge_deleted(self) -> bool:

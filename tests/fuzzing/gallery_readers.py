@@ -15,12 +15,12 @@ REGISTER = b"name,status,species,place,date,contact,note\nMia,lost,cat,Home,2024
 
 def _gallery(folder: Path) -> Any:
     from familiar.gallery.database.connection import GalleryDatabase
-    from familiar.gallery.transfer.import_export import assign_labels
+    from familiar.gallery.editing.corrections import IdentityFaces, assign
     from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
     gallery = GalleryDatabase.create(folder / "album", SPACE)
     faces = enroll_vectors(gallery, draw_individuals([2, 2]))
-    assign_labels(gallery, {faces[0]: "Mia", faces[1]: "Mia", faces[2]: "Tom", faces[3]: "Tom"}, [])
+    assign(gallery, [IdentityFaces("Mia", tuple(faces[:2])), IdentityFaces("Tom", tuple(faces[2:]))])
     return gallery
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from familiar.gallery.database.checksums import add_function
 from familiar.gallery.database.connection import DATABASE
+from familiar.gallery.database.schema import store_checksums
 
 COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of each table: its key and the other columns
     "gallery": (("id",), ("revision",)),
@@ -39,10 +41,14 @@ def set_writer(connection: sqlite3.Connection, name: Callable[[], str]) -> None:
 def record_history(folder: Path) -> None:
     """Begin to record what is committed to a gallery."""
     connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
+    add_function(connection)
     set_writer(connection, lambda: "start")
     connection.execute("BEGIN IMMEDIATE")
+    for table in ("previous_faces", "changes", "decisions"):  # nobody can undo what is not in the record
+        connection.execute(f"DELETE FROM {table}")
     connection.execute(
-        "CREATE TABLE history (id INTEGER PRIMARY KEY AUTOINCREMENT, writer TEXT, table_name TEXT, key TEXT, row TEXT)"
+        # No AUTOINCREMENT: a gallery has a checksum of the highest numbers of its tables.
+        "CREATE TABLE history (id INTEGER PRIMARY KEY, writer TEXT, table_name TEXT, key TEXT, row TEXT)"
     )
     for table, (keys, others) in COLUMNS.items():
         for event, prefix in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
@@ -58,6 +64,7 @@ def record_history(folder: Path) -> None:
             f"SELECT history_writer(), '{table}', {key}, {row} FROM {table}"
         )
     connection.execute("UPDATE gallery SET revision = revision + 1")
+    store_checksums(connection)  # of the tables' definitions, to which the triggers belong
     connection.execute("COMMIT")
     connection.close()
 
