@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -246,7 +247,7 @@ def test_mined_triplets_are_not_saved_within_an_epoch(cats: DataSpec, tmp_path: 
 
 
 def die_while_writing(die_at: int) -> None:
-    """Kill this process at a step of writing files: before a flush, before a rename, or after it."""
+    """Kill this process at a step of writing files: before the flush of a file, before a rename, or after it."""
     steps, fsync, replace = 0, os.fsync, Path.replace
 
     def step() -> None:
@@ -256,7 +257,8 @@ def die_while_writing(die_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def dying_fsync(file: int) -> None:
-        step()
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            step()
         fsync(file)
 
     def dying_replace(path: Path, target: Path) -> Path:
