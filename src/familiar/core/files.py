@@ -238,16 +238,19 @@ def erase_file(path: Path) -> None:
     Raises:
         CannotWrite: the system refuses.
     """
+    can_remove_open_files = os.name != "nt"
     try:
-        if path.exists() and not os.access(path.parent, os.W_OK):  # before the content is overwritten
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with path.open("r+b") as file:
+            if can_remove_open_files:  # and first, so that no error and no power cut leaves a file without its content
+                path.unlink()
+                fsync_directory(path.parent)
             remaining = os.fstat(file.fileno()).st_size
             while remaining:  # and not truncated: a process that has it mapped would crash
                 remaining -= file.write(bytes(min(remaining, _ERASED_BYTES)))
             file.flush()
             os.fsync(file.fileno())
-        path.unlink()
+        if not can_remove_open_files:
+            path.unlink()
     except FileNotFoundError:
         return
     except OSError as error:

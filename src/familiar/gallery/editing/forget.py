@@ -6,6 +6,7 @@ It cannot be undone. Photo files belong to the user, and a gallery deletes none 
 """
 
 import contextlib
+import os
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +120,11 @@ def _interrupted_uploads(files: Collection[Path]) -> set[Path]:
     """Return what killed servers have left of uploads: unfinished files with the beginning of one of these files."""
     interrupted: set[Path] = set()
     for path in files:
-        content = path.read_bytes() if path.is_file() else b""
-        interrupted |= {part for part in unfinished_files(path.parent) if content.startswith(part.read_bytes())}
+        try:
+            content = path.read_bytes() if path.is_file() else b""
+            interrupted |= {part for part in unfinished_files(path.parent) if content.startswith(part.read_bytes())}
+        except OSError as error:
+            raise CannotWrite(f"{path}: cannot be read ({error.strerror}); nothing was forgotten") from error
     return interrupted
 
 
@@ -128,8 +132,11 @@ def _delete_files(files: Collection[Path], deleted: list[Path]) -> None:
     """Erase files and append them to `deleted`."""
     try:
         for path in files:
-            erase_file(path)
-            deleted.append(path)
+            try:
+                erase_file(path)
+            finally:
+                if not os.path.lexists(path):
+                    deleted.append(path)
         for folder in {path.parent for path in files if path.parent.is_dir()}:
             fsync_directory(folder)
     except (CannotWrite, OSError) as error:

@@ -5,6 +5,7 @@ else, and the address of an index outside the folder. Search indexes are left ou
 are photos outside the gallery's folder. `backup.json` has the SHA-256 of every file.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -156,7 +157,8 @@ def restore(file: Path, folder: Path) -> RestoreResult:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         if not (folder / SWITCH_FILE).exists():
-            (folder / f".{DATABASE}.restored").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (folder / f".{DATABASE}.restored").unlink(missing_ok=True)
 
 
 def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:

@@ -62,7 +62,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
     """
     if not (folder / DATABASE).is_file() and not (folder / SWITCH_FILE).exists():
         raise BadGallery(f"{folder}: there is no gallery to repair")
-    with exclusive(folder), contextlib.ExitStack() as open_files:
+    with exclusive(folder), translate_sqlite_errors(folder), contextlib.ExitStack() as open_files:
         path = folder / DATABASE
         repaired, damaged = folder / REPAIRED, folder / DAMAGED
         try:
@@ -77,7 +77,8 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
             raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
         finally:
             if not (folder / SWITCH_FILE).exists():
-                _remove_copies(folder)
+                with contextlib.suppress(OSError):  # the next repair, or `forget`, removes them
+                    _remove_copies(folder)
     with GalleryDatabase.open(folder) as gallery:
         try:
             calibration(gallery)
@@ -110,14 +111,13 @@ def _copy_files(path: Path, to: Path, open_files: contextlib.ExitStack) -> None:
 
 def _recover_into(repaired: Path, damaged: Path, folder: Path, space: Space | None) -> SalvageResult:
     """Create a database with what can be read of a damaged one."""
-    with translate_sqlite_errors(folder):
-        try:
-            return create_from_damaged(repaired, damaged, space, acknowledged_writes(folder))
-        except KeyError as error:
-            raise BadGallery(
-                f"{folder / DATABASE}: the row that says which model the gallery belongs to is lost, if it is a "
-                f"gallery at all; name the model: familiar gallery repair {folder} --model MODEL, or restore a backup"
-            ) from error
+    try:
+        return create_from_damaged(repaired, damaged, space, acknowledged_writes(folder))
+    except KeyError as error:
+        raise BadGallery(
+            f"{folder / DATABASE}: the row that says which model the gallery belongs to is lost, if it is a "
+            f"gallery at all; name the model: familiar gallery repair {folder} --model MODEL, or restore a backup"
+        ) from error
 
 
 def _mark_index_outdated(folder: Path) -> None:
