@@ -220,8 +220,9 @@ def acknowledged_writes(folder: Path) -> int:
 
 
 def is_acknowledged_file_damaged(folder: Path) -> bool:
-    """Whether the note of acknowledged writes exists and cannot be used."""
-    return (folder / ACKNOWLEDGED_FILE).is_file() and not acknowledged_writes(folder)
+    """Whether the note of acknowledged writes exists and cannot be used. A power cut may leave it empty, or zeros."""
+    path = folder / ACKNOWLEDGED_FILE
+    return path.is_file() and bool(path.read_bytes().strip(b"\0")) and not acknowledged_writes(folder)
 
 
 def record_acknowledged_writes(folder: Path, writes: int) -> None:

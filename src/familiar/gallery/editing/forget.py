@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.core.files import absolute_path, erase_file, fsync_directory, real_path, unfinished_files
+from familiar.core.files import absolute_path, erase_file, real_path, unfinished_files
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states
@@ -137,7 +137,5 @@ def _delete_files(files: Collection[Path], deleted: list[Path]) -> None:
             finally:
                 if not os.path.lexists(path):
                     deleted.append(path)
-        for folder in {path.parent for path in files if path.parent.is_dir()}:
-            fsync_directory(folder)
-    except (CannotWrite, OSError) as error:
+    except CannotWrite as error:
         raise CannotWrite(f"{error}; nothing was forgotten") from error

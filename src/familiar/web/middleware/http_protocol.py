@@ -7,7 +7,7 @@ import struct
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -38,6 +38,7 @@ class _Timer:
         self._handle = None
 
 
+@runtime_checkable
 class _Connection(Protocol):
     @property
     def waiting_since(self) -> float | None:
