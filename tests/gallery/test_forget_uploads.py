@@ -107,7 +107,9 @@ def test_error_after_deleting_files_says_so_and_forgetting_again_works(
     upload = write_upload(gallery, 1)
     with monkeypatch.context() as patch:
         if failing == "folder":
-            patch.setattr(forget_module, "fsync_directory", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+            patch.setattr(
+                "familiar.core.files.fsync_directory", Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+            )
         else:
             patch.setattr(Settings, "count_write", Mock(side_effect=CannotWrite("disk I/O error")))
         with pytest.raises(CannotWrite, match=r"(I/O|Input/output) error.*files of theirs are deleted already"):
