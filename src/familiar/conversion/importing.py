@@ -26,7 +26,7 @@ from familiar.conversion.pixel_input import take_pixels
 from familiar.conversion.presets import PRESETS, Preset, Triple, preset_of
 from familiar.conversion.trial import try_network
 from familiar.core.errors import BadNetwork
-from familiar.core.files import make_folder, write_atomically
+from familiar.core.files import content_sha256, make_folder, write_atomically
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.metrics.calibration import calibrate
 from familiar.photos.preprocessing import Preprocessing
@@ -203,7 +203,6 @@ def _precision(model: onnx.ModelProto) -> str:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return content_sha256(path).hex()
     except OSError as error:
         raise BadNetwork(f"{path}: cannot be read ({error.strerror or error})") from error

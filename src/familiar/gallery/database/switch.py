@@ -97,7 +97,6 @@ def switch_database(folder: Path, replacement: Path, previous: Path) -> None:
     fsync_directory(folder)
     steps = {"replacement": replacement.name, "previous": previous.name}
     write_atomically(folder / SWITCH_FILE, json.dumps(steps).encode())
-    fsync_directory(folder)
     _finish(folder)
 
 

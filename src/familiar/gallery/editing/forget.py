@@ -1,6 +1,6 @@
 """Delete an identity or photos from a gallery for good: from the tables, the index, the undo log and the free pages.
 
-Damaged files that `repair` has kept are deleted too, as they have copies: docs/explanation/privacy.md.
+What `repair` and `restore` have moved aside is erased too, as it has copies: docs/explanation/privacy.md.
 
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
