@@ -10,10 +10,12 @@ import pytest
 from familiar.core.errors import CannotWrite
 from familiar.core.files import (
     draft_folder,
+    erase_file,
     fsync_directory,
     make_folder,
     publish_folder,
     remove_unfinished_files,
+    unfinished_files,
     write_atomically,
 )
 
@@ -195,3 +197,25 @@ def test_remove_unfinished_files_keeps_recent_temporary_files(tmp_path: Path):
         os.utime(path, (1e9, 1e9))
     remove_unfinished_files(tmp_path, older_than_seconds=3600)
     assert sorted(tmp_path.iterdir()) == [half, whole]
+
+
+def test_erased_file_keeps_its_content_under_another_name(tmp_path: Path):
+    """Of a link to the gallery that a killed repair has left, or of one that the user has made."""
+    (tmp_path / "a").write_bytes(b"content")
+    os.link(tmp_path / "a", tmp_path / "b")
+    os.link(tmp_path / "a", tmp_path / "c")
+    with (tmp_path / "a").open("rb") as still_open:
+        erase_file(tmp_path / "a")
+        erase_file(tmp_path / "b")
+        assert (tmp_path / "c").read_bytes() == b"content"
+        erase_file(tmp_path / "c")
+        assert still_open.read() == bytes(7)
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_are_no_unfinished_files(tmp_path: Path):
+    (tmp_path / ".familiar.restore").mkdir()
+    (tmp_path / ".familiar.1").write_bytes(b"x")
+    assert unfinished_files(tmp_path) == [tmp_path / ".familiar.1"]
+    remove_unfinished_files(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".familiar.restore"]

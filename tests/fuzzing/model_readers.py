@@ -25,7 +25,7 @@ def _bundle() -> bytes:
         return write_mean_color_bundle(Path(folder) / "bundle.onnx", CALIBRATED).read_bytes()
 
 
-def _split_bundle(data: bytes) -> tuple[bytes, dict[str, Any]]:
+def split_bundle(data: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return a bundle's network and its metadata; of other bytes all, and the metadata of the valid bundle."""
     from familiar.core.errors import BadBundle
     from familiar.embedding.bundle import _verify_metadata
@@ -37,7 +37,7 @@ def _split_bundle(data: bytes) -> tuple[bytes, dict[str, Any]]:
         return data, _verify_metadata(_bundle(), Path("bundle"))[1]
 
 
-def _joined_bundle(network: bytes, stored: dict[str, Any]) -> bytes:
+def joined_bundle(network: bytes, stored: dict[str, Any]) -> bytes:
     from familiar.embedding import bundle
 
     try:
@@ -50,20 +50,20 @@ def _joined_bundle(network: bytes, stored: dict[str, Any]) -> bytes:
 
 
 def _mutate_bundle(data: bytes, dice: Random) -> bytes:
-    network, stored = _split_bundle(data)
+    network, stored = split_bundle(data)
     match dice.randrange(4):
         case 0:
             return bytes_mutator(data, dice)
         case 1:
-            return _joined_bundle(onnx_mutator(network, dice), stored)
+            return joined_bundle(onnx_mutator(network, dice), stored)
         case 2:
-            return _joined_bundle(bytes_mutator(network, dice), stored)
+            return joined_bundle(bytes_mutator(network, dice), stored)
         case _:
             try:
                 changed = json.loads(json_mutator(json.dumps(stored).encode(), dice))
             except (ValueError, RecursionError):
                 return data
-            return _joined_bundle(network, changed if isinstance(changed, dict) else stored)
+            return joined_bundle(network, changed if isinstance(changed, dict) else stored)
 
 
 def _prepare_bundle(folder: Path) -> Read:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fuzzing.data_readers import READERS as DATA_READERS
 from fuzzing.model_readers import READERS as MODEL_READERS
+from fuzzing.model_readers import joined_bundle, split_bundle
 from fuzzing.run_readers import READERS as RUN_READERS
 
 DEEP = b"[" * 100_000  # deeper than Python's stack
@@ -45,6 +46,11 @@ def _router(path: str) -> bytes:
     return MODEL_READERS["router"].repair(json.dumps(stored).encode())
 
 
+def _bundle(**changes: Any) -> bytes:
+    network, stored = split_bundle(MODEL_READERS["bundle"].seeds()[0])
+    return joined_bundle(network, stored | changes)
+
+
 def regressions() -> dict[str, list[bytes]]:
     """Make the inputs, by the reader that they once broke."""
     entry = ["Mia", "a.jpg", 1024, 5, "0" * 64]
@@ -54,6 +60,12 @@ def regressions() -> dict[str, list[bytes]]:
     )
     counts: tuple[Any, ...] = ([], "x", {"cats": 3}, {"cats": {"photos": {}}}, {"cats": {"photos": "9"}})
     return {
+        "bundle": [
+            *(_bundle(embedding_dim=value) for value in ({}, True, 0, -1, 2.0)),
+            *(_bundle(prefixes=value) for value in ([0], [-1], [10**9], ["x"])),
+            *(_bundle(space_id=3), _bundle(trained_on=[]), _bundle(species_means=[])),
+            _bundle(parity={"x": 123456}).replace(b"123456", b"9e+308"),  # infinite
+        ],
         "recipe": [DEEP, NESTED],
         "results": [DEEP, b'{"format_version": 2, "x": ' + NESTED + b"}"],
         "run": [
@@ -64,8 +76,8 @@ def regressions() -> dict[str, list[bytes]]:
             *(_run_data(spec={"sources": sources, "identities": None}) for sources in ("x", [3], {})),
             _run_data(spec={"sources": ["x"], "identities": None, "max_photos": "3"}),
         ],
-        "pairs": [b"Ann\t1\t" + DIGITS, b"2\t" + DIGITS + b"\nAnn\t1\t2"],
-        "people": [DIGITS + b"\nAnn\t1"],
+        "pairs": [b"Ann\t1\t" + DIGITS, b"2\t" + DIGITS + b"\nAnn\t1\t2", b"2\t1\x1f"],  # a blank of Python's
+        "people": [DIGITS + b"\nAnn\t1", b"1\x1f\nAnn\t1"],
         "tar-index": [
             DEEP,
             *(_tar_index(bytes=value) for value in ({}, "x", None)),

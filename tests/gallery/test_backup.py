@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from collection.crash_scenarios import contents
 
-from familiar.core.errors import BadGallery, CorruptGallery, FamiliarError
+from familiar.core.errors import BadGallery, CorruptGallery, FamiliarError, GalleryBusy
+from familiar.core.files import process_lock
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.database.copies import RESTORE_FOLDER, RESTORE_LOCK
+from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import ExternalIndex, read_external_index
+from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
 from support.small_gallery import draw_individuals, enroll_vectors
@@ -104,6 +108,24 @@ def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, t
         restore(tmp_path / "none.zip", album.folder)
     after = {path: path.read_bytes() for path in before}
     assert {path.name for path in before if before[path] != after[path]} <= {f"{DATABASE}-shm"}
+
+
+def test_only_what_a_killed_restore_has_left_is_erased(album: GalleryDatabase, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    (album.folder / EXTERNAL_INDEX_FILE).unlink()  # which cannot be reached
+    killed, alive = (album.folder / f"{RESTORE_FOLDER}{name}" for name in ("killed", "alive"))
+    for draft in (killed, alive):
+        (draft / UPLOADED_PHOTOS / "ab").mkdir(parents=True)
+        (draft / UPLOADED_PHOTOS / "ab" / "cd.jpg").write_bytes(b"a face")
+    (path,) = (album.folder / UPLOADED_PHOTOS).glob("*/*")
+    with process_lock(alive / RESTORE_LOCK), pytest.raises(GalleryBusy, match="another process is restoring"):
+        restore(tmp_path / "backup.zip", album.folder)
+    with process_lock(alive / RESTORE_LOCK):
+        assert not forget_photos(album, [path]).erased
+    assert (alive / UPLOADED_PHOTOS / "ab" / "cd.jpg").read_bytes() == b"a face"
+    with GalleryDatabase.open(album.folder):  # tries again
+        assert not killed.exists()
+        assert not alive.exists()
 
 
 def test_archive_of_a_stranger_is_refused(tmp_path: Path):

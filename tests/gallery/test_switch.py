@@ -13,6 +13,8 @@ import pytest
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy
 from familiar.gallery.database import switch
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
+from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE
+from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import backup, restore
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
@@ -30,6 +32,8 @@ with GalleryDatabase.open(Path(sys.argv[1])) as gallery:
             repository.connection.execute("INSERT INTO identities (name) VALUES (?)", (f"{sys.argv[2]} {number}",))
         print(f"{sys.argv[2]} {number}", flush=True)
 """
+
+FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE, switch.LOCK_FILE}  # without any copy
 
 
 class Interrupted(BaseException):
@@ -77,6 +81,14 @@ def test_crash_at_any_step_leaves_the_old_gallery_or_the_new_one(
         assert not switch.is_unfinished(folder)
         with contextlib.suppress(GalleryBusy):  # restored: what was read before may not be true any more
             enroll_vectors(gallery, draw_individuals([1]), f"after step {steps}")
+        enroll_vectors(gallery, draw_individuals([1]), str(folder / "forgotten"))
+        faces = gallery.faces().ids.tolist()[:-1]
+        with GalleryDatabase(folder, check=False) as reopened:  # which has no page in its memory
+            assert forget_photos(reopened, [folder / "forgotten 0.jpg"]).erased
+        assert gallery.faces().ids.tolist() == faces, steps
+        with GalleryDatabase.open(folder) as reopened:
+            assert check(reopened).problems == (), steps
+        assert {path.name for path in folder.iterdir()} <= FILES, steps
     assert steps > 8
 
 
@@ -100,7 +112,8 @@ def test_repair_beside_writers_loses_no_acknowledged_name(gallery: GalleryDataba
             count, deadline = len(acknowledged), time.monotonic() + 60
             while len(acknowledged) < count + 6:  # they have gone on since the last repair
                 assert time.monotonic() < deadline
-                assert all(writer.poll() is None for writer in writers), writers[0].stderr and writers[0].stderr.read()
+                for writer in writers:
+                    assert writer.poll() is None, writer.stderr and writer.stderr.read()
                 time.sleep(0.01)
             assert repair(folder).lost == ()
             assert gallery.faces().ids.tolist() == [1, 2]

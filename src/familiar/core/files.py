@@ -179,7 +179,7 @@ def _fsync(path: Path) -> None:
 
 def unfinished_files(folder: Path) -> list[Path]:
     """List the temporary files that processes are writing in a folder, or left there when they were killed."""
-    return list(folder.glob(f"{_UNFINISHED}*"))
+    return [path for path in folder.glob(f"{_UNFINISHED}*") if path.is_file()]
 
 
 def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None:
@@ -232,6 +232,8 @@ class FileLock:
 def erase_file(path: Path) -> None:
     """Overwrite a file with zeros and remove it; does nothing if there is none.
 
+    A file that has other names (hard links) keeps its content under those.
+
     File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes; no program
     can erase those.
 
@@ -244,7 +246,8 @@ def erase_file(path: Path) -> None:
             if can_remove_open_files:  # and first, so that no error and no power cut leaves a file without its content
                 path.unlink()
                 fsync_directory(path.parent)
-            remaining = os.fstat(file.fileno()).st_size
+            state = os.fstat(file.fileno())
+            remaining = state.st_size if state.st_nlink == (0 if can_remove_open_files else 1) else 0
             while remaining:  # and not truncated: a process that has it mapped would crash
                 remaining -= file.write(bytes(min(remaining, _ERASED_BYTES)))
             file.flush()

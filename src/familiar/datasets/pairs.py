@@ -99,7 +99,7 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
     for number, line in enumerate(_lines(path), start=1):
         match _fields(line):
             case [count] if _is_number(count.strip()):
-                expected_sizes.append(int(count))
+                expected_sizes.append(int(count.strip()))
                 folds.append([])
             case [name, photos] if _is_number(photos) and folds:
                 folds[-1].append(name)
@@ -147,7 +147,7 @@ def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | Non
             case [*_] if not line.strip():
                 continue
             case [*counts] if header is None and not pairs and len(counts) < 3 and _all_numbers(counts):
-                header = (1, *map(int, counts))[-2:]  # a single number means one fold
+                header = (1, *(int(count.strip()) for count in counts))[-2:]  # a single number means one fold
                 continue
             case _:
                 raise BadDataset(

@@ -17,6 +17,7 @@ from typing import Any
 from familiar.core import run_files
 from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.errors import BadBundle
+from familiar.core.field_check import check_fields
 from familiar.core.json_text import parse_json
 from familiar.core.protobuf import encode_field, iterate_fields
 from familiar.core.species_means import SpeciesMeans
@@ -154,7 +155,7 @@ def load_bundle(model: Path | str) -> Bundle:
     try:
         return Bundle(path, content, file_id, _parse_metadata(stored))
     except (KeyError, TypeError, ValueError) as error:
-        raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
+        raise BadBundle(f"{path}: its metadata is incomplete or of another type ({error})") from error
 
 
 def network_bytes(bundle: Bundle) -> bytes:
@@ -188,6 +189,7 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
         if len(entry[2]) > MAX_METADATA_BYTES:
             raise ValueError("too much metadata")
         stored = parse_json(entry[2])
+        canonical = _canonical(stored)  # not of numbers that are infinite
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise damaged from error
     # The encoding must be exactly what `serialize_bundle` writes, or a changed byte outside the values would go
@@ -197,7 +199,7 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
         or not isinstance(stored, dict)
         or not {"file_id", "metadata_sha256", "format_version"} <= stored.keys()
         or content[start:] != _encode_metadata(entry[2])
-        or entry[2] != _canonical(stored)
+        or entry[2] != canonical
         or stored.pop("metadata_sha256") != _metadata_sha256(stored)
     ):
         raise damaged
@@ -238,7 +240,7 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
         preprocessing["resize"] = preprocessing["resize"].replace("centre", "center")
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
-    return BundleMetadata(
+    metadata = BundleMetadata(
         **{
             "detector": "auto",  # of a bundle that was made before bundles named one
             **fields,
@@ -250,13 +252,17 @@ def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
             "taught_by": tuple(stored.get("taught_by", ())),
         }
     )
+    check_fields(metadata)
+    if not all(0 < length <= metadata.embedding_dim for length in (metadata.embedding_dim, *metadata.prefixes)):
+        raise ValueError(f"embedding_dim is {metadata.embedding_dim}, prefixes are {metadata.prefixes}")
+    return metadata
 
 
 def _encode_metadata(stored: bytes) -> bytes:
     return encode_field(METADATA_PROPS_FIELD, encode_field(1, METADATA_KEY.encode()) + encode_field(2, stored))
 
 
-def _canonical(stored: dict[str, Any]) -> bytes:
+def _canonical(stored: Any) -> bytes:
     return json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 

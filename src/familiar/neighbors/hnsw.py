@@ -18,7 +18,7 @@ from jaxtyping import Float16, Float32, Int64
 
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.errors import FamiliarError
-from familiar.core.files import erase_file, make_folder, write_atomically
+from familiar.core.files import erase_file, make_folder, unfinished_files, write_atomically
 from familiar.core.json_text import parse_json
 from familiar.core.vectors import check_unit_rows
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FORMAT = 1  # of the two files
 INDEX_FILE = "faces.hnsw"
 STAMP_FILE = "faces.json"
-_UNFINISHED = ".familiar.*"  # files that `write_atomically` leaves if its process is killed
 # For a recall@10 of 0.99 among 100,000 vectors and more, distributed as an embedder's: benchmarks/gallery.py search.
 _CONNECTIVITY = 32
 _EXPANSION_BUILDING = 128
@@ -204,7 +203,7 @@ def erase(folder: Path) -> None:
     Raises:
         CannotWrite: the system refuses.
     """
-    for path in (folder / STAMP_FILE, folder / INDEX_FILE, *folder.glob(_UNFINISHED)):
+    for path in (folder / STAMP_FILE, folder / INDEX_FILE, *unfinished_files(folder)):
         erase_file(path)
 
 

@@ -17,9 +17,10 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
-from familiar.core.files import FileLock, erase_file, fsync_directory, make_folder
+from familiar.core.files import FileLock, fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.checksums import sequence_checksum
+from familiar.gallery.database.copies import erase_kept, erase_unfinished
 from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
 from familiar.gallery.database.integrity import database_problems
@@ -51,7 +52,6 @@ __all__ = [
     "translate_sqlite_errors",
 ]
 
-KEPT_FOLDERS = ("damaged-*", "replaced-*")  # of repairs and restores: the files that they replaced
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
 BUSY_SECONDS = 10.0  # how long a writer waits for another
 
@@ -66,23 +66,6 @@ def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
-
-
-def kept_copies(folder: Path) -> list[Path]:
-    """List the folders in which repairs and restores have kept the files that they replaced."""
-    return sorted(path for name in KEPT_FOLDERS for path in folder.glob(name) if (path / DATABASE).exists())
-
-
-def _erase_copies(folder: Path) -> None:
-    """Erase what killed repairs have left, and the files that repairs and restores have replaced."""
-    for path in (*folder.glob(f".{DATABASE}.damaged*"), *folder.glob(f".{DATABASE}.repaired*")):
-        erase_file(path)
-    for copies in kept_copies(folder):
-        # The database last: by it the folder is recognized, if this is interrupted.
-        for path in sorted(copies.glob("gallery.*"), key=lambda path: path.name == DATABASE):
-            erase_file(path)
-        with contextlib.suppress(OSError):  # something of the user's is in it, too
-            copies.rmdir()
 
 
 class GalleryDatabase:
@@ -138,6 +121,7 @@ class GalleryDatabase:
             Repository(connection).settings.create(space, embedding_dtype)
             store_checksums(connection)
             connection.execute("COMMIT")
+            connection.execute("PRAGMA journal_mode = WAL")  # here, as it cannot wait for others that open the file
             connection.close()
             try:
                 # Unlike a rename, this never replaces what another process created in the meantime.
@@ -331,7 +315,7 @@ class GalleryDatabase:
                 uid = self._uid
                 self._reconnect()
                 with self._reading_file() as repository:
-                    if repository.settings.repaired_from() != uid:
+                    if uid not in repository.settings.repaired_from():
                         raise GalleryBusy(
                             f"{self.folder}: the gallery was restored from a backup just now. Nothing was changed; "
                             "try again"
@@ -530,7 +514,11 @@ class GalleryDatabase:
             with translate_sqlite_errors(self.folder):
                 if not self._repository.settings.is_erasure_due():
                     return True
-                erase(self.folder)  # the index, which contains every embedding
+                with self._not_replaced():
+                    erase(self.folder)  # the index, which contains every embedding
+                    erase_unfinished(self.folder)
+                    erase_kept(self.folder)
+                    self._compact()
                 uid, dim, faces = (
                     self._repository.settings.uid(),
                     self.space.embedding_dim,
@@ -538,8 +526,6 @@ class GalleryDatabase:
                 )
                 self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
                 erase_forgotten(self.folder, uid, dim, faces)
-                _erase_copies(self.folder)
-                self._compact()
                 with self.writing() as repository:
                     repository.settings.set_erasure_due(False)
                 self._truncate_log()
@@ -547,16 +533,23 @@ class GalleryDatabase:
             return False
         return True
 
-    def _compact(self) -> None:
-        """Write the file anew without its unused pages, unless another process is about to replace it."""
-        if self._lock is None or not self._lock.acquire(shared=True):
-            raise GalleryBusy(f"{self.folder}: the gallery is being repaired or restored")
+    @contextlib.contextmanager
+    def _not_replaced(self) -> Generator[None, None, None]:
+        """Keep other processes from replacing the file. GalleryBusy if one is about to, or has."""
+        is_locked = self._lock is not None and self._lock.acquire(shared=True)
         try:
-            self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
-            self._connection.execute("VACUUM")
-            self._truncate_log()
+            if not is_locked or is_unfinished(self.folder) or self._is_replaced():
+                raise GalleryBusy(f"{self.folder}: the gallery is being repaired or restored")
+            yield
         finally:
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
+
+    def _compact(self) -> None:
+        """Write the file anew without its unused pages."""
+        self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
+        self._connection.execute("VACUUM")
+        self._truncate_log()
 
     def _truncate_log(self) -> None:
         """Write the write-ahead log back and empty it. GalleryBusy if another process is reading from it."""

@@ -117,6 +117,7 @@ def create_from_damaged(path: Path, damaged: Path, space: Space | None, acknowle
         _restore_consistency(target, acknowledged)
         store_checksums(target)
         target.execute("COMMIT")
+        target.execute("PRAGMA journal_mode = WAL")  # here, as it cannot wait for others that open the file at once
     return result
 
 
@@ -159,7 +160,8 @@ def _restore_consistency(target: sqlite3.Connection, acknowledged: int) -> None:
     target.execute(
         # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery; and numbers
         # that it never had, so that nothing that was cached of it is, either.
-        "UPDATE gallery SET repaired_from = uid, uid = lower(hex(randomblob(16))), open_decision = NULL, "
+        "UPDATE gallery SET repaired_from = substr(coalesce(repaired_from, '') || ' ' || uid, -3300), "
+        "uid = lower(hex(randomblob(16))), open_decision = NULL, "
         "revision = max(revision, ?1) + 1, faces_revision = max(revision, ?1) + 1, "
         "writes = max(writes, revision, ?1) + 1",
         (acknowledged,),

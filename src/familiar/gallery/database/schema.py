@@ -39,7 +39,7 @@ CREATE TABLE gallery (
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
     erasure_due INTEGER NOT NULL DEFAULT 0, -- 1: forgotten content may still be in the file's bytes
     writes INTEGER NOT NULL DEFAULT 0,      -- incremented by every write, also by those that leave `revision` as it is
-    repaired_from TEXT,                     -- `uid` of the damaged gallery that this one was recovered from
+    repaired_from TEXT,                     -- `uid` of each damaged gallery that this one was recovered from
     schema_checksum INTEGER,                -- of the definitions of all tables: checksums.py
     sequence_checksum INTEGER,              -- of `sqlite_sequence`
     checksum INTEGER

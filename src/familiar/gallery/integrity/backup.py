@@ -19,9 +19,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
-from familiar.core.files import absolute_path, content_sha256, fsync_directory, make_folder, real_path
+from familiar.core.files import FileLock, absolute_path, content_sha256, fsync_directory, make_folder, real_path
 from familiar.core.json_text import parse_json
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.database.copies import (
+    KEPT_REPLACED,
+    RESTORE_FOLDER,
+    RESTORE_LOCK,
+    RESTORED,
+    erase_unfinished,
+)
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
 from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes, photo_paths
@@ -130,21 +137,25 @@ def restore(file: Path, folder: Path) -> RestoreResult:
         BadGallery: the file is no backup, or one by a newer version.
         CorruptGallery: the backup is damaged. Nothing was changed.
         CannotWrite: the folder cannot be written to.
-        GalleryBusy: other processes have been writing to the gallery for a minute.
+        GalleryBusy: other processes have been writing to the gallery for a minute, or one is restoring it.
     """
-    draft = folder / f".familiar.restore-{secrets.token_hex(8)}"
+    draft, replacement = folder / f"{RESTORE_FOLDER}{secrets.token_hex(8)}", folder / RESTORED
+    lock: FileLock | None = None  # by which others see that this process is alive
     try:
         make_folder(folder)
-        draft.mkdir()
+        with exclusive(folder):
+            erase_unfinished(folder)
+            draft.mkdir()
+            lock = FileLock(draft / RESTORE_LOCK)
+            lock.acquire()
         photos, faces = _verify(file, draft, unpack_uploads=True)
         with exclusive(folder):
             acknowledged = acknowledged_writes(folder)
             had_gallery = (folder / DATABASE).exists()
             _make_newer(draft, folder, acknowledged)
             uploads = _restore_uploads(draft, folder)
-            replacement = folder / f".{DATABASE}.restored"
             (draft / DATABASE).replace(replacement)
-            kept_in = create_dated_folder(folder, "replaced")
+            kept_in = create_dated_folder(folder, KEPT_REPLACED)
             _restore_index(draft, folder, kept_in)
             switch_database(folder, replacement, kept_in)
         if not any(kept_in.iterdir()):
@@ -155,10 +166,12 @@ def restore(file: Path, folder: Path) -> RestoreResult:
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be restored there ({error.strerror or error})") from error
     finally:
+        if lock is not None:
+            lock.close()
         shutil.rmtree(draft, ignore_errors=True)
         if not (folder / SWITCH_FILE).exists():
             with contextlib.suppress(OSError):
-                (folder / f".{DATABASE}.restored").unlink(missing_ok=True)
+                replacement.unlink(missing_ok=True)
 
 
 def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.copies import DAMAGED, KEPT_DAMAGED, REPAIRED
 from familiar.gallery.database.external_index import read_external_index
 from familiar.gallery.database.row_names import describe_rows
 from familiar.gallery.database.salvage import SalvageResult, create_from_damaged
@@ -20,7 +21,6 @@ from familiar.gallery.database.write_ahead_log import apply_damaged_log
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
-REPAIRED, DAMAGED = f".{DATABASE}.repaired", f".{DATABASE}.damaged"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
             _remove_copies(folder)
             _copy_files(path, damaged, open_files)
             salvaged = _recover_into(repaired, damaged, folder, space)
-            kept_in = create_dated_folder(folder, "damaged")
+            kept_in = create_dated_folder(folder, KEPT_DAMAGED)
             _mark_index_outdated(folder)
             switch_database(folder, repaired, kept_in)
             mended, lost = describe_rows(path, salvaged.mended), describe_rows(path, salvaged.lost)

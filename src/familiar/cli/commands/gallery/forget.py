@@ -30,7 +30,8 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
       familiar gallery forget album --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase, kept_copies
+    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.database.copies import kept_copies
     from familiar.gallery.editing.forget import forget_identity, forget_photos
     from familiar.gallery.editing.identity_state import read_states
 

@@ -65,9 +65,10 @@ class Settings(Table):
         ).fetchone()
         return writes
 
-    def repaired_from(self) -> str | None:
-        """Return the uid of the damaged gallery that this one was recovered from, if any."""
-        return self._connection.execute("SELECT repaired_from FROM gallery").fetchone()[0]
+    def repaired_from(self) -> list[str]:
+        """Return the uids of the damaged galleries that this one was recovered from, one after the other."""
+        uids: str | None = self._connection.execute("SELECT repaired_from FROM gallery").fetchone()[0]
+        return uids.split() if uids else []
 
     def become_new(self, acknowledged: int) -> None:
         """Take a new uid and higher numbers than a previous gallery ever had, of which this is an older state.
