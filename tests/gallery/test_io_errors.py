@@ -5,22 +5,14 @@ from pathlib import Path
 import pytest
 
 from support.storage_faults.failing_calls import assert_survives_failures
-from support.storage_faults.gallery_operations import (
-    GALLERY_TASKS,
-    Commands,
-    CreateGallery,
-    ForgetUploads,
-    GalleryTask,
-    Repair,
-    WriteNames,
-)
+from support.storage_faults.gallery_operations import GALLERY_TASKS, OTHER_OPERATIONS, GalleryTask
 from support.storage_faults.recording import Operation, name
 from support.tiers import all_exhaustive_but
 
 pytestmark = pytest.mark.slow
 
 TASKS = [GalleryTask(task, by_revision=task != "forget") for task in GALLERY_TASKS]
-OPERATIONS = [*TASKS, CreateGallery(), Commands(), ForgetUploads(), WriteNames(), Repair()]
+OPERATIONS: list[Operation] = [*TASKS, *OTHER_OPERATIONS]
 
 
 @pytest.mark.parametrize("operation", all_exhaustive_but([GalleryTask("import")], OPERATIONS), ids=name)

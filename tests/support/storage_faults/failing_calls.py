@@ -2,6 +2,7 @@
 
 import errno
 import random
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,8 @@ def _run_and_check(
             problems.append(f"the message has several lines: {error}")
     except Exception as error:
         raised = error
-        problems.append(f"unclear error {type(error).__name__}: {error}")
+        places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+        problems.append(f"unclear error {type(error).__name__}: {error} ({' '.join(places[-6:])})")
     library.fail_calls(0, 0, 0, 0)
     try:
         problems += operation.problems(work, acknowledged, reference)

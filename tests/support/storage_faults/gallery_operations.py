@@ -33,6 +33,7 @@ from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
+from familiar.gallery.integrity.backup import backup, restore
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
 from familiar.gallery.transfer.import_export import import_csv
@@ -41,7 +42,7 @@ from familiar.photos.decoding import find_photos, load_photo
 from familiar.photos.metadata.jpeg import read_packet
 from support.color_album import draw_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
-from support.storage_faults.recording import Acknowledge
+from support.storage_faults.recording import Acknowledge, Operation
 
 PAGE_BYTES = 4096
 
@@ -148,21 +149,25 @@ class CreateGallery:
         ]
 
 
+def _enroll_uploads(gallery: GalleryDatabase, photos: Sequence[Path]) -> None:
+    """Enroll copies of photos in the gallery's folder."""
+    stored: list[Path] = []
+    for path in photos:
+        name = content_sha256(path).hex()
+        stored.append(gallery.folder / UPLOADED_PHOTOS / name[:2] / f"{name}.png")
+        stored[-1].parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, stored[-1])
+    enroll(gallery, embedder(), stored)
+
+
 @dataclass(frozen=True)
 class ForgetUploads:
     """Forgetting photos whose files the gallery itself keeps."""
 
     def prepare(self, work: Path) -> None:
         draw_photos(work / "photos")
-        folder = work / "disk" / "gallery"
-        with GalleryDatabase.create(folder, Space.from_metadata(embedder().metadata)) as gallery:
-            enroll(gallery, embedder(), [self._store(path, folder) for path in sorted((work / "photos").iterdir())[:6]])
-
-    def _store(self, path: Path, folder: Path) -> Path:
-        name = content_sha256(path).hex()
-        stored = folder / UPLOADED_PHOTOS / name[:2] / f"{name}.png"
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copyfile(path, stored))
+        with GalleryDatabase.create(work / "disk" / "gallery", Space.from_metadata(embedder().metadata)) as gallery:
+            _enroll_uploads(gallery, sorted((work / "photos").iterdir())[:6])
 
     def run(self, work: Path, acknowledge: Acknowledge) -> list[str]:
         with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
@@ -304,3 +309,93 @@ class Repair:
             if self._names(work) != reference:
                 problems.append("names are lost after repairing again")
         return problems
+
+
+def _rows(gallery: GalleryDatabase) -> dict[str, object]:
+    """Return all rows, but the one that has the gallery's uid and counts."""
+    return {table: rows for table, rows in contents(gallery).items() if table != "gallery"}
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup of a gallery with uploaded photos, and what is restored from it."""
+
+    def prepare(self, work: Path) -> None:
+        ForgetUploads().prepare(work)
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> dict[str, object]:
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            backup(gallery, work / "disk" / "album.zip")
+            acknowledge("backed up")
+            return _rows(gallery)
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: dict[str, object]) -> list[str]:
+        file, folder = work / "disk" / "album.zip", work / "disk" / "gallery"
+        with GalleryDatabase.open(folder) as gallery:
+            problems = list(check(gallery).problems)
+        if acknowledged and not file.exists():
+            problems.append("the backup is lost")
+        if not file.exists():
+            self.run(work, lambda _: None)
+        # The gallery is lost, and restored where it was, so that all paths are the same.
+        shutil.rmtree(folder)
+        restore(file, folder)
+        with GalleryDatabase.open(folder) as restored:
+            result = check(restored)
+            problems += [*result.problems, *result.missing]
+            if _rows(restored) != reference:
+                problems.append("the restored gallery has other rows")
+        return problems
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Restoring a gallery that was changed since its backup, and has one more uploaded photo."""
+
+    def prepare(self, work: Path) -> None:
+        ForgetUploads().prepare(work)
+        with GalleryDatabase.open(work / "disk" / "gallery") as gallery:
+            backup(gallery, work / "album.zip")
+            assign(gallery, [IdentityFaces(f"Tom {face}", (face,)) for face in gallery.faces().ids.tolist()])
+            _enroll_uploads(gallery, sorted((work / "photos").iterdir())[6:7])
+
+    def run(self, work: Path, acknowledge: Acknowledge) -> list[dict[str, object]]:
+        folder = work / "disk" / "gallery"
+        with GalleryDatabase.open(folder) as gallery:
+            before = _rows(gallery)
+        restore(work / "album.zip", folder)
+        acknowledge("restored")
+        with GalleryDatabase.open(folder) as gallery:
+            return [before, _rows(gallery)]
+
+    def problems(self, work: Path, acknowledged: Sequence[str], reference: list[dict[str, object]]) -> list[str]:
+        folder = work / "disk" / "gallery"
+        with GalleryDatabase.open(folder) as gallery:
+            result = check(gallery)
+            problems = [*result.problems, *result.missing]
+            if _rows(gallery) not in (reference[1:] if acknowledged else reference):
+                problems.append("the rows are those of neither gallery" if not acknowledged else "it is not restored")
+        if len(list((folder / UPLOADED_PHOTOS).glob("*/*.png"))) != 7:
+            problems.append("an uploaded photo is lost")
+        restore(work / "album.zip", folder)
+        with GalleryDatabase.open(folder) as gallery:
+            if _rows(gallery) != reference[1]:
+                problems.append("it cannot be restored again")
+            with gallery.reading() as repository:
+                path = next(path for path, _ in repository.photos.paths_and_sizes())
+            if not forget_photos(gallery, [Path(path)]).erased:
+                problems.append("a photo cannot be forgotten")
+            problems += check(gallery).problems
+        return problems + [f"left behind: {path}" for path in folder.glob("replaced-*/*")]
+
+
+# On top of the tasks of `GALLERY_TASKS`.
+OTHER_OPERATIONS: tuple[Operation, ...] = (
+    CreateGallery(),
+    Commands(),
+    ForgetUploads(),
+    WriteNames(),
+    Backup(),
+    Restore(),
+    Repair(),
+)

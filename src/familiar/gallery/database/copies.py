@@ -7,7 +7,8 @@ from pathlib import Path
 
 from familiar.core.errors import GalleryBusy
 from familiar.core.files import erase_file, process_lock
-from familiar.gallery.database.sqlite_file import DATABASE
+from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
+from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE
 
 # While they run, so a crash leaves them:
 DAMAGED, REPAIRED, RESTORED = f".{DATABASE}.damaged", f".{DATABASE}.repaired", f".{DATABASE}.restored"
@@ -15,6 +16,8 @@ RESTORE_FOLDER = ".familiar.restore-"  # and random digits
 RESTORE_LOCK = "restore.lock"  # held in that folder by the process that restores
 # Kept by them: what they have replaced.
 KEPT_DAMAGED, KEPT_REPLACED = "damaged", "replaced"  # folders, with the time of the repair or restore
+# The database last: by it and its log the folder is recognized, if an erasure is interrupted.
+_KEPT_FILES = (EXTERNAL_INDEX_FILE, ACKNOWLEDGED_FILE, f"{DATABASE}-shm", f"{DATABASE}-wal", DATABASE)
 
 
 def kept_copies(folder: Path) -> list[Path]:
@@ -23,7 +26,7 @@ def kept_copies(folder: Path) -> list[Path]:
         path
         for name in (KEPT_DAMAGED, KEPT_REPLACED)
         for path in folder.glob(f"{name}-*")
-        if (path / DATABASE).exists()
+        if (path / DATABASE).exists() or (path / f"{DATABASE}-wal").exists()  # after a power cut
     )
 
 
@@ -34,9 +37,8 @@ def erase_kept(folder: Path) -> None:
         CannotWrite: the system refuses.
     """
     for copies in kept_copies(folder):
-        # The database last: by it the folder is recognized, if this is interrupted.
-        for path in sorted(copies.glob("gallery.*"), key=lambda path: path.name == DATABASE):
-            erase_file(path)
+        for name in _KEPT_FILES:
+            erase_file(copies / name)
         with contextlib.suppress(OSError):  # something of the user's is in it, too
             copies.rmdir()
 

@@ -74,6 +74,9 @@ def open_descriptor(folder: Path) -> tuple[int, int]:
         descriptor = _open_to_read(path)
         try:
             _check_header(path, os.pread(descriptor, HEADER_BYTES, 0))
+        except OSError as error:
+            os.close(descriptor)
+            raise BadGallery(f"{path}: cannot be read ({error.strerror})") from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -132,13 +135,6 @@ def _check_header(path: Path, header: bytes) -> None:
         )
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise BadGallery(f"{path}: is a database, but not a familiar gallery; move it away, or name another folder")
-
-
-def photo_paths(path: Path) -> list[str]:
-    """Return the paths of the photos in a closed copy of a gallery's database."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.text_factory = os.fsdecode
-        return [photo for (photo,) in connection.execute("SELECT path FROM photos")]
 
 
 def check_log(path: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -31,7 +31,7 @@ from familiar.gallery.database.copies import (
 )
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
-from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes, photo_paths
+from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
 from familiar.gallery.database.switch import (
     SWITCH_FILE,
     create_dated_folder,
@@ -177,8 +177,9 @@ def restore(file: Path, folder: Path) -> RestoreResult:
 def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
     copy = draft / DATABASE
-    gallery.copy_to(copy)
-    paths = _uploaded_paths(copy, gallery.folder)
+    with gallery.reading() as repository:  # one state of the gallery, for both
+        gallery.copy_to(copy)
+        paths = _uploaded_paths([path for path, _ in repository.photos.paths_and_sizes()], gallery.folder)
     sources = {
         DATABASE: copy,
         **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
@@ -206,10 +207,10 @@ def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
     return len(sources.keys() - {DATABASE, EXTERNAL_INDEX_FILE})
 
 
-def _uploaded_paths(database: Path, folder: Path) -> list[str]:
-    """Return the paths of uploaded photos that a copy of the database names."""
+def _uploaded_paths(paths: Iterable[str], folder: Path) -> list[str]:
+    """Return those of the paths that are uploaded photos."""
     uploads = tuple(os.path.join(parent, UPLOADED_PHOTOS, "") for parent in _both_paths(folder))  # noqa: PTH118
-    return [path for path in photo_paths(database) if path.startswith(uploads)]
+    return [path for path in paths if path.startswith(uploads)]
 
 
 def _both_paths(folder: Path) -> list[str]:
