@@ -9,6 +9,7 @@ import pytest
 
 from familiar.core.errors import CannotWrite
 from familiar.core.files import (
+    FileLock,
     draft_folder,
     erase_file,
     fsync_directory,
@@ -205,8 +206,10 @@ def test_erased_file_keeps_its_content_under_another_name(tmp_path: Path):
     os.link(tmp_path / "a", tmp_path / "b")
     os.link(tmp_path / "a", tmp_path / "c")
     with (tmp_path / "a").open("rb") as still_open:
-        erase_file(tmp_path / "a")
-        erase_file(tmp_path / "b")
+        with pytest.MonkeyPatch.context() as monkeypatch:  # closing it would release locks that this process has on it
+            monkeypatch.setattr(Path, "open", Mock(side_effect=AssertionError("opened")))
+            erase_file(tmp_path / "a")
+            erase_file(tmp_path / "b")
         assert (tmp_path / "c").read_bytes() == b"content"
         erase_file(tmp_path / "c")
         assert still_open.read() == bytes(7)
@@ -219,3 +222,19 @@ def test_folders_are_no_unfinished_files(tmp_path: Path):
     assert unfinished_files(tmp_path) == [tmp_path / ".familiar.1"]
     remove_unfinished_files(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".familiar.restore"]
+
+
+def test_erasing_a_symbolic_link_keeps_what_it_leads_to(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("a")
+    erase_file(tmp_path / "link")
+    assert (tmp_path / "a").read_bytes() == b"content"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    lock = FileLock(tmp_path / "lock")
+    with pytest.raises(CannotWrite, match=r"lock: cannot be locked \(No locks available\)"):
+        lock.acquire()
+    lock.close()

@@ -4,17 +4,20 @@ import hashlib
 import random
 import threading
 import zipfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collection.crash_scenarios import contents
 
-from familiar.core.errors import BadGallery, CorruptGallery, FamiliarError, GalleryBusy
+from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
 from familiar.core.files import process_lock
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
-from familiar.gallery.database.copies import RESTORE_FOLDER, RESTORE_LOCK
+from familiar.gallery.database.copies import BACKUP_DRAFT, DRAFT_LOCK, RESTORE_DRAFT, RESTORED
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import ExternalIndex, read_external_index
+from familiar.gallery.database.switch import exclusive
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
@@ -110,17 +113,18 @@ def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, t
     assert {path.name for path in before if before[path] != after[path]} <= {f"{DATABASE}-shm"}
 
 
-def test_only_what_a_killed_restore_has_left_is_erased(album: GalleryDatabase, tmp_path: Path):
+@pytest.mark.parametrize("prefix", [BACKUP_DRAFT, RESTORE_DRAFT])
+def test_only_what_a_killed_process_has_left_is_erased(album: GalleryDatabase, tmp_path: Path, prefix: str):
     backup(album, tmp_path / "backup.zip")
     (album.folder / EXTERNAL_INDEX_FILE).unlink()  # which cannot be reached
-    killed, alive = (album.folder / f"{RESTORE_FOLDER}{name}" for name in ("killed", "alive"))
+    killed, alive = (album.folder / f"{prefix}{name}" for name in ("killed", "alive"))
     for draft in (killed, alive):
         (draft / UPLOADED_PHOTOS / "ab").mkdir(parents=True)
         (draft / UPLOADED_PHOTOS / "ab" / "cd.jpg").write_bytes(b"a face")
     (path,) = (album.folder / UPLOADED_PHOTOS).glob("*/*")
-    with process_lock(alive / RESTORE_LOCK), pytest.raises(GalleryBusy, match="another process is restoring"):
+    with process_lock(alive / DRAFT_LOCK), pytest.raises(GalleryBusy, match="is restoring or backing up"):
         restore(tmp_path / "backup.zip", album.folder)
-    with process_lock(alive / RESTORE_LOCK):
+    with process_lock(alive / DRAFT_LOCK):
         assert not forget_photos(album, [path]).erased
     assert (alive / UPLOADED_PHOTOS / "ab" / "cd.jpg").read_bytes() == b"a face"
     with GalleryDatabase.open(album.folder):  # tries again
@@ -180,3 +184,54 @@ def test_backup_beside_a_writer_is_one_moment_of_the_gallery(album: GalleryDatab
     for number in range(2):
         restore(tmp_path / f"{number}.zip", tmp_path / str(number))
         assert len(rows(tmp_path / str(number))["identities"]) % 2 == 0
+
+
+def test_a_refused_restore_leaves_that_of_another_process_alone(album: GalleryDatabase, tmp_path: Path, monkeypatch):
+    backup(album, tmp_path / "backup.zip")
+    monkeypatch.setattr("familiar.gallery.integrity.backup.exclusive", partial(exclusive, wait_seconds=0.05))
+    with exclusive(album.folder):
+        (album.folder / RESTORED).write_bytes(b"of the other")
+        with pytest.raises(GalleryBusy, match="another process is writing"):
+            restore(tmp_path / "backup.zip", album.folder)
+        assert (album.folder / RESTORED).read_bytes() == b"of the other"
+
+
+def test_a_damaged_upload_in_the_folder_is_no_damage_of_the_backup(album: GalleryDatabase, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    later = upload(album, b"a later photo")
+    later.write_bytes(b"damaged")
+    assert restore(tmp_path / "backup.zip", album.folder).photos
+    with GalleryDatabase.open(album.folder) as restored:
+        assert "damaged" in " ".join(check(restored).problems)
+
+
+def test_what_cannot_be_read_is_named(album: GalleryDatabase, tmp_path: Path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadGallery, match=r"/folder: cannot be read"):
+        restore(tmp_path / "folder", album.folder)
+    photo = upload(album, b"another photo")
+    opened = Path.open
+
+    def fails(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path == photo:
+            raise OSError(5, "Input/output error")
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", fails)
+    with pytest.raises(CannotWrite, match=rf"{photo.name}: cannot be read \(Input/output error\), so no backup"):
+        backup(album, tmp_path / "backup.zip")
+    assert not (tmp_path / "backup.zip").exists()
+
+
+def test_uploads_are_restored_onto_another_disk(album: GalleryDatabase, tmp_path: Path, monkeypatch):
+    backup(album, tmp_path / "backup.zip")
+    replaced = Path.replace
+
+    def across_disks(path: Path, target: Path) -> Path:
+        if UPLOADED_PHOTOS in target.parts and path.parent != target.parent:
+            raise OSError(18, "Invalid cross-device link")
+        return replaced(path, target)
+
+    monkeypatch.setattr(Path, "replace", across_disks)
+    assert restore(tmp_path / "backup.zip", tmp_path / "restored").uploads == 1
+    assert [path.read_bytes() for path in (tmp_path / "restored" / UPLOADED_PHOTOS).glob("*/*")] == [b"one photo"]

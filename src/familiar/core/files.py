@@ -17,6 +17,7 @@ _UNFINISHED = ".familiar."
 _CANNOT_SYNC_FOLDERS = frozenset(
     {errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP}
 )
+_LOCKED_BY_OTHERS = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
 _ERASED_BYTES = 1 << 24  # written at once
 
 
@@ -207,15 +208,25 @@ class FileLock:
         Raises:
             CannotWrite: the file cannot be created.
         """
+        self._path = path
         try:
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
 
     def acquire(self, *, shared: bool = False) -> bool:
-        """Lock the file without waiting; return whether it was free."""
+        """Lock the file without waiting; return whether it was free.
+
+        Raises:
+            CannotWrite: the file system cannot lock files.
+        """
         assert self._descriptor is not None, "the lock is closed"
-        return _lock(self._descriptor, shared=shared)
+        try:
+            return _lock(self._descriptor, shared=shared)
+        except OSError as error:
+            raise CannotWrite(
+                f"{self._path}: cannot be locked ({error.strerror}); use a file system that can lock files"
+            ) from error
 
     def release(self) -> None:
         """Unlock the file."""
@@ -232,7 +243,8 @@ class FileLock:
 def erase_file(path: Path) -> None:
     """Overwrite a file with zeros and remove it; does nothing if there is none.
 
-    A file that has other names (hard links) keeps its content under those.
+    A file that has other names (hard links) keeps its content under those, and is not even opened: it may be a database
+    that this process has open, and closing any descriptor of that would release its locks.
 
     File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes; no program
     can erase those.
@@ -242,12 +254,15 @@ def erase_file(path: Path) -> None:
     """
     can_remove_open_files = os.name != "nt"
     try:
+        if path.is_symlink() or path.stat().st_nlink > 1:
+            path.unlink()
+            fsync_directory(path.parent)
+            return
         with path.open("r+b") as file:
             if can_remove_open_files:  # and first, so that no error and no power cut leaves a file without its content
                 path.unlink()
                 fsync_directory(path.parent)
-            state = os.fstat(file.fileno())
-            remaining = state.st_size if state.st_nlink == (0 if can_remove_open_files else 1) else 0
+            remaining = os.fstat(file.fileno()).st_size
             while remaining:  # and not truncated: a process that has it mapped would crash
                 remaining -= file.write(bytes(min(remaining, _ERASED_BYTES)))
             file.flush()
@@ -290,8 +305,10 @@ def _lock(descriptor: int, *, shared: bool) -> bool:
             import fcntl
 
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in _LOCKED_BY_OTHERS:
+            return False
+        raise
     return True
 
 

@@ -36,10 +36,17 @@ from familiar.gallery.database.sqlite_file import (
     file_id,
     open_descriptor,
     prepare,
-    read_header,
+    read_open_file,
     record_acknowledged_writes,
 )
-from familiar.gallery.database.switch import LOCK_FILE, finish_switch, is_unfinished, wait_for
+from familiar.gallery.database.switch import (
+    LOCK_FILE,
+    MAX_WAIT_SECONDS,
+    exclusive,
+    finish_switch,
+    is_unfinished,
+    wait_for,
+)
 from familiar.neighbors.hnsw import erase
 
 __all__ = [
@@ -109,7 +116,14 @@ class GalleryDatabase:
         path = folder / DATABASE
         if path.exists():
             raise BadGallery(f"{folder}: contains a gallery already; open it, or name another folder")
+        if (folder / f"{DATABASE}-wal").exists():  # SQLite would take it for the log of the new database
+            raise BadGallery(
+                f"{folder}: contains {DATABASE}-wal, the log of a gallery that is not there; put {DATABASE} back, or "
+                "move the log away"
+            )
         make_folder(folder)
+        just_created = BadGallery(f"{folder}: another process has just created a gallery there; open it")
+        just_created = BadGallery(f"{folder}: another process has just created a gallery there; open it")
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
         with translate_sqlite_errors(folder), _translate_os_errors(folder):
@@ -127,9 +141,12 @@ class GalleryDatabase:
                 # Unlike a rename, this never replaces what another process created in the meantime.
                 os.link(unfinished, path)
             except FileExistsError as error:
-                raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
-            except OSError:  # a file system without hard links
-                unfinished.rename(path)
+                raise just_created from error
+            except OSError as error:  # a file system without hard links
+                with exclusive(folder):
+                    if path.exists():
+                        raise just_created from error
+                    unfinished.rename(path)
             finally:
                 with contextlib.suppress(OSError):
                     unfinished.unlink()
@@ -161,6 +178,10 @@ class GalleryDatabase:
     def close(self) -> None:
         """Close the connection."""
         if self.is_open:
+            # The last connection deletes the log by its name. While another process puts a new database in place, that
+            # may be the name of the new log.
+            if self._lock is not None:
+                wait_for(self._lock, shared=True, seconds=MAX_WAIT_SECONDS)
             self._connection.close()
             close_descriptor(self._file)
             self._close_lock()
@@ -345,7 +366,7 @@ class GalleryDatabase:
             BadGallery: the file was moved away, or the new one is no gallery.
             CorruptGallery: the new one is damaged.
         """
-        if file_id(self.folder) is None:
+        if file_id(self.folder) is None and not is_unfinished(self.folder):
             raise BadGallery(
                 f"{self.folder}: {DATABASE} was moved away since it was opened; put it back, or restore a backup. "
                 "Nothing was changed"
@@ -492,7 +513,7 @@ class GalleryDatabase:
     def integrity_problems(self) -> list[str]:
         """Read every page of the file, and return a description of each damage and each reference to a missing row."""
         with self.reading() as repository:
-            return database_problems(repository.connection, self.folder, read_header(self._file))
+            return database_problems(repository.connection, self.folder, read_open_file(self._file))
 
     def encode_embeddings(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
         """Encode unit rows as the database stores them.

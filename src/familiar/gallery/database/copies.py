@@ -1,8 +1,10 @@
-"""The copies of a gallery in its folder, which repairs and restores make: their names, and how they are erased."""
+"""Copies of a gallery in its folder, made by repairs, restores and backups: their names, and how they are erased."""
 
 import contextlib
 import os
+import re
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 
 from familiar.core.errors import GalleryBusy
@@ -12,10 +14,13 @@ from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE
 
 # While they run, so a crash leaves them:
 DAMAGED, REPAIRED, RESTORED = f".{DATABASE}.damaged", f".{DATABASE}.repaired", f".{DATABASE}.restored"
-RESTORE_FOLDER = ".familiar.restore-"  # and random digits
-RESTORE_LOCK = "restore.lock"  # held in that folder by the process that restores
+RESTORED_INDEX = f".{DATABASE}.index"
+_UNFINISHED_FILES = f".{DATABASE}.*"  # these, and a gallery that is being created
+BACKUP_DRAFT, RESTORE_DRAFT = ".familiar.backup-", ".familiar.restore-"  # folders, with random digits
+DRAFT_LOCK = "draft.lock"  # held in such a folder by the process that writes there
 # Kept by them: what they have replaced.
 KEPT_DAMAGED, KEPT_REPLACED = "damaged", "replaced"  # folders, with the time of the repair or restore
+_DATED = re.compile(rf"({KEPT_DAMAGED}|{KEPT_REPLACED})-\d{{8}}-\d{{6}}(-\d+)?")
 # The database last: by it and its log the folder is recognized, if an erasure is interrupted.
 _KEPT_FILES = (EXTERNAL_INDEX_FILE, ACKNOWLEDGED_FILE, f"{DATABASE}-shm", f"{DATABASE}-wal", DATABASE)
 
@@ -26,7 +31,8 @@ def kept_copies(folder: Path) -> list[Path]:
         path
         for name in (KEPT_DAMAGED, KEPT_REPLACED)
         for path in folder.glob(f"{name}-*")
-        if (path / DATABASE).exists() or (path / f"{DATABASE}-wal").exists()  # after a power cut
+        if _DATED.fullmatch(path.name)  # or it may be a gallery of its own
+        and ((path / DATABASE).exists() or (path / f"{DATABASE}-wal").exists())  # the latter after a power cut
     )
 
 
@@ -44,20 +50,39 @@ def erase_kept(folder: Path) -> None:
 
 
 def erase_unfinished(folder: Path) -> None:
-    """Erase what killed repairs and restores have left. For a caller that keeps others from repairing meanwhile.
+    """Erase what killed repairs, restores and backups have left.
+
+    For a caller that keeps others from repairing and restoring meanwhile, and has no switch to finish.
 
     Raises:
-        GalleryBusy: a process is restoring a gallery in this folder.
+        GalleryBusy: a process is restoring a gallery in this folder, or writing a backup there.
         CannotWrite: the system refuses.
     """
-    for name in (DAMAGED, REPAIRED, RESTORED):
-        for path in folder.glob(f"{name}*"):
-            erase_file(path)
-    for draft in folder.glob(f"{RESTORE_FOLDER}*"):
-        with process_lock(draft / RESTORE_LOCK) as is_free:
+    for path in folder.glob(_UNFINISHED_FILES):
+        erase_file(path)
+    for draft in (*folder.glob(f"{BACKUP_DRAFT}*"), *folder.glob(f"{RESTORE_DRAFT}*")):
+        with process_lock(draft / DRAFT_LOCK) as is_free:
             if not is_free:
-                raise GalleryBusy(f"{folder}: another process is restoring a gallery there; try again when it is done")
+                raise GalleryBusy(
+                    f"{folder}: another process is restoring or backing up a gallery there; try again when it is done"
+                )
             for parent, _, names in os.walk(draft):
                 for name in names:
                     erase_file(Path(parent, name))
         shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def draft(path: Path) -> Generator[None, None, None]:
+    """Create a folder for what is being written, and delete it afterwards. `erase_unfinished` waits for that.
+
+    Raises:
+        OSError: the system refuses.
+        CannotWrite: likewise.
+    """
+    path.mkdir()
+    try:
+        with process_lock(path / DRAFT_LOCK):
+            yield
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

@@ -161,7 +161,7 @@ def _restore_consistency(target: sqlite3.Connection, acknowledged: int) -> None:
         # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery; and numbers
         # that it never had, so that nothing that was cached of it is, either.
         "UPDATE gallery SET repaired_from = substr(coalesce(repaired_from, '') || ' ' || uid, -3300), "
-        "uid = lower(hex(randomblob(16))), open_decision = NULL, "
+        "uid = lower(hex(randomblob(16))), open_decision = NULL, erasure_due = 0, "
         "revision = max(revision, ?1) + 1, faces_revision = max(revision, ?1) + 1, "
         "writes = max(writes, revision, ?1) + 1",
         (acknowledged,),

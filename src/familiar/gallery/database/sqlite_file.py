@@ -54,17 +54,22 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return connection
 
 
-def open_descriptor(folder: Path) -> tuple[int, int]:
+def open_descriptor(folder: Path, *, check: bool = True) -> tuple[int, int]:
     """Note that this process opens a folder's database once more, before SQLite opens it, and check its header.
+
+    Args:
+        folder: the gallery's folder.
+        check: whether to check the header.
 
     Returns:
         Its `file_id`, for `close_descriptor` after SQLite has closed it.
 
     Raises:
-        BadGallery: the file is missing, unreadable or another program's database.
+        BadGallery: the file is missing, unreadable, a link or another program's database.
         CorruptGallery: the file is not an SQLite database.
     """
     path = folder / DATABASE
+    require_no_link(folder)
     with open_files_lock:
         file = file_id(folder)
         if file is not None and file in _open_files:
@@ -73,17 +78,32 @@ def open_descriptor(folder: Path) -> tuple[int, int]:
             return file
         descriptor = _open_to_read(path)
         try:
-            _check_header(path, os.pread(descriptor, HEADER_BYTES, 0))
+            if check:
+                _check_header(path, os.pread(descriptor, HEADER_BYTES, 0))
+            status = os.fstat(descriptor)
         except OSError as error:
             os.close(descriptor)
             raise BadGallery(f"{path}: cannot be read ({error.strerror})") from error
         except BaseException:
             os.close(descriptor)
             raise
-        status = os.fstat(descriptor)
         file = (status.st_dev, status.st_ino)
         _open_files[file] = (1, descriptor)
         return file
+
+
+def require_no_link(folder: Path) -> None:
+    """Check that a folder's database is not a symbolic link: SQLite keeps the log beside the file that it leads to.
+
+    Raises:
+        BadGallery: it is one.
+    """
+    path = folder / DATABASE
+    if path.is_symlink():
+        raise BadGallery(
+            f"{path}: is a link to {path.readlink()}. Link to the folder of a gallery instead, or move that file and "
+            "those beside it here, when no program has the gallery open"
+        )
 
 
 def close_descriptor(file: tuple[int, int]) -> None:
@@ -96,10 +116,10 @@ def close_descriptor(file: tuple[int, int]) -> None:
             os.close(descriptor)
 
 
-def read_header(file: tuple[int, int]) -> bytes:
-    """Return the first bytes of a file that this process has open."""
+def read_open_file(file: tuple[int, int], length: int = HEADER_BYTES, offset: int = 0) -> bytes:
+    """Return bytes of a file that this process has open: its header, or others; at the end of the file fewer."""
     with open_files_lock:
-        return os.pread(_open_files[file][1], HEADER_BYTES, 0)
+        return os.pread(_open_files[file][1], length, offset)
 
 
 def configure(connection: sqlite3.Connection) -> None:

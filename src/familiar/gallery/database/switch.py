@@ -7,16 +7,17 @@ the new one. So they are written to a file first, and whoever opens the gallery 
 """
 
 import contextlib
+import itertools
 import json
 import os
-import shutil
 import time
 from collections.abc import Generator
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite, GalleryBusy
 from familiar.core.files import FileLock, fsync_directory, write_atomically
-from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE
+from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
+from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE, DATABASE, require_no_link
 
 LOCK_FILE = "gallery.lock"
 SWITCH_FILE = "gallery.switch"
@@ -33,9 +34,11 @@ def exclusive(folder: Path, wait_seconds: float = MAX_WAIT_SECONDS) -> Generator
         wait_seconds: how long to wait for running writes.
 
     Raises:
+        BadGallery: the database is a link.
         CannotWrite: the folder cannot be written to.
         GalleryBusy: others have been writing for all that time.
     """
+    require_no_link(folder)
     lock = FileLock(folder / LOCK_FILE)
     try:
         if not wait_for(lock, shared=False, seconds=wait_seconds):
@@ -73,29 +76,24 @@ def finish_switch(folder: Path) -> None:
             pass
 
 
-def switch_database(folder: Path, replacement: Path, previous: Path) -> None:
+def switch_database(folder: Path, replacement: Path, previous: Path, **external_index: Path | None) -> None:
     """Put a new database in place, to be called within `exclusive`.
 
     Args:
         folder: the gallery's folder.
         replacement: the new database, a closed file in that folder without a log.
-        previous: a folder in that folder, to which the files of the old database are moved, if there are any.
+        previous: a folder in that folder, to which the files of the old database are moved. It is created.
+        external_index: the file in that folder that becomes `EXTERNAL_INDEX_FILE`; None: there will be none. Left out:
+            the present one stays.
 
     Raises:
         OSError: the system refuses. The gallery has its old database, or the next opening finishes.
         CannotWrite: likewise.
     """
-    database = folder / DATABASE
-    if database.exists():
-        try:
-            os.link(database, previous / DATABASE)
-        except OSError:  # a file system without hard links
-            shutil.copyfile(database, previous / DATABASE)
-            flush_file(previous / DATABASE)
     flush_file(replacement)
-    fsync_directory(previous)
     fsync_directory(folder)
-    steps = {"replacement": replacement.name, "previous": previous.name}
+    steps: dict[str, str | None] = {"replacement": replacement.name, "previous": previous.name}
+    steps |= {name: path and path.name for name, path in external_index.items()}
     write_atomically(folder / SWITCH_FILE, json.dumps(steps).encode())
     _finish(folder)
 
@@ -109,29 +107,21 @@ def flush_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def create_dated_folder(folder: Path, name: str) -> Path:
-    """Create a folder named by a word and the time.
-
-    Raises:
-        OSError: the system refuses.
-    """
+def dated_folder(folder: Path, name: str) -> Path:
+    """Return a path in a folder, named by a word and the time, at which there is nothing."""
     now = time.strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1000):
-        dated = folder / (f"{name}-{now}-{attempt}" if attempt else f"{name}-{now}")
-        with contextlib.suppress(FileExistsError):
-            dated.mkdir()
-            return dated
-    raise AssertionError("a thousand folders in one second")
+    names = itertools.chain([f"{name}-{now}"], (f"{name}-{now}-{number}" for number in itertools.count(1)))
+    return next(folder / dated for dated in names if not (folder / dated).exists())
 
 
 def _finish(folder: Path) -> None:
     """Do the steps that `SWITCH_FILE` describes, as far as they are not done yet, in an order that can be repeated."""
     marker = folder / SWITCH_FILE
+    if not is_unfinished(folder):
+        return
     try:
         steps = json.loads(marker.read_text())
         replacement, previous = folder / steps["replacement"], folder / steps["previous"]
-    except FileNotFoundError:
-        return
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CannotWrite(
             f"{marker}: cannot be read ({error}), so it is unknown which file a repair or a restore wanted to put in "
@@ -139,14 +129,50 @@ def _finish(folder: Path) -> None:
         ) from error
     try:
         if replacement.exists():  # else it is in place
+            previous.mkdir(exist_ok=True)
+            _keep_database(folder / DATABASE, previous / DATABASE)
             for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE):
-                if (folder / name).exists():
-                    (folder / name).replace(previous / name)
-            fsync_directory(folder)  # the old log is away before the new database comes
+                _move(folder / name, previous / name)
+            if "external_index" in steps:
+                _replace_external_index(folder, steps["external_index"], previous)
             fsync_directory(previous)
+            fsync_directory(folder)  # the old log is away before the new database comes
             replacement.replace(folder / DATABASE)
             fsync_directory(folder)
+        elif _is_still_old(folder / DATABASE, previous / DATABASE):
+            raise CannotWrite(
+                f"{folder}: {replacement.name} is missing, which was to replace {DATABASE}; to continue with the old "
+                f"gallery, move the files in {previous} back, and delete {marker}"
+            )
         marker.unlink()
         fsync_directory(folder)
     except OSError as error:
         raise CannotWrite(f"{folder}: the database cannot be replaced ({error.strerror or error})") from error
+
+
+def _keep_database(database: Path, kept: Path) -> None:
+    """Give the old database a second name, by which it is kept: so the gallery always has a database."""
+    if not kept.exists():
+        try:
+            os.link(database, kept)
+        except FileNotFoundError:  # there was none
+            pass
+        except OSError:  # a file system without hard links
+            database.replace(kept)  # not copied: to close a file that was read would release the locks of SQLite
+
+
+def _is_still_old(database: Path, kept: Path) -> bool:
+    """Whether the database is still the old one, or not there, as on a file system without hard links."""
+    return kept.exists() and (not database.exists() or database.samefile(kept))
+
+
+def _replace_external_index(folder: Path, name: str | None, previous: Path) -> None:
+    if name is None or (folder / name).exists():  # else it is in place
+        _move(folder / EXTERNAL_INDEX_FILE, previous / EXTERNAL_INDEX_FILE)
+        if name is not None:
+            (folder / name).replace(folder / EXTERNAL_INDEX_FILE)
+
+
+def _move(path: Path, to: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # there was none, or the last connection has just deleted it
+        path.replace(to)

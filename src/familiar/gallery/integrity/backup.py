@@ -10,33 +10,41 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
-from familiar.core.files import FileLock, absolute_path, content_sha256, fsync_directory, make_folder, real_path
+from familiar.core.files import (
+    absolute_path,
+    content_sha256,
+    fsync_directory,
+    make_folder,
+    real_path,
+    write_atomically,
+)
 from familiar.core.json_text import parse_json
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.copies import (
+    BACKUP_DRAFT,
     KEPT_REPLACED,
-    RESTORE_FOLDER,
-    RESTORE_LOCK,
+    RESTORE_DRAFT,
     RESTORED,
+    RESTORED_INDEX,
+    draft,
     erase_unfinished,
 )
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
 from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
 from familiar.gallery.database.switch import (
-    SWITCH_FILE,
-    create_dated_folder,
+    dated_folder,
     exclusive,
     flush_file,
+    is_unfinished,
     switch_database,
 )
 from familiar.gallery.integrity.check import damaged_uploads
@@ -100,27 +108,21 @@ def backup(gallery: GalleryDatabase, file: Path) -> BackupResult:
     """
     if file.exists():
         raise BadGallery(f"{file}: exists already; name a new file for the backup")
-    draft = file.absolute().with_name(f".familiar.{secrets.token_hex(8)}")
+    folder = file.absolute().with_name(f"{BACKUP_DRAFT}{secrets.token_hex(8)}")
     try:
-        draft.mkdir()
-        attempts = (_write(gallery, draft, draft / "backup") for _ in range(_MAX_ATTEMPTS))
-        uploads = next((uploads for uploads in attempts if uploads is not None), None)
-        if uploads is None:
-            raise GalleryBusy(f"{gallery.folder}: photos are being forgotten; try again when that is done")
-        photos, faces = _verify(draft / "backup", draft / "verified", unpack_uploads=False)
-        flush_file(draft / "backup")
-        try:
-            os.link(draft / "backup", file)  # unlike a rename, this never replaces what another process has written
-        except FileExistsError as error:
-            raise BadGallery(f"{file}: exists already; name a new file for the backup") from error
-        except OSError:  # a file system without hard links
-            (draft / "backup").rename(file)
-        fsync_directory(file.absolute().parent)
+        with draft(folder):
+            attempts = (_write(gallery, folder, folder / "backup") for _ in range(_MAX_ATTEMPTS))
+            uploads = next((uploads for uploads in attempts if uploads is not None), None)
+            if uploads is None:
+                raise GalleryBusy(f"{gallery.folder}: photos are being forgotten; try again when that is done")
+            photos, faces = _verify(folder / "backup", folder / "verified", unpack_uploads=False)
+            flush_file(folder / "backup")
+            _publish(folder / "backup", file)
         return BackupResult(file, content_sha256(file).hex(), file.stat().st_size, photos, faces, uploads)
+    except FileExistsError as error:
+        raise BadGallery(f"{file}: exists already; name a new file for the backup") from error
     except OSError as error:
         raise CannotWrite(f"{file}: cannot be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def restore(file: Path, folder: Path) -> RestoreResult:
@@ -139,44 +141,52 @@ def restore(file: Path, folder: Path) -> RestoreResult:
         CannotWrite: the folder cannot be written to.
         GalleryBusy: other processes have been writing to the gallery for a minute, or one is restoring it.
     """
-    draft, replacement = folder / f"{RESTORE_FOLDER}{secrets.token_hex(8)}", folder / RESTORED
-    lock: FileLock | None = None  # by which others see that this process is alive
+    unpacked, replacement, index = folder / f"{RESTORE_DRAFT}{secrets.token_hex(8)}", folder / RESTORED, None
     try:
         make_folder(folder)
-        with exclusive(folder):
-            erase_unfinished(folder)
-            draft.mkdir()
-            lock = FileLock(draft / RESTORE_LOCK)
-            lock.acquire()
-        photos, faces = _verify(file, draft, unpack_uploads=True)
-        with exclusive(folder):
-            acknowledged = acknowledged_writes(folder)
-            had_gallery = (folder / DATABASE).exists()
-            _make_newer(draft, folder, acknowledged)
-            uploads = _restore_uploads(draft, folder)
-            (draft / DATABASE).replace(replacement)
-            kept_in = create_dated_folder(folder, KEPT_REPLACED)
-            _restore_index(draft, folder, kept_in)
-            switch_database(folder, replacement, kept_in)
-        if not any(kept_in.iterdir()):
-            kept_in.rmdir()
+        with contextlib.ExitStack() as stack:
+            with exclusive(folder):
+                erase_unfinished(folder)
+                stack.enter_context(draft(unpacked))
+            photos, faces = _verify(file, unpacked, unpack_uploads=True)
+            with exclusive(folder):
+                try:
+                    acknowledged = acknowledged_writes(folder)
+                    had_gallery = (folder / DATABASE).exists()
+                    _make_newer(unpacked, folder, acknowledged)
+                    uploads = _restore_uploads(unpacked, folder)
+                    (unpacked / DATABASE).replace(replacement)
+                    index = _restored_index(unpacked, folder / RESTORED_INDEX)
+                    kept_in = dated_folder(folder, KEPT_REPLACED)
+                    switch_database(folder, replacement, kept_in, external_index=index)
+                finally:
+                    if not is_unfinished(folder):
+                        for path in (replacement, folder / RESTORED_INDEX):
+                            path.unlink(missing_ok=True)
+            if not any(kept_in.iterdir()):
+                kept_in.rmdir()
         with GalleryDatabase.open(folder) as gallery:
-            _require_intact(gallery, folder)
+            _require_intact_database(gallery, folder)
         return RestoreResult(photos, faces, uploads, kept_in if had_gallery else None)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be restored there ({error.strerror or error})") from error
-    finally:
-        if lock is not None:
-            lock.close()
-        shutil.rmtree(draft, ignore_errors=True)
-        if not (folder / SWITCH_FILE).exists():
-            with contextlib.suppress(OSError):
-                replacement.unlink(missing_ok=True)
 
 
-def _write(gallery: GalleryDatabase, draft: Path, file: Path) -> int | None:
+def _publish(finished: Path, file: Path) -> None:
+    """Give a backup its name, unlike a rename only if there is no such file. FileExistsError if there is."""
+    try:
+        os.link(finished, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        file.open("xb").close()
+        finished.replace(file)
+    fsync_directory(file.absolute().parent)
+
+
+def _write(gallery: GalleryDatabase, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
-    copy = draft / DATABASE
+    copy = folder / DATABASE
     with gallery.reading() as repository:  # one state of the gallery, for both
         gallery.copy_to(copy)
         paths = _uploaded_paths([path for path, _ in repository.photos.paths_and_sizes()], gallery.folder)
@@ -220,7 +230,13 @@ def _both_paths(folder: Path) -> list[str]:
 
 def _add(archive: zipfile.ZipFile, source: Path, name: str) -> str:
     """Copy a file into the archive; return its SHA-256."""
-    with source.open("rb") as content:
+    try:
+        content = source.open("rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CannotWrite(f"{source}: cannot be read ({error.strerror}), so no backup was written") from error
+    with content:
         info = zipfile.ZipInfo.from_file(source, name)
         with archive.open(info, "w", force_zip64=True) as target:
             return _copy(content.read, target.write)
@@ -244,7 +260,7 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
     """
     folder.mkdir(exist_ok=True)
     try:
-        with zipfile.ZipFile(file) as archive:
+        with _open(file) as stream, zipfile.ZipFile(stream) as archive:
             manifest = _read_manifest(archive, file)
             for name, sha256 in manifest["sha256"].items():
                 target = folder / _safe(name)
@@ -255,8 +271,6 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
                     if _copy(source.read, content.write) != sha256:
                         raise CorruptGallery(_damaged(file, f"the checksum of {name} is another"))
             (folder / MANIFEST).write_text(json.dumps(manifest))
-    except FileNotFoundError as error:
-        raise BadGallery(f"{file}: there is no such backup") from error
     except (zipfile.BadZipFile, NotImplementedError, KeyError, ValueError, TypeError, EOFError, RuntimeError) as error:
         raise CorruptGallery(_damaged(file, error)) from error
     if (folder / EXTERNAL_INDEX_FILE).exists():  # not to be compared with the gallery: the backup may be older
@@ -267,11 +281,25 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
             return repository.photos.count(), repository.faces.count()
 
 
+def _open(file: Path) -> BinaryIO:
+    try:
+        return file.open("rb")
+    except FileNotFoundError as error:
+        raise BadGallery(f"{file}: there is no such backup") from error
+    except OSError as error:
+        raise BadGallery(f"{file}: cannot be read ({error.strerror})") from error
+
+
 def _require_intact(gallery: GalleryDatabase, source: Path) -> None:
     """Check database, embeddings and uploaded photos, but not an index outside the folder, which is compared later."""
-    problems = gallery.integrity_problems() + damaged_uploads(gallery.folder)
+    _require_intact_database(gallery, source)
+    if problems := damaged_uploads(gallery.folder):
+        raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
+
+
+def _require_intact_database(gallery: GalleryDatabase, source: Path) -> None:
     gallery.faces()
-    if problems:
+    if problems := gallery.integrity_problems():
         raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
 
 
@@ -297,37 +325,34 @@ def _safe(name: str) -> Path:
     return Path(*parts)
 
 
-def _make_newer(draft: Path, folder: Path, acknowledged: int) -> None:
+def _make_newer(unpacked: Path, folder: Path, acknowledged: int) -> None:
     """Give a restored gallery a uid of its own and numbers that the previous one never had, and the folder's paths.
 
     So nothing that was cached or indexed of the previous gallery, or of another restored from the same backup, is
     mistaken for it.
     """
-    manifest = json.loads((draft / MANIFEST).read_text())
-    with GalleryDatabase.open(draft) as gallery, gallery.writing(faces_change=True) as repository:
+    manifest = json.loads((unpacked / MANIFEST).read_text())
+    with GalleryDatabase.open(unpacked) as gallery, gallery.writing(faces_change=True) as repository:
         repository.settings.become_new(acknowledged)
         for old in manifest["folders"]:
             repository.photos.move_folder(
                 os.path.join(old, UPLOADED_PHOTOS, ""),  # noqa: PTH118
                 os.path.join(absolute_path(folder), UPLOADED_PHOTOS, ""),  # noqa: PTH118
             )
-    assert not (draft / f"{DATABASE}-wal").exists(), "the last connection has written the log back"
+    assert not (unpacked / f"{DATABASE}-wal").exists(), "the last connection has written the log back"
 
 
-def _restore_uploads(draft: Path, folder: Path) -> int:
+def _restore_uploads(unpacked: Path, folder: Path) -> int:
     """Move the uploaded photos that are missing in the folder into it; return their number."""
     restored = 0
-    for path in _uploads(draft):
-        target = folder / path.relative_to(draft)
+    for path in _uploads(unpacked):
+        target = folder / path.relative_to(unpacked)
         if target.is_file() and content_sha256(target) == content_sha256(path):
             continue
         make_folder(target.parent)
-        flush_file(path)
-        path.replace(target)
-        fsync_directory(target.parent)
+        write_atomically(target, path.read_bytes())  # not moved: the folder of uploads may be on another disk
+        path.unlink()
         restored += 1
-    if restored:
-        fsync_directory(folder / UPLOADED_PHOTOS)
     return restored
 
 
@@ -337,13 +362,17 @@ def _uploads(folder: Path) -> Iterator[Path]:
     return (path for path in paths if path.is_file() and not path.name.startswith("."))
 
 
-def _restore_index(draft: Path, folder: Path, kept_in: Path) -> None:
-    """Put the address of the index outside the folder in place; it is compared with the gallery before it is used."""
-    current = folder / EXTERNAL_INDEX_FILE
-    if current.exists():
-        current.replace(kept_in / EXTERNAL_INDEX_FILE)
-    if (draft / _INDEX).exists():
-        (draft / _INDEX).replace(draft / EXTERNAL_INDEX_FILE)
-        external = read_external_index(draft)
-        assert external is not None
-        replace(external, faces_revision=None).save(folder)
+def _restored_index(unpacked: Path, to: Path) -> Path | None:
+    """Move the address of the index outside the folder; it is compared with the gallery before it is used.
+
+    Returns:
+        `to`, or None if the gallery has no such index.
+    """
+    if not (unpacked / _INDEX).exists():
+        return None
+    (unpacked / _INDEX).replace(unpacked / EXTERNAL_INDEX_FILE)
+    external = read_external_index(unpacked)
+    assert external is not None
+    replace(external, faces_revision=None).save(unpacked)
+    (unpacked / EXTERNAL_INDEX_FILE).replace(to)
+    return to

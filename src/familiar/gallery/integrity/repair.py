@@ -15,10 +15,18 @@ from familiar.gallery.database.salvage import SalvageResult, create_from_damaged
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
-from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
-from familiar.gallery.database.switch import SWITCH_FILE, create_dated_folder, exclusive, switch_database
+from familiar.gallery.database.sqlite_file import (
+    DATABASE,
+    acknowledged_writes,
+    close_descriptor,
+    open_descriptor,
+    read_open_file,
+)
+from familiar.gallery.database.switch import SWITCH_FILE, dated_folder, exclusive, switch_database
 from familiar.gallery.database.write_ahead_log import apply_damaged_log
+from familiar.neighbors.hnsw import erase as erase_index
 
+_BLOCK_BYTES = 1 << 20
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
 
@@ -29,7 +37,8 @@ class RepairResult:
 
     Attributes:
         saved: the number of rows recovered from each table that had any.
-        kept_in: the folder to which the damaged file was moved.
+        kept_in: the folder to which the damaged file was moved. If something had been forgotten while another program
+            had the gallery open, it may still be in there; `forget` erases it.
         mended: the rows of which a flipped bit was found and flipped back.
         lost: the rows that are not as they were written. Those that could not be read at all are not among them.
     """
@@ -67,11 +76,14 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
         repaired, damaged = folder / REPAIRED, folder / DAMAGED
         try:
             _remove_copies(folder)
-            _copy_files(path, damaged, open_files)
+            file = open_descriptor(folder, check=False)
+            open_files.callback(close_descriptor, file)
+            _copy_files(path, file, damaged)
             salvaged = _recover_into(repaired, damaged, folder, space)
-            kept_in = create_dated_folder(folder, KEPT_DAMAGED)
+            kept_in = dated_folder(folder, KEPT_DAMAGED)
             _mark_index_outdated(folder)
             switch_database(folder, repaired, kept_in)
+            erase_index(folder)  # which is of the damaged gallery
             mended, lost = describe_rows(path, salvaged.mended), describe_rows(path, salvaged.lost)
         except OSError as error:
             raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
@@ -87,22 +99,26 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
     return RepairResult(salvaged.saved, kept_in, mended, lost)
 
 
-def _copy_files(path: Path, to: Path, open_files: contextlib.ExitStack) -> None:
+def _copy_files(path: Path, file: tuple[int, int], to: Path) -> None:
     """Copy a database and its log. Pad a truncated one with zeros: SQLite reads no file that lacks its end.
 
-    The log comes first: another process may write it back into the database meanwhile, but not change it. The
-    descriptor of the database stays open: closing it would release the locks of SQLite in this process.
+    The log comes first: another process may write it back into the database meanwhile, but not change it.
+
+    Args:
+        path: of the database.
+        file: the same, open. It is read by the descriptor that this process has: opening and closing it once more would
+            release the locks of SQLite.
+        to: of the copy.
     """
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(f"{path}-wal", f"{to}-wal")
-    source = open_files.enter_context(path.open("rb"))
-    header = source.read(100)
+    header = read_open_file(file)
     version = int.from_bytes(header[60:64], "big")
     if VERSION < version < VERSION + _MAX_NEWER_VERSIONS:
         raise BadGallery(f"{path}: was made by a newer version of familiar, and only that version can repair it")
-    source.seek(0)
     with to.open("wb") as copy:
-        shutil.copyfileobj(source, copy, 1 << 20)
+        while block := read_open_file(file, _BLOCK_BYTES, copy.tell()):
+            copy.write(block)
         length = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
         if copy.tell() < length <= _MAX_BYTES:
             copy.truncate(length)
