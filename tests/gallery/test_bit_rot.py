@@ -211,9 +211,11 @@ def test_flipped_bit_of_an_uploaded_photo_is_noticed(intact: Path, tmp_path: Pat
     folder = tmp_path / "gallery"
     shutil.copytree(intact, folder)
     content = b"a photo"
-    path = folder / UPLOADED_PHOTOS / "aa" / f"{hashlib.sha256(content).hexdigest()}-mia.jpg"
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = folder / UPLOADED_PHOTOS / sha256[:2] / f"{sha256}-mia.jpg"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
+    path.with_name(path.name + ".xmp").write_bytes(b"a sidecar with the names in it")
     with GalleryDatabase.open(folder) as gallery:
         assert check(gallery).problems == ()
         path.write_bytes(flip(content, 9))

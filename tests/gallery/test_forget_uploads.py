@@ -17,7 +17,7 @@ from support.small_gallery import draw_individuals, enroll_vectors
 
 def test_forgetting_deletes_only_uploaded_photo_files(gallery: GalleryDatabase, folder: Path, tmp_path: Path):
     enroll_vectors(gallery, draw_individuals([2]))
-    uploaded_file, other_file = folder / UPLOADED_PHOTOS / "ab" / "abc.jpg", tmp_path / "original.jpg"
+    uploaded_file, other_file = upload_path(folder, "ab"), tmp_path / "original.jpg"
     for path in (uploaded_file, other_file):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"photo")
@@ -30,6 +30,49 @@ def test_forgetting_deletes_only_uploaded_photo_files(gallery: GalleryDatabase, 
     forget_photos(gallery, [uploaded_file, other_file])
     assert not uploaded_file.exists()
     assert other_file.exists()
+
+
+def upload_path(folder: Path, start: str) -> Path:
+    """Return the path of an upload whose hash begins with these two digits."""
+    return folder / UPLOADED_PHOTOS / start / f"{start}{'0' * 62}.jpg"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mia.jpg",
+        "2024/mia.jpg",
+        "ab/mia.jpg",
+        f"ab/cd{'0' * 62}.jpg",  # in the folder of other hashes
+        f"2024/ab/ab{'0' * 62}.jpg",
+        f"ab{'0' * 62}.jpg",
+    ],
+)
+def test_forgetting_keeps_a_photo_that_the_user_put_into_the_folder_of_uploads(
+    name: str, gallery: GalleryDatabase, folder: Path
+):
+    enroll_vectors(gallery, draw_individuals([2]))
+    original = folder / UPLOADED_PHOTOS / name
+    original.parent.mkdir(parents=True)
+    original.write_bytes(b"the only original")
+    with gallery.writing() as repository:
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(original),))
+    assert forget_photos(gallery, [original]).photos == 1
+    assert original.read_bytes() == b"the only original"
+
+
+def test_forgetting_deletes_an_upload_whose_content_has_changed_since(gallery: GalleryDatabase, folder: Path):
+    # `export_xmp` writes names into it and records the new hash. The next start of a server would enroll it again.
+    enroll_vectors(gallery, draw_individuals([2]))
+    upload = upload_path(folder, "ab")
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(b"with names")
+    with gallery.writing() as repository:
+        (sha256,) = repository.connection.execute("SELECT sha256 FROM photos WHERE id = 1").fetchone()
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(upload),))
+    assert sha256.hex() != upload.stem
+    forget_photos(gallery, [upload])
+    assert not upload.exists()
 
 
 def write_upload(gallery: GalleryDatabase, photo: int, *, enrolled_from: Path | None = None) -> Path:

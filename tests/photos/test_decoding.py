@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.errors import CannotWrite, FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.photos.decoding import MAX_FILE_BYTES, PHOTO_SUFFIXES, find_photos, load_photo, save_photo
+from familiar.photos.decoding import (
+    MAX_FILE_BYTES,
+    PHOTO_SUFFIXES,
+    find_photos,
+    is_content_broken,
+    load_photo,
+    save_photo,
+)
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -591,3 +598,56 @@ def test_rejects_file_larger_than_any_photo(tmp_path: Path) -> None:
         file.truncate(MAX_FILE_BYTES + 1)  # sparse: takes no space
     with pytest.raises(UnreadablePhoto, match=r"large\.jpg: 1,073,741,825 bytes are more than a photo's"):
         load_photo(path)
+
+
+def failure(data: bytes, tmp_path: Path, **options: int) -> UnreadablePhoto:
+    path = tmp_path / "photo"
+    path.write_bytes(data)
+    with pytest.raises(UnreadablePhoto) as caught:
+        load_photo(path, **options)
+    return caught.value
+
+
+def test_content_is_broken_if_bytes_are_missing_or_of_no_photo(tmp_path: Path):
+    png, jpeg = encoded(Image.fromarray(RGB), "PNG"), encoded(Image.fromarray(RGB), "JPEG")
+    for data in (b"", b"no photo", png[:20], png[:-40] + bytes(40), png[:200], jpeg[:300]):
+        assert is_content_broken(failure(data, tmp_path))
+
+
+def allocate_too_much() -> None:
+    cv2.copyMakeBorder(np.zeros((1, 1), np.uint8), 0, 2**31 - 2, 0, 2**24, cv2.BORDER_CONSTANT)
+
+
+def report(error: Exception) -> Callable[[], None]:
+    def raise_error() -> None:
+        raise error
+
+    return raise_error
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        report(OSError("out of memory when reading image file")),  # Pillow, which gives it no number
+        report(OSError("decoder zip not available")),  # Pillow, compiled without it
+        report(SyntaxError("image file could not be opened because AVIF support not installed")),  # Pillow
+        report(RuntimeError("Memory allocation error: Unspecified")),  # libheif
+        report(RuntimeError("Unsupported feature: Unsupported codec")),  # libheif, compiled without it
+        report(OSError(5, "Input/output error")),
+        report(MemoryError()),
+        report(ImportError("No module named 'PIL._avif'")),
+        report(FamiliarError("HEIC photos need pillow-heif")),
+        allocate_too_much,
+    ],
+)
+def test_content_is_not_broken_if_this_computer_cannot_decode_it(
+    decode: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: decode())
+    assert not is_content_broken(failure(encoded(Image.fromarray(RGB), "PNG"), tmp_path))
+
+
+def test_content_is_not_broken_if_familiar_does_not_take_it(tmp_path: Path):
+    # An earlier version may have accepted it.
+    assert not is_content_broken(failure(encoded(Image.fromarray(RGB), "PNG"), tmp_path, max_pixels=9))
+    assert not is_content_broken(NoFaceFound("a.jpg: no face found"))

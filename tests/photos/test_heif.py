@@ -17,6 +17,7 @@ from familiar.photos.decoding import (
     decode_photo,
     detect_format,
     find_photos,
+    is_content_broken,
     load_photo,
     read_header,
     save_photo,
@@ -273,14 +274,16 @@ def test_max_pixels_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
 
 def test_refuses_libheif_with_security_holes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pillow_heif, "libheif_version", lambda: "1.23.0")
-    with pytest.raises(UnreadablePhoto, match=r"^a\.heic: .*1\.23\.0, which is not safe: pip install"):
+    with pytest.raises(UnreadablePhoto, match=r"^a\.heic: .*1\.23\.0, which is not safe: pip install") as caught:
         decode_photo(content("rgb"), "a.heic")
+    assert not is_content_broken(caught.value)
 
 
 def test_says_how_to_install_missing_libheif(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(
         UnreadablePhoto, match=r"^a\.heic: HEIC photos need pillow-heif .*pip install .familiar-faces.heic"
-    ):
+    ) as caught:
         decode_photo(content("rgb"), "a.heic")
+    assert not is_content_broken(caught.value)
     assert_colors(decode_photo(avif(), "a.avif"), UPRIGHT)

@@ -625,6 +625,32 @@ def test_keeps_upload_after_disk_read_error(service: Service, broken: Path, monk
     assert broken.exists()
 
 
+def test_keeps_upload_that_this_computer_cannot_decode(service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch):
+    def failing(*_: object) -> None:
+        raise OSError("out of memory when reading image file")  # as Pillow says it, without a number
+
+    with monkeypatch.context() as patch:
+        patch.setattr("PIL.ImageFile.ImageFile.load", failing)
+        (done,) = all_taken_in(service, [broken])
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert "out of memory" in done.skipped[0].reason
+    assert broken.exists()
+
+
+def test_keeps_upload_that_the_disk_has_damaged(service: Service, broken: Path):
+    broken.write_bytes(broken.read_bytes()[:-1])  # not what was accepted; a repair may still get parts of it
+    (done,) = all_taken_in(service, [broken])
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert broken.exists()
+
+
+def test_keeps_broken_file_that_the_user_put_into_the_folder_of_uploads(service: Service, broken: Path):
+    original = broken.rename(service.allowed_paths.uploads / "mia.png")
+    (done,) = all_taken_in(service, [original])
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert original.exists()
+
+
 def test_keeps_unreadable_file_in_submitted_folder(service: Service, broken: Path):
     (done,) = all_taken_in(service, [service.allowed_paths.uploads])
     assert (done.state, done.skipped_count) == ("done", 1)

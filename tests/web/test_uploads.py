@@ -264,6 +264,24 @@ def test_truncated_file_is_rewritten(tmp_path: Path):
     assert stored.read_bytes() == encoded()
 
 
+def test_stored_file_with_damaged_content_is_rewritten(tmp_path: Path):
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    stored.write_bytes(encoded()[:-20] + bytes(20))  # of the same size
+    (again,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert again == stored
+    assert stored.read_bytes() == encoded()
+
+
+def test_sidecar_of_a_stored_photo_is_not_taken_for_it(tmp_path: Path):
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    sidecar = stored.rename(stored.with_name(stored.name + ".xmp"))  # alone, so that it is found first
+    sidecar.write_bytes(b"<names>")
+    (again,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert again == stored
+    assert stored.read_bytes() == encoded()
+    assert sidecar.read_bytes() == b"<names>"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
 def test_file_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     flushed: list[Path] = []

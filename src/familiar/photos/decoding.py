@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile
 
-from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import write_atomically
 from familiar.core.types import Photo
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
@@ -58,6 +58,10 @@ _CHANNELS = {  # descriptions of Pillow's modes
     "F": "gray float",
 }
 _PALETTE_CHANNELS = {"palette": 3, "palette with alpha": 4}  # of the colors, not of the indices
+
+# What Pillow, libheif and OpenCV say if they had too little memory, or were compiled without a decoder. None of them
+# has an exception of its own for it. A broken photo of which they say so too is merely tried again.
+_FAILS_ONLY_HERE = re.compile("memory|not available|not installed|unsupported", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,20 @@ def read_photo_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
+
+
+def is_content_broken(error: FamiliarError) -> bool:
+    """Tell whether a photo's content cannot be decoded, by any computer and any version.
+
+    Not if the disk or the memory failed, if a decoder is missing or not trusted, or if familiar itself refuses it.
+    """
+    cause = error.__cause__
+    fails_only_here = (
+        isinstance(cause, (FamiliarError, ImportError, MemoryError))
+        or (isinstance(cause, OSError) and cause.errno is not None)
+        or _FAILS_ONLY_HERE.search(str(cause)) is not None
+    )
+    return isinstance(error, UnreadablePhoto) and not fails_only_here
 
 
 def detect_format(head: bytes) -> str | None:
@@ -297,7 +315,7 @@ def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels
 def _check_pixels(size_px: tuple[int, int], max_pixels: int) -> None:
     width, height = size_px
     if width * height > max_pixels:
-        raise ValueError(
+        raise FamiliarError(
             f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
         )
 
@@ -363,13 +381,13 @@ def _open_header(data: bytes) -> ImageFile.ImageFile:
 
 
 def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
-    """Raise ValueError for a TIFF of separate 16-bit planes: Pillow and OpenCV read it as noise, without an error."""
+    """Refuse a TIFF of separate 16-bit planes: Pillow and OpenCV read it as noise, without an error."""
     if image.format != "TIFF":
         return
     tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
     planar = tags.get(284, 1) == 2 and tags.get(277, 1) > 1  # PlanarConfiguration, SamplesPerPixel
     if planar and max(tags.get(258, (1,))) > 8:  # BitsPerSample
-        raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
+        raise FamiliarError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
 
 
 def _describe_storage(image: ImageFile.ImageFile) -> str:

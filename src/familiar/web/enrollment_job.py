@@ -14,12 +14,13 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search.index_update import update_index
-from familiar.photos.decoding import find_photos
+from familiar.gallery.uploaded_files import has_uploaded_content
+from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
-from familiar.web.uploads import is_corrupt, photo_name, split_error_path
+from familiar.web.uploads import photo_name, split_error_path
 
 log = logging.getLogger(__name__)
 
@@ -203,11 +204,14 @@ class EnrollmentJob:
         return SkippedPhoto("a photo" if path is None else self._display_path(path), reason)
 
     def _delete_corrupt_uploads(self) -> None:
-        """Delete uploads that proved to be no photos, or the next start would process them again."""
+        """Delete uploads that proved to be no photos, or the next start would process them again.
+
+        Not files that users put there themselves, and not those that the disk has damaged, which `check` reports.
+        """
         uploads = frozenset(str(path) for path in self._paths if path.is_relative_to(self._allowed_paths.uploads))
-        for error in filter(is_corrupt, self._enrolled.skipped):
+        for error in filter(is_content_broken, self._enrolled.skipped):
             path, _ = split_error_path(error, uploads)
-            if path is not None:
+            if path is not None and has_uploaded_content(path):
                 with contextlib.suppress(OSError):
                     path.unlink()
 

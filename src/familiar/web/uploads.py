@@ -22,6 +22,7 @@ from familiar.core.files import fsync_directory, make_folder, remove_unfinished_
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.uploaded_files import has_uploaded_content, uploaded_sha256
 from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits
@@ -137,13 +138,6 @@ def _read_paths_by_sha256(gallery: GalleryDatabase) -> dict[str, str]:
         return repository.photos.paths_by_hash()
 
 
-def is_corrupt(error: FamiliarError) -> bool:
-    """Tell whether a photo's content cannot be decoded, and never can be; not if disk or memory failed."""
-    cause = error.__cause__
-    is_system_error = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
-    return isinstance(error, UnreadablePhoto) and not is_system_error
-
-
 def split_error_path(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
     """Split the message `PATH: reason` of an error. The path must be `known`; it may contain colons itself."""
     parts = str(error).split(": ")
@@ -220,8 +214,8 @@ def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: lis
         subfolder = folder / name[:2]
         make_folder(subfolder)
         new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
-        path = next(subfolder.glob(f"{name}*"), new)
-        if not (path.is_file() and path.stat().st_size == len(content)):
+        path = next((file for file in subfolder.glob(f"{name}*") if uploaded_sha256(file)), new)
+        if not has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
             write_atomically(path, content)
         stored.append(path)
     # Even if a file existed before: its writer may not have flushed it yet.

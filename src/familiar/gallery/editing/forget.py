@@ -16,6 +16,7 @@ from familiar.core.files import absolute_path, erase_file, real_path, unfinished
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states
+from familiar.gallery.uploaded_files import uploaded_sha256
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState 
 def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResult:
     """Delete photos and every face in them from a gallery. Enrolled again, they are new.
 
-    Files in the gallery's own upload folder are deleted too, including uploaded copies of a photo that lies elsewhere;
-    all other files are left alone. The files are deleted before the commit: after a crash in between they are gone
-    and the photos are still known, so forget them again. In the opposite order, a server would find files that it does
-    not know and enroll them again.
+    Uploaded files are deleted too, including uploaded copies of a photo that lies elsewhere. All other files are left
+    alone, also those that the user put into the folder of uploads. The files are deleted before the commit: after a
+    crash in between they are gone and the photos are still known, so forget them again. In the opposite order, a server
+    would find files that it does not know and enroll them again.
 
     Raises:
         NotInGallery: a path is not known; nothing is forgotten.
@@ -93,10 +94,14 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
 
 
 def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
-    """Return a photo's files in the upload folder: those named by its content, and its own path if it is there."""
+    """Return a photo's files in the folder of uploads: those named by its content, and the upload at its own path.
+
+    The latter may be named by an earlier content: `export_xmp` writes names into photos. If it stayed, the next start
+    of a server would enroll it again.
+    """
     files = set((uploads / sha256.hex()[:2]).glob(f"{sha256.hex()}*"))
     files |= _interrupted_uploads(files)
-    is_upload = any(path.is_relative_to(folder) for folder in (absolute_path(uploads), real_path(uploads)))
+    is_upload = path.parent.parent in (absolute_path(uploads), real_path(uploads)) and uploaded_sha256(path) is not None
     return files | ({path} if is_upload else set())
 
 

@@ -1,7 +1,6 @@
 """Check the integrity of a gallery."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from familiar.core.files import content_sha256
 from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.search.external_search import check_external_index
+from familiar.gallery.uploaded_files import uploaded_sha256
 
 ERASURE_DUE = (
     "the bytes of forgotten photos or identities are still on the disk, since another process had the gallery open; "
@@ -71,11 +71,11 @@ def damaged_uploads(folder: Path) -> list[str]:
     """Describe the uploaded photos in a gallery's folder whose content is not what their name says."""
     problems: list[str] = []
     for path in sorted((folder / UPLOADED_PHOTOS).glob("*/*")):
-        name = re.match("[0-9a-f]{64}", path.name)
-        if name is None:
+        sha256 = uploaded_sha256(path)
+        if sha256 is None:
             continue
         try:
-            if content_sha256(path).hex() != name.group():
+            if content_sha256(path).hex() != sha256:
                 problems.append(f"{path}: damaged: the content of this uploaded photo is not what was uploaded")
         except OSError as error:
             problems.append(f"{path}: this uploaded photo cannot be read ({error.strerror})")
