@@ -12,7 +12,7 @@ import pytest
 from collection.crash_scenarios import contents
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
-from familiar.core.files import process_lock
+from familiar.core.files import content_sha256, process_lock
 from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.database.copies import BACKUP_DRAFT, DRAFT_LOCK, RESTORE_DRAFT, RESTORED
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
@@ -235,3 +235,18 @@ def test_uploads_are_restored_onto_another_disk(album: GalleryDatabase, tmp_path
     monkeypatch.setattr(Path, "replace", across_disks)
     assert restore(tmp_path / "backup.zip", tmp_path / "restored").uploads == 1
     assert [path.read_bytes() for path in (tmp_path / "restored" / UPLOADED_PHOTOS).glob("*/*")] == [b"one photo"]
+
+
+def test_upload_with_names_written_into_it_is_intact(gallery: GalleryDatabase, tmp_path: Path):
+    path = upload(gallery, b"a photo")
+    with gallery.writing(faces_change=True) as repository:
+        ((photo, _, _),) = repository.photos.at_path(path)
+        path.write_bytes(path.read_bytes() + b"<x:xmpmeta/>")  # as `export_xmp` does
+        repository.photos.update_content(photo, content_sha256(path), path.stat().st_size, 1)
+    assert check(gallery).problems == ()
+    backup(gallery, tmp_path / "backup.zip")
+    restore(tmp_path / "backup.zip", tmp_path / "restored")
+    with GalleryDatabase.open(tmp_path / "restored") as restored:
+        assert check(restored).problems == ()
+    path.write_bytes(b"damaged")
+    assert "damaged" in " ".join(check(gallery).problems)

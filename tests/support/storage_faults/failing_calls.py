@@ -108,8 +108,8 @@ def _run_and_check(
             problems.append(f"the message has several lines: {error}")
     except Exception as error:
         raised = error
-        places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-        problems.append(f"unclear error {type(error).__name__}: {error} ({' '.join(places[-6:])})")
+        lines = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+        problems.append(f"unclear error {type(error).__name__}: {error} ({' '.join(lines[-6:])})")
     library.fail_calls(0, 0, 0, 0)
     try:
         problems += operation.problems(work, acknowledged, reference)

@@ -293,7 +293,7 @@ def _open(file: Path) -> BinaryIO:
 def _require_intact(gallery: GalleryDatabase, source: Path) -> None:
     """Check database, embeddings and uploaded photos, but not an index outside the folder, which is compared later."""
     _require_intact_database(gallery, source)
-    if problems := damaged_uploads(gallery.folder):
+    if problems := damaged_uploads(gallery):
         raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
 
 

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from familiar.core.errors import CorruptGallery
 from familiar.core.files import content_sha256
@@ -58,7 +57,7 @@ def check(gallery: GalleryDatabase) -> CheckResult:
                 missing.append(path)
         problems += check_external_index(gallery)
         photos, faces = repository.photos.count(), repository.faces.count()
-        problems += damaged_uploads(gallery.folder)
+        problems += damaged_uploads(gallery)
         for read in (GalleryDatabase.faces, calibration):
             try:
                 read(gallery)
@@ -67,15 +66,18 @@ def check(gallery: GalleryDatabase) -> CheckResult:
     return CheckResult(photos, faces, tuple(problems), tuple(missing), tuple(changed))
 
 
-def damaged_uploads(folder: Path) -> list[str]:
-    """Describe the uploaded photos in a gallery's folder whose content is not what their name says."""
+def damaged_uploads(gallery: GalleryDatabase) -> list[str]:
+    """Describe the uploaded photos whose content is not what their name says, nor what the gallery has written there."""
     problems: list[str] = []
-    for path in sorted((folder / UPLOADED_PHOTOS).glob("*/*")):
+    for path in sorted((gallery.folder / UPLOADED_PHOTOS).glob("*/*")):
         sha256 = uploaded_sha256(path)
         if sha256 is None:
             continue
         try:
-            if content_sha256(path).hex() != sha256:
+            content = content_sha256(path)
+            with gallery.reading() as repository:  # `export_xmp` writes names into photos, and notes the new content
+                is_known = repository.photos.with_hash(content) is not None
+            if content.hex() != sha256 and not is_known:
                 problems.append(f"{path}: damaged: the content of this uploaded photo is not what was uploaded")
         except OSError as error:
             problems.append(f"{path}: this uploaded photo cannot be read ({error.strerror})")
