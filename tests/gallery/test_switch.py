@@ -224,11 +224,11 @@ def test_neither_a_failed_repair_nor_an_erased_link_releases_the_locks(
         with pytest.raises(CannotWrite, match="full"):
             repair(folder)
     else:
-        kept = folder / "damaged-20260101-000000"
-        kept.mkdir()
-        os.link(folder / DATABASE, kept / DATABASE)
+        copies = folder / "damaged-20260101-000000"
+        copies.mkdir()
+        os.link(folder / DATABASE, copies / DATABASE)
         assert forget_photos(gallery, [folder / "photo 0.jpg"]).erased
-        assert not kept.exists()
+        assert not copies.exists()
     enroll_vectors(gallery, draw_individuals([1]), "later")
     in_another_process(folder, "pass")
     assert (folder / f"{DATABASE}-wal").stat().st_size > 0
@@ -247,8 +247,8 @@ def test_lost_replacement_is_named_and_the_old_gallery_is_kept(gallery: GalleryD
     for _ in range(2):
         with pytest.raises(CannotWrite, match="repaired is missing"):
             GalleryDatabase.open(folder)
-    (kept,) = folder.glob("damaged-*")
-    for path in kept.iterdir():
+    (copies,) = folder.glob("damaged-*")
+    for path in copies.iterdir():
         path.replace(folder / path.name)
     (folder / switch.SWITCH_FILE).unlink()
     with GalleryDatabase.open(folder) as reopened:
@@ -344,11 +344,11 @@ def test_forget_erases_copies_of_this_gallery_only(gallery: GalleryDatabase, fol
         enroll_vectors(other, draw_individuals([2]))
     os.link(folder / DATABASE, folder / f".{DATABASE}.123")  # by a `create` that was killed
     repair(folder)
-    (kept,) = folder.glob("damaged-2*")
-    with (kept / DATABASE).open("rb") as old:
+    (copies,) = folder.glob("damaged-2*")
+    with (copies / DATABASE).open("rb") as old:
         assert forget_photos(gallery, [folder / "photo 0.jpg"]).erased
         assert not old.read().strip(b"\0")
-    assert not kept.exists()
+    assert not copies.exists()
     assert not (folder / f".{DATABASE}.123").exists()
     with GalleryDatabase.open(folder / "damaged-fur cats") as other:
         assert len(other.faces().ids) == 2
@@ -359,6 +359,6 @@ def test_repair_keeps_the_damaged_file_though_an_erasure_is_due(gallery: Gallery
     with GalleryDatabase.open(folder) as reader, reader.reading() as repository:
         assert repository.faces.count() == 2
         assert not forget_photos(gallery, [folder / "photo 0.jpg"]).erased
-    kept = repair(folder).kept_in
+    copies = repair(folder).kept_in
     with GalleryDatabase.open(folder):
-        assert (kept / DATABASE).exists()
+        assert (copies / DATABASE).exists()

@@ -150,20 +150,20 @@ def _finish(folder: Path) -> None:
         raise CannotWrite(f"{folder}: the database cannot be replaced ({error.strerror or error})") from error
 
 
-def _keep_database(database: Path, kept: Path) -> None:
+def _keep_database(database: Path, previous: Path) -> None:
     """Give the old database a second name, by which it is kept: so the gallery always has a database."""
-    if not kept.exists():
+    if not previous.exists():
         try:
-            os.link(database, kept)
+            os.link(database, previous)
         except FileNotFoundError:  # there was none
             pass
         except OSError:  # a file system without hard links
-            database.replace(kept)  # not copied: to close a file that was read would release the locks of SQLite
+            database.replace(previous)  # not copied: to close a file that was read would release the locks of SQLite
 
 
-def _is_still_old(database: Path, kept: Path) -> bool:
+def _is_still_old(database: Path, previous: Path) -> bool:
     """Whether the database is still the old one, or not there, as on a file system without hard links."""
-    return kept.exists() and (not database.exists() or database.samefile(kept))
+    return previous.exists() and (not database.exists() or database.samefile(previous))
 
 
 def _replace_external_index(folder: Path, name: str | None, previous: Path) -> None:

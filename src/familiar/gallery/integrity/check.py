@@ -67,7 +67,7 @@ def check(gallery: GalleryDatabase) -> CheckResult:
 
 
 def damaged_uploads(gallery: GalleryDatabase) -> list[str]:
-    """Describe the uploaded photos whose content is not what their name says, nor what the gallery has written there."""
+    """Describe the uploaded photos whose content is neither what their name says nor what the gallery knows."""
     problems: list[str] = []
     for path in sorted((gallery.folder / UPLOADED_PHOTOS).glob("*/*")):
         sha256 = uploaded_sha256(path)
