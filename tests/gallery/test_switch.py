@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy
-from familiar.gallery.database import switch
+from familiar.gallery.database import index_lock, switch
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.database.sqlite_file import ACKNOWLEDGED_FILE
 from familiar.gallery.editing.forget import forget_photos
@@ -33,7 +33,8 @@ with GalleryDatabase.open(Path(sys.argv[1])) as gallery:
         print(f"{sys.argv[2]} {number}", flush=True)
 """
 
-FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE, switch.LOCK_FILE}  # without any copy
+LOCK_FILES = {switch.LOCK_FILE, index_lock.LOCK_FILE}
+FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE, *LOCK_FILES}  # without any copy
 
 
 class Interrupted(BaseException):
