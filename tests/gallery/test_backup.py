@@ -21,6 +21,7 @@ from familiar.gallery.database.switch import exclusive
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
+from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE
 from support.small_gallery import draw_individuals, enroll_vectors
 
 
@@ -84,6 +85,15 @@ def test_restore_moves_the_present_gallery_aside_and_keeps_later_uploads(album: 
     assert result.kept_in is not None
     assert len(rows(result.kept_in)["photos"]) == 5
     assert album.faces().ids.tolist() == [1, 2, 3], "an open connection reads the restored gallery"
+
+
+def test_restore_erases_the_search_index_of_the_replaced_gallery(album: GalleryDatabase, tmp_path: Path):
+    """It may have faces that were forgotten but not erased; the mark of that is in the database that is moved aside."""
+    backup(album, tmp_path / "backup.zip")
+    for name in (INDEX_FILE, STAMP_FILE, ".familiar.0123456789abcdef"):
+        (album.folder / name).write_bytes(b"of a forgotten face")
+    restore(tmp_path / "backup.zip", album.folder)
+    assert [path for path in album.folder.iterdir() if path.is_file() and b"of a forgotten" in path.read_bytes()] == []
 
 
 def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, tmp_path: Path):

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.core.errors import BadGallery, FamiliarError, IndexUnavailable
+from familiar.core.errors import BadGallery, FamiliarError, GalleryBusy, IndexUnavailable
 from familiar.core.species_means import SpeciesMeans
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database import external_index
+from familiar.gallery.database import external_index, index_lock
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.external_index import FILE, ExternalIndex, read_external_index
+from familiar.gallery.database.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.gallery import Gallery
+from familiar.gallery.integrity.backup import backup, restore
 from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search import external_search
 from familiar.gallery.search.external_search import (
     SyncResult,
@@ -255,3 +257,152 @@ def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
         after = read_external_index(folder)
         assert after == ExternalIndex(before.address)
         assert sync_external_index(gallery) == SyncResult(1, 1, 0)
+
+
+def collections(database: Path) -> set[str]:
+    from pymilvus import MilvusClient
+
+    client = MilvusClient(str(database))
+    try:
+        return set(client.list_collections())
+    finally:
+        client.close()
+
+
+def replace_gallery(gallery: GalleryDatabase, how: str, tmp_path: Path) -> None:
+    if how == "restore":
+        backup(gallery, tmp_path / "backup.zip")
+    gallery.close()
+    if how == "restore":
+        restore(tmp_path / "backup.zip", gallery.folder)
+    else:
+        repair(gallery.folder)
+
+
+@pytest.mark.parametrize("how", ["repair", "restore"])
+@pytest.mark.parametrize("then", ["sync", "forget"])
+def test_collection_of_a_replaced_gallery_is_removed(gallery: GalleryDatabase, tmp_path: Path, how: str, then: str):
+    """It is named after the uid, which a repair and a restore replace."""
+    (old_name,) = collections(tmp_path / "faces.db")
+    replace_gallery(gallery, how, tmp_path)
+    with GalleryDatabase.open(gallery.folder) as replaced:
+        assert any("earlier state of this gallery" in problem for problem in check(replaced).problems)
+        if then == "sync":
+            assert sync_external_index(replaced) == SyncResult(80, 80, 0)
+            assert len(collections(tmp_path / "faces.db") - {old_name}) == 1
+            assert check(replaced).problems == ()
+        else:
+            assert forget_photos(replaced, [tmp_path / "photo 0.jpg"]).erased
+    assert old_name not in collections(tmp_path / "faces.db")
+
+
+def test_forgetting_waits_for_the_collection_of_a_replaced_gallery(
+    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    (old_name,) = collections(tmp_path / "faces.db")
+    replace_gallery(gallery, "restore", tmp_path)
+    with GalleryDatabase.open(gallery.folder) as restored, monkeypatch.context() as patch:
+        patch.setattr(external_index, "open_index", unreachable)
+        assert sync_external_index(restored) == SyncResult(80, 80, 0)
+        assert "no answer; what an earlier state of the gallery has there is removed later" in caplog.text
+        assert not forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
+    assert old_name in collections(tmp_path / "faces.db")
+    GalleryDatabase.open(gallery.folder).close()
+    assert old_name not in collections(tmp_path / "faces.db")
+
+
+def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: GalleryDatabase, tmp_path: Path):
+    before = collections(tmp_path / "faces.db")
+    backup(gallery, tmp_path / "backup.zip")
+    restore(tmp_path / "backup.zip", tmp_path / "elsewhere")
+    with GalleryDatabase.open(tmp_path / "elsewhere") as restored:
+        sync_external_index(restored)
+        assert forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
+    assert before <= collections(tmp_path / "faces.db")
+    assert check(gallery).problems == ()
+
+
+def test_collection_at_the_previous_address_is_removed(gallery: GalleryDatabase, tmp_path: Path):
+    use_external_index(gallery, f"milvus:{tmp_path / 'other.db'}")
+    sync_external_index(gallery)
+    assert (len(collections(tmp_path / "faces.db")), len(collections(tmp_path / "other.db"))) == (0, 1)
+    drop_external_index(gallery)
+    assert collections(tmp_path / "other.db") == set()
+
+
+def test_faces_forgotten_while_they_are_written_are_not_written(
+    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(MilvusIndex, "is_file", False)
+    new = enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
+    centered, written = external_search._centered, []
+    write = MilvusIndex.write
+
+    def forget_meanwhile(*arguments):
+        vectors = centered(*arguments)
+        monkeypatch.setattr(external_search, "_centered", centered)
+        with GalleryDatabase.open(gallery.folder) as other:
+            assert forget_photos(other, [tmp_path / "new 0.jpg"]).erased
+        return vectors
+
+    def record(index: MilvusIndex, entries: list[Row]) -> None:
+        written.extend(entry.key for entry in entries)
+        write(index, entries)
+
+    monkeypatch.setattr(external_search, "_centered", forget_meanwhile)
+    monkeypatch.setattr(MilvusIndex, "write", record)
+    assert sync_external_index(gallery) == SyncResult(81, 0, 0)  # again, after the first
+    assert written == new[1:]
+    assert check(gallery).problems == ()
+
+
+def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
+    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(MilvusIndex, "is_file", False)
+    monkeypatch.setattr(index_lock, "WAIT_SECONDS", 0.1)
+    new = enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
+    write = MilvusIndex.write
+
+    def write_and_be_killed(index: MilvusIndex, entries: list[Row]) -> None:
+        with GalleryDatabase.open(gallery.folder) as other:
+            assert not forget_photos(other, [tmp_path / "new 0.jpg"]).erased
+        write(index, entries)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "write", write_and_be_killed)
+        with pytest.raises(KeyboardInterrupt):
+            sync_external_index(gallery)
+    gallery.close()
+    with GalleryDatabase.open(gallery.folder) as reopened:
+        external = read_external_index(gallery.folder)
+        assert external is not None
+        with external_search._open(reopened, external) as index:
+            assert index.versions().keys() == {*range(1, 81), new[1]}
+
+
+def test_gallery_repaired_while_it_is_written_is_reported(
+    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
+    centered = external_search._centered
+
+    def repair_meanwhile(*arguments):
+        vectors = centered(*arguments)
+        repair(gallery.folder)
+        return vectors
+
+    with monkeypatch.context() as patch:
+        patch.setattr(external_search, "_centered", repair_meanwhile)
+        with pytest.raises(GalleryBusy, match="repaired or restored just now; try again"):
+            sync_external_index(gallery)
+    assert sync_external_index(gallery) == SyncResult(82, 82, 0)
+    assert len(collections(tmp_path / "faces.db")) == 1
+
+
+def test_damaged_list_of_collections_is_named(gallery: GalleryDatabase, tmp_path: Path):
+    (gallery.folder / COLLECTIONS_FILE).write_text("{")
+    with pytest.raises(BadGallery, match=r"external_collections\.json: damaged .*delete this file"):
+        sync_external_index(gallery)
+    assert not forget_photos(gallery, [tmp_path / "photo 0.jpg"]).erased

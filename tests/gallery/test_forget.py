@@ -1,20 +1,24 @@
 """Forgotten photos and identities leave no bytes in the gallery's folder."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from familiar.core.errors import NotInGallery
+from familiar.core.errors import BadGallery, NotInGallery
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database import external_index, index_lock
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import build_index, search_photos
 from support.small_gallery import SPACE, draw_individuals, embedder_returning, enroll_vectors, groups, identity_of, rows
@@ -267,6 +271,149 @@ def test_index_built_during_forgetting_is_deleted(
     monkeypatch.setattr(search_module.HnswIndex, "build", build_and_forget)
     build_index(gallery)
     assert not list(folder.glob("*.hnsw"))
+
+
+@pytest.mark.usefixtures("indexed")
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_index_saved_during_forgetting_is_erased(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+):
+    monkeypatch.setattr(index_lock, "WAIT_SECONDS", 0.1)
+    enroll_vectors(gallery, draw_individuals([3, 2]))
+    cluster(gallery)
+    packed = gallery.faces().embeddings[3].astype("<f2").tobytes()
+    save = search_module.HnswIndex.save
+
+    def save_and_forget(*arguments):
+        with GalleryDatabase.open(folder) as other:
+            assert not forget_identity(other, 2).erased
+        save(*arguments)
+        assert files_containing(folder, packed)
+        if is_killed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(search_module.HnswIndex, "save", save_and_forget)
+    if is_killed:
+        with pytest.raises(KeyboardInterrupt):
+            build_index(gallery)
+        GalleryDatabase.open(folder).close()
+    else:
+        build_index(gallery)
+    assert not files_containing(folder, packed)
+    assert check(gallery).problems == ()
+
+
+def forget_and_be_killed(folder: Path, path: Path) -> None:
+    """Forget a photo, but erase nothing."""
+    with pytest.MonkeyPatch.context() as patch, GalleryDatabase(folder) as other:
+        patch.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            forget_photos(other, [path])
+
+
+def test_forgetting_during_the_erasure_of_another_is_erased_too(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([2]))
+    paths = make_paths_absolute(gallery)
+    erase_forgotten, index = connection_module.erase_forgotten, folder / "faces.hnsw"
+
+    def forget_meanwhile(*arguments):
+        monkeypatch.setattr(connection_module, "erase_forgotten", erase_forgotten)
+        index.write_bytes(b"of the second photo, too")
+        forget_and_be_killed(folder, paths[1])
+        erase_forgotten(*arguments)
+
+    monkeypatch.setattr(connection_module, "erase_forgotten", forget_meanwhile)
+    assert forget_photos(gallery, [paths[0]]).erased
+    assert not index.exists()
+    assert check(gallery).problems == ()
+
+
+def test_mark_of_an_erasure_is_never_used_again(gallery: GalleryDatabase, folder: Path):
+    """An erasure clears the mark that it began with; a later one must not look the same."""
+    enroll_vectors(gallery, draw_individuals([2]))
+    marks: list[int] = []
+    for path in make_paths_absolute(gallery):
+        forget_and_be_killed(folder, path)
+        with gallery.reading() as repository:
+            marks.append(repository.settings.erasure_due())
+        assert gallery.purge_deleted()
+    assert 0 < marks[0] < marks[1]
+    with gallery.reading() as repository:
+        assert repository.settings.erasure_due() == 0
+
+
+def test_repair_during_an_erasure_leaves_its_copy_to_the_next(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([2]))
+    paths = make_paths_absolute(gallery)
+    erase_forgotten = connection_module.erase_forgotten
+
+    def repair_meanwhile(*arguments):
+        monkeypatch.setattr(connection_module, "erase_forgotten", erase_forgotten)
+        with monkeypatch.context() as patch:
+            patch.setattr(GalleryDatabase, "purge_deleted", lambda _: False)
+            repair(folder)
+        erase_forgotten(*arguments)
+
+    monkeypatch.setattr(connection_module, "erase_forgotten", repair_meanwhile)
+    assert forget_photos(gallery, [paths[0]]).erased
+    assert not list(folder.glob("damaged-*"))
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_reader_after_the_erasure_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    with GalleryDatabase.create(folder, SPACE) as gallery, GalleryDatabase.open(folder) as reader:
+        enroll_vectors(gallery, draw_individuals([2]))
+        (path, _) = make_paths_absolute(gallery)
+        secrets = embedding_bytes(gallery, [1])
+        compact = GalleryDatabase._compact
+
+        def compact_and_read(compacted: GalleryDatabase) -> None:
+            compact(compacted)
+            reader._connection.execute("BEGIN")
+            reader._connection.execute("SELECT * FROM gallery").fetchall()
+
+        monkeypatch.setattr(GalleryDatabase, "_compact", compact_and_read)
+        assert forget_photos(gallery, [path]).erased
+        assert not files_containing(folder, *secrets)
+        assert check(gallery).problems == ()
+
+
+@pytest.mark.parametrize("reason", ["damaged", "no pymilvus"])
+def test_unusable_external_index_does_not_keep_a_gallery_from_opening(
+    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+):
+    enroll_vectors(gallery, draw_individuals([2]))
+    (path, _) = make_paths_absolute(gallery)
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    file = folder / external_index.FILE
+    if reason == "damaged":
+        file.write_text("{")
+    else:
+        external_index.ExternalIndex("milvus:http://host:19530").save(folder)
+    assert forget_photos(gallery, [path]) == ForgetResult(photos=1, faces=1, erased=False)
+    with GalleryDatabase.open(folder) as reopened:
+        if reason == "damaged":
+            with pytest.raises(BadGallery, match="name the index again"):
+                check(reopened)
+        else:
+            assert "needs pymilvus" in " ".join(check(reopened).problems)
+    file.unlink()
+    assert gallery.purge_deleted()
+
+
+@pytest.mark.usefixtures("gallery")
+def test_open_that_fails_to_erase_closes_the_gallery(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    closed: list[Path] = []
+    close = GalleryDatabase.close
+    monkeypatch.setattr(GalleryDatabase, "close", lambda opened: (closed.append(opened.folder), close(opened)))
+    monkeypatch.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        GalleryDatabase.open(folder)
+    assert closed == [folder]
 
 
 def test_undo_restores_the_name_after_forgetting_one_photo(gallery: GalleryDatabase):

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy
-from familiar.gallery.database import switch
+from familiar.gallery.database import index_lock, switch
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.database.copies import REPAIRED
 from familiar.gallery.database.external_index import ExternalIndex, read_external_index
@@ -37,7 +37,8 @@ with GalleryDatabase.open(Path(sys.argv[1])) as gallery:
         print(f"{sys.argv[2]} {number}", flush=True)
 """
 
-FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE, switch.LOCK_FILE}  # without any copy
+LOCK_FILES = {switch.LOCK_FILE, index_lock.LOCK_FILE}
+FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE, *LOCK_FILES}  # without any copy
 
 
 class Interrupted(BaseException):

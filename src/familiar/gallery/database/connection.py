@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import BadGallery, CannotWrite, GalleryBusy, IndexUnavailable, SpaceMismatch
+from familiar.core.errors import BadGallery, CannotWrite, FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.files import FileLock, fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.database.checksums import sequence_checksum
 from familiar.gallery.database.copies import erase_kept, erase_unfinished
 from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
+from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.database.integrity import database_problems
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.schema import create_tables, store_checksums
@@ -166,7 +167,11 @@ class GalleryDatabase:
             CorruptGallery: the file is damaged, cut short, or older than the last acknowledged write.
         """
         gallery = GalleryDatabase(folder, check=check)
-        gallery.purge_deleted()
+        try:
+            gallery.purge_deleted()
+        except BaseException:
+            gallery.close()
+            raise
         return gallery
 
     def new_connection(self) -> "GalleryDatabase":
@@ -528,29 +533,34 @@ class GalleryDatabase:
         """Erase forgotten content from the search indexes, the file's unused pages and its write-ahead log, if due.
 
         Returns:
-            False if it is due and impossible now: another process has the gallery open, the disk is full, or an index
-            outside the folder cannot be reached. The next `GalleryDatabase.open` tries again.
+            False if it is due and impossible now: another process has the gallery open or is writing to its index, the
+            disk is full, or an index outside the folder cannot be reached. The next `GalleryDatabase.open` tries again.
         """
         try:
             with translate_sqlite_errors(self.folder):
-                if not self._repository.settings.is_erasure_due():
-                    return True
-                with self._not_replaced():
-                    erase(self.folder)  # the index, which contains every embedding
-                    erase_unfinished(self.folder)
-                    erase_kept(self.folder)
-                    self._compact()
-                uid, dim, faces = (
-                    self._repository.settings.uid(),
-                    self.space.embedding_dim,
-                    self._repository.faces.ids(),
-                )
-                self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
-                erase_forgotten(self.folder, uid, dim, faces)
-                with self.writing() as repository:
-                    repository.settings.set_erasure_due(False)
-                self._truncate_log()
-        except (GalleryBusy, CannotWrite, IndexUnavailable):
+                while mark := self._repository.settings.erasure_due():
+                    uid = self._repository.settings.uid()
+                    with index_lock(self.folder):
+                        with self._not_replaced():
+                            erase(self.folder)  # the index, which contains every embedding
+                            erase_unfinished(self.folder)
+                            erase_kept(self.folder)
+                            self._compact()
+                        if not self._erase_from_external_index(uid):
+                            return False
+                    # If others have forgotten more meanwhile, or a repair has kept a copy, all is erased again.
+                    with self.writing() as repository:
+                        repository.settings.clear_erasure_due(mark, uid)
+        except (GalleryBusy, CannotWrite):
+            return False
+        return True
+
+    def _erase_from_external_index(self, uid: str) -> bool:
+        """Remove forgotten faces from the index outside the folder, if there is one; return whether they are gone."""
+        self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
+        try:
+            erase_forgotten(self.folder, uid, self.space.embedding_dim, self._repository.faces.ids())
+        except FamiliarError:  # also if its address cannot be read, or pymilvus is missing: `check` says which
             return False
         return True
 

@@ -37,7 +37,7 @@ CREATE TABLE gallery (
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
-    erasure_due INTEGER NOT NULL DEFAULT 0, -- 1: forgotten content may still be in the file's bytes
+    erasure_due INTEGER NOT NULL DEFAULT 0, -- not 0: the write whose forgotten content may still be in the file's bytes
     writes INTEGER NOT NULL DEFAULT 0,      -- incremented by every write, also by those that leave `revision` as it is
     repaired_from TEXT,                     -- `uid` of each damaged gallery that this one was recovered from
     schema_checksum INTEGER,                -- of the definitions of all tables: checksums.py

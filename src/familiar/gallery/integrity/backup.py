@@ -39,6 +39,7 @@ from familiar.gallery.database.copies import (
 )
 from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.database.external_index import read_external_index
+from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
 from familiar.gallery.database.switch import (
     dated_folder,
@@ -48,6 +49,7 @@ from familiar.gallery.database.switch import (
     switch_database,
 )
 from familiar.gallery.integrity.check import damaged_uploads
+from familiar.neighbors.hnsw import erase
 
 MANIFEST = "backup.json"
 _FORMAT = 1
@@ -150,6 +152,10 @@ def restore(file: Path, folder: Path) -> RestoreResult:
                 stack.enter_context(draft(unpacked))
             photos, faces = _verify(file, unpacked, unpack_uploads=True)
             with exclusive(folder):
+                with index_lock(folder):
+                    erase(
+                        folder
+                    )  # the search index: nobody erases faces from it that the replaced gallery has forgotten
                 try:
                     acknowledged = acknowledged_writes(folder)
                     had_gallery = (folder / DATABASE).exists()

@@ -11,8 +11,8 @@ from familiar.gallery.search.external_search import check_external_index
 from familiar.gallery.uploaded_files import uploaded_sha256
 
 ERASURE_DUE = (
-    "the bytes of forgotten photos or identities are still on the disk, since another process had the gallery open; "
-    "close it there, and open it again"
+    "the bytes of forgotten photos or identities are still on the disk, since another process had the gallery open, or "
+    "in Milvus, since that could not be reached; open the gallery again after that"
 )
 
 
@@ -45,7 +45,7 @@ def check(gallery: GalleryDatabase) -> CheckResult:
     changed: list[str] = []
     with gallery.reading() as repository:
         problems = gallery.integrity_problems()
-        if repository.settings.is_erasure_due():
+        if repository.settings.erasure_due():
             problems.append(ERASURE_DUE)
         for path, size_bytes in repository.photos.paths_and_sizes():
             if not size_bytes:  # enrolled as an embedding, without a file

@@ -10,6 +10,7 @@ from familiar.gallery.clustering.calibration import calibration, reset_calibrati
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.copies import DAMAGED, KEPT_DAMAGED, REPAIRED
 from familiar.gallery.database.external_index import read_external_index
+from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.database.row_names import describe_rows
 from familiar.gallery.database.salvage import SalvageResult, create_from_damaged
 from familiar.gallery.database.schema import VERSION
@@ -82,8 +83,9 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
             salvaged = _recover_into(repaired, damaged, folder, space)
             kept_in = dated_folder(folder, KEPT_DAMAGED)
             _mark_index_outdated(folder)
+            with index_lock(folder):
+                erase_index(folder)  # which is of the damaged gallery
             switch_database(folder, repaired, kept_in)
-            erase_index(folder)  # which is of the damaged gallery
             mended, lost = describe_rows(path, salvaged.mended), describe_rows(path, salvaged.lost)
         except OSError as error:
             raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error

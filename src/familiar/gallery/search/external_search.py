@@ -11,16 +11,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from familiar.core.errors import FamiliarError, IndexUnavailable
+from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.gallery.database.external_index import (
+    COLLECTIONS_FILE,
     ExternalIndex,
+    MilvusCollection,
+    drop_unused_collections,
     forget_external_index,
     open_index,
     pack_centering,
     read_external_index,
+    record_collection,
     unpack_centering,
+    unused_collections,
 )
+from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
@@ -67,16 +73,18 @@ def use_external_index(gallery: GalleryDatabase, address: str) -> None:
 
 
 def drop_external_index(gallery: GalleryDatabase) -> None:
-    """Remove a gallery's collection from the index outside its folder, and search without it from now on.
+    """Remove a gallery's collections from indexes outside its folder, and search without one from now on.
 
     Raises:
-        IndexUnavailable: it cannot be reached; nothing has changed.
+        IndexUnavailable: one cannot be reached.
     """
     external = read_external_index(gallery.folder)
     if external is not None:
         with _open(gallery, external) as index:
             index.drop()
         forget_external_index(gallery.folder)
+    with index_lock(gallery.folder):
+        drop_unused_collections(gallery.folder, _uid(gallery), gallery.space.embedding_dim)
 
 
 def sync_external_index(
@@ -93,12 +101,22 @@ def sync_external_index(
 
     Raises:
         IndexUnavailable: it cannot be reached. The gallery is as it was, and what was written stays.
+        GalleryBusy: the gallery was repaired or restored meanwhile.
     """
     external = read_external_index(gallery.folder)
     if external is None:
         return None
-    with _open(gallery, external) as index:
-        index.create()
+    uid, dim = _uid(gallery), gallery.space.embedding_dim
+    with index_lock(gallery.folder):
+        try:
+            drop_unused_collections(gallery.folder, uid, dim)
+        except IndexUnavailable as error:
+            log.warning("%s; what an earlier state of the gallery has there is removed later", error)
+    with open_index(external.address, uid, dim) as index:
+        with index_lock(gallery.folder):
+            _check_uid(gallery, uid)
+            record_collection(gallery.folder, MilvusCollection(external.address, uid))
+            index.create()
         versions = index.versions()  # before the database is read: what another process adds meanwhile is not removed
         with gallery.reading() as repository:
             species: list[str | None] = repository.faces.species()
@@ -108,36 +126,53 @@ def sync_external_index(
         external = replace(external, faces_revision=None, means=means, index_means=index_means)
         current = _versions(faces, species, index_means)
         rows = np.flatnonzero([versions.get(key) != version for key, version in current.items()])
-        external.save(gallery.folder)
+        with index_lock(gallery.folder):
+            if _existing(gallery, uid, faces) == current.keys():  # else the means are of forgotten faces, too
+                external.save(gallery.folder)
         for start in range(0, len(rows), WRITTEN_ROWS):
             part = rows[start : start + WRITTEN_ROWS]
             vectors = _centered(faces.unit_rows(part), gallery, index_means)
-            index.write(
-                [
-                    Row(key, vector, current[key], species[int(row)] or "")
-                    for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
-                ]
-            )
+            entries = [
+                Row(key, vector, current[key], species[int(row)] or "")
+                for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
+            ]
+            with index_lock(gallery.folder):
+                existing = _existing(gallery, uid, faces)
+                index.write([entry for entry in entries if entry.key in existing])
             on_rows(start + len(part), len(rows))
         removed = versions.keys() - current.keys()
         index.remove(removed)
         if len(rows) or removed:
             index.flush()
-    replace(external, faces_revision=faces.revision).save(gallery.folder)
+    with index_lock(gallery.folder):
+        is_complete = _existing(gallery, uid, faces) == current.keys()
+        if is_complete:
+            replace(external, faces_revision=faces.revision).save(gallery.folder)
+    if not is_complete:
+        return sync_external_index(gallery, on_rows)
     return SyncResult(len(current), len(rows), len(removed))
 
 
 def check_external_index(gallery: GalleryDatabase) -> list[str]:
-    """Compare a gallery's index outside its folder with the database, and describe what differs."""
+    """Compare a gallery's index outside its folder with the database, and describe what differs.
+
+    Raises:
+        BadGallery: it cannot be read which index the gallery has.
+    """
     external = read_external_index(gallery.folder)
+    unused = [
+        f"{address}: still has the collection of an earlier state of this gallery; remove it with: familiar gallery "
+        f"index {gallery.folder}; or if that Milvus is gone for good, delete {gallery.folder / COLLECTIONS_FILE}"
+        for address, _ in unused_collections(gallery.folder, _uid(gallery))
+    ]
     if external is None:
-        return []
+        return unused
     remedy = f"mend it with: familiar gallery index {gallery.folder}"
     try:
         with _open(gallery, external) as index:
             versions = index.versions()
     except FamiliarError as error:
-        return [f"the index cannot be compared with the gallery: {error}"]
+        return [f"the index cannot be compared with the gallery: {error}", *unused]
     with gallery.reading() as repository:
         current = _versions(gallery.stored_faces(), repository.faces.species(), external.index_means)
     counts = {
@@ -145,7 +180,8 @@ def check_external_index(gallery: GalleryDatabase) -> list[str]:
         "are no longer in the gallery": len(versions.keys() - current.keys()),
         "have changed": sum(versions.get(key, version) != version for key, version in current.items()),
     }
-    return [f"{external.address}: {count} faces {what}; {remedy}" for what, count in counts.items() if count]
+    differences = [f"{external.address}: {count} faces {what}; {remedy}" for what, count in counts.items() if count]
+    return differences + unused
 
 
 def search_external_index(
@@ -256,5 +292,27 @@ def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
 
 
 def _open(gallery: GalleryDatabase, external: ExternalIndex) -> MilvusIndex:
+    return open_index(external.address, _uid(gallery), gallery.space.embedding_dim)
+
+
+def _uid(gallery: GalleryDatabase) -> str:
     with gallery.reading() as repository:
-        return open_index(external, repository.settings.uid(), gallery.space.embedding_dim)
+        return repository.settings.uid()
+
+
+def _check_uid(gallery: GalleryDatabase, uid: str) -> None:
+    if _uid(gallery) != uid:
+        raise GalleryBusy(f"{gallery.folder}: the gallery was repaired or restored just now; try again")
+
+
+def _existing(gallery: GalleryDatabase, uid: str, faces: FaceTable) -> set[int]:
+    """Return which faces the gallery still has, within `index_lock`: so none of them is forgotten before it is written.
+
+    Raises:
+        GalleryBusy: the gallery was replaced by one that may have other faces of these ids.
+    """
+    with gallery.reading() as repository:
+        _check_uid(gallery, uid)
+        if repository.settings.faces_revision() == faces.revision:
+            return set(faces.ids.tolist())
+        return set(repository.faces.ids()).intersection(faces.ids.tolist())

@@ -14,13 +14,14 @@ from familiar.embedding.verification import probability_same, verify_embeddings
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
 from familiar.gallery.search.templates import Templates, compute_templates
 from familiar.neighbors import brute_force
 from familiar.neighbors.domains import IN_DOMAIN
-from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
+from familiar.neighbors.hnsw import HnswIndex, Stamp
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
 INDEX_EXTRA = 10  # candidates requested from the index beyond k, as it computes in float16
@@ -272,24 +273,30 @@ def build_index(gallery: GalleryDatabase) -> None:
     Raises:
         FamiliarError: usearch is not installed.
     """
-    faces = gallery.faces()
-    HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _index_version(gallery, faces))
-    if gallery.faces().revision != faces.revision:  # faces may have been forgotten while it was built
-        erase(gallery.folder)
+    with gallery.reading():
+        faces = gallery.faces()
+        version = _index_version(gallery)
+    index = HnswIndex.build(faces.embeddings, faces.ids)
+    with index_lock(gallery.folder):
+        if _index_version(gallery) != version:  # faces may have been forgotten while it was built
+            return
+        index.save(gallery.folder, version)
+    gallery.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
 
 
 def open_index(gallery: GalleryDatabase) -> HnswIndex | None:
     """Open the index, or return None if there is none of exactly the gallery's current faces."""
-    faces = gallery.faces()
+    with gallery.reading():
+        faces = gallery.faces()
+        stamp = Stamp(len(faces.ids), _index_version(gallery))
     if len(faces.ids) < INDEX_FROM:
         return None
-    stamp = Stamp(len(faces.ids), _index_version(gallery, faces))
     return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
 
 
-def _index_version(gallery: GalleryDatabase, faces: FaceTable) -> str:
+def _index_version(gallery: GalleryDatabase) -> str:
     with gallery.reading() as repository:
-        return f"{repository.settings.uid()} {faces.revision}"
+        return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
 
 
 def _prefixes(gallery: GalleryDatabase, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from familiar.gallery.database.tables.settings import Settings
 from familiar.gallery.database.tables.table import Table
 from familiar.gallery.database.tables.undo_log import UndoLog
 
@@ -116,5 +117,5 @@ class Erasure(Table):
             "(SELECT photo_id FROM faces WHERE id IN (SELECT id FROM marked))"
         )
         faces = self._connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM marked)").rowcount
-        self._connection.execute("UPDATE gallery SET erasure_due = 1")
+        Settings(self._connection).mark_erasure_due()
         return faces

@@ -115,10 +115,14 @@ class Settings(Table):
         ).fetchone()
         return bool(is_pending)
 
-    def is_erasure_due(self) -> bool:
-        """Whether forgotten content may still be in the file's bytes."""
-        return bool(self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0])
+    def erasure_due(self) -> int:
+        """Return the mark of the last forgetting whose content may still be in the file's bytes; 0: of none."""
+        return self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]
 
-    def set_erasure_due(self, is_due: bool) -> None:
-        """Store whether forgotten content may still be in the file's bytes."""
-        self._connection.execute("UPDATE gallery SET erasure_due = ?", (int(is_due),))
+    def mark_erasure_due(self) -> None:
+        """Store that forgotten content may still be in the file's bytes, with a mark that there was never before."""
+        self._connection.execute("UPDATE gallery SET erasure_due = writes + 1")  # the number of this write
+
+    def clear_erasure_due(self, mark: int, uid: str) -> None:
+        """Store that all forgotten content is erased, unless the mark or the gallery is another one by now."""
+        self._connection.execute("UPDATE gallery SET erasure_due = 0 WHERE erasure_due = ? AND uid = ?", (mark, uid))
