@@ -76,15 +76,17 @@ def finish_switch(folder: Path) -> None:
             pass
 
 
-def switch_database(folder: Path, replacement: Path, previous: Path, **external_index: Path | None) -> None:
+def switch_database(
+    folder: Path, replacement: Path, previous: Path, *, keeps_index: bool = True, index: Path | None = None
+) -> None:
     """Put a new database in place, to be called within `exclusive`.
 
     Args:
         folder: the gallery's folder.
         replacement: the new database, a closed file in that folder without a log.
         previous: a folder in that folder, to which the files of the old database are moved. It is created.
-        external_index: the file in that folder that becomes `EXTERNAL_INDEX_FILE`; None: there will be none. Left out:
-            the present one stays.
+        keeps_index: whether `EXTERNAL_INDEX_FILE` stays.
+        index: otherwise the file in that folder that becomes the new one; None: there is none.
 
     Raises:
         OSError: the system refuses. The gallery has its old database, or the next opening finishes.
@@ -92,8 +94,12 @@ def switch_database(folder: Path, replacement: Path, previous: Path, **external_
     """
     flush_file(replacement)
     fsync_directory(folder)
-    steps: dict[str, str | None] = {"replacement": replacement.name, "previous": previous.name}
-    steps |= {name: path and path.name for name, path in external_index.items()}
+    steps = {
+        "replacement": replacement.name,
+        "previous": previous.name,
+        "keeps_index": keeps_index,
+        "index": None if index is None else index.name,
+    }
     write_atomically(folder / SWITCH_FILE, json.dumps(steps).encode())
     _finish(folder)
 
@@ -133,8 +139,8 @@ def _finish(folder: Path) -> None:
             _keep_database(folder / DATABASE, previous / DATABASE)
             for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", ACKNOWLEDGED_FILE):
                 _move(folder / name, previous / name)
-            if "external_index" in steps:
-                _replace_external_index(folder, steps["external_index"], previous)
+            if not steps.get("keeps_index", True):
+                _replace_external_index(folder, steps["index"], previous)
             fsync_directory(previous)
             fsync_directory(folder)  # the old log is away before the new database comes
             replacement.replace(folder / DATABASE)

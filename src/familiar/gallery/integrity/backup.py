@@ -143,7 +143,7 @@ def restore(file: Path, folder: Path) -> RestoreResult:
         CannotWrite: the folder cannot be written to.
         GalleryBusy: other processes have been writing to the gallery for a minute, or one is restoring it.
     """
-    unpacked, replacement, index = folder / f"{RESTORE_DRAFT}{secrets.token_hex(8)}", folder / RESTORED, None
+    unpacked = folder / f"{RESTORE_DRAFT}{secrets.token_hex(8)}"
     try:
         make_folder(folder)
         with contextlib.ExitStack() as stack:
@@ -152,30 +152,38 @@ def restore(file: Path, folder: Path) -> RestoreResult:
                 stack.enter_context(draft(unpacked))
             photos, faces = _verify(file, unpacked, unpack_uploads=True)
             with exclusive(folder):
-                with index_lock(folder):
-                    erase(
-                        folder
-                    )  # the search index: nobody erases faces from it that the replaced gallery has forgotten
-                try:
-                    acknowledged = acknowledged_writes(folder)
-                    had_gallery = (folder / DATABASE).exists()
-                    _make_newer(unpacked, folder, acknowledged)
-                    uploads = _restore_uploads(unpacked, folder)
-                    (unpacked / DATABASE).replace(replacement)
-                    index = _restored_index(unpacked, folder / RESTORED_INDEX)
-                    kept_in = dated_folder(folder, KEPT_REPLACED)
-                    switch_database(folder, replacement, kept_in, external_index=index)
-                finally:
-                    if not is_unfinished(folder):
-                        for path in (replacement, folder / RESTORED_INDEX):
-                            path.unlink(missing_ok=True)
-            if not any(kept_in.iterdir()):
-                kept_in.rmdir()
+                uploads, kept_in = _put_in_place(unpacked, folder)
         with GalleryDatabase.open(folder) as gallery:
             _require_intact_database(gallery, folder)
-        return RestoreResult(photos, faces, uploads, kept_in if had_gallery else None)
+        return RestoreResult(photos, faces, uploads, kept_in)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be restored there ({error.strerror or error})") from error
+
+
+def _put_in_place(unpacked: Path, folder: Path) -> tuple[int, Path | None]:
+    """Replace a folder's gallery by an unpacked one, within `exclusive`.
+
+    Returns:
+        The number of uploaded photos that were missing, and the folder with the previous gallery, if there was one.
+    """
+    # Nobody would erase faces from the search index that the previous gallery has forgotten.
+    with index_lock(folder):
+        erase(folder)
+    replacement, kept_in = folder / RESTORED, dated_folder(folder, KEPT_REPLACED)
+    try:
+        _make_newer(unpacked, folder, acknowledged_writes(folder))
+        uploads = _restore_uploads(unpacked, folder)
+        (unpacked / DATABASE).replace(replacement)
+        index = _restored_index(unpacked, folder / RESTORED_INDEX)
+        switch_database(folder, replacement, kept_in, keeps_index=False, index=index)
+    finally:
+        if not is_unfinished(folder):
+            for path in (replacement, folder / RESTORED_INDEX):
+                path.unlink(missing_ok=True)
+    if any(kept_in.iterdir()):
+        return uploads, kept_in
+    kept_in.rmdir()
+    return uploads, None
 
 
 def _publish(finished: Path, file: Path) -> None:
