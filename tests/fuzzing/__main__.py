@@ -63,6 +63,7 @@ def fuzz(name: str, folder: Path, seconds: float) -> Outcome:
             [sys.executable, "-m", "fuzzing.fuzz_reader", name, str(folder), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],  # where the package `fuzzing` is found, whatever the caller's folder
             check=False,
         )
         log = process.stderr.decode(errors="replace")
