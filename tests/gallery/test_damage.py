@@ -110,7 +110,7 @@ def test_repair_of_an_intact_gallery_loses_nothing(intact: Path, original: Conte
     assert done.saved == {table: len(rows) for table, rows in original.items() if rows}
     assert done.mended == done.lost == ()
     assert (done.kept_in / DATABASE).read_bytes() == before
-    assert sorted(file.name for file in folder.iterdir()) == [done.kept_in.name, LOCK_FILE, DATABASE]
+    assert sorted(file.name for file in folder.iterdir()) == [done.kept_in.name, LOCK_FILE, DATABASE, "index.lock"]
     assert repair(folder).kept_in != done.kept_in
     assert use_gallery(folder) == ()
 

@@ -1,7 +1,9 @@
 """Forgotten photos and identities leave no bytes in the gallery's folder."""
 
+import contextlib
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -349,17 +351,19 @@ def test_repair_during_an_erasure_leaves_its_copy_to_the_next(
 ):
     enroll_vectors(gallery, draw_individuals([2]))
     paths = make_paths_absolute(gallery)
-    erase_forgotten = connection_module.erase_forgotten
+    unpatched_lock = connection_module.index_lock
 
-    def repair_meanwhile(*arguments):
-        monkeypatch.setattr(connection_module, "erase_forgotten", erase_forgotten)
-        with monkeypatch.context() as patch:
-            patch.setattr(GalleryDatabase, "purge_deleted", lambda _: False)
-            repair(folder)
-        erase_forgotten(*arguments)
+    @contextlib.contextmanager
+    def repair_afterwards(folder: Path) -> Generator[None, None, None]:
+        with unpatched_lock(folder):
+            yield
+        monkeypatch.setattr(connection_module, "index_lock", unpatched_lock)
+        repair(folder)
 
-    monkeypatch.setattr(connection_module, "erase_forgotten", repair_meanwhile)
-    assert forget_photos(gallery, [paths[0]]).erased
+    monkeypatch.setattr(connection_module, "index_lock", repair_afterwards)
+    assert not forget_photos(gallery, [paths[0]]).erased
+    assert list(folder.glob("damaged-*"))
+    assert forget_photos(gallery, [paths[1]]).erased
     assert not list(folder.glob("damaged-*"))
 
 

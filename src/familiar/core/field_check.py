@@ -17,11 +17,11 @@ def check_fields(record: object) -> None:
     Raises:
         TypeError: a field has another type; names it.
 
-    >>> from familiar.core.calibration import Threshold
-    >>> check_fields(Threshold("high", None, None))
+    >>> Point = dataclasses.make_dataclass("Point", [("x", float), ("y", float)])
+    >>> check_fields(Point(0.5, "high"))
     Traceback (most recent call last):
     ...
-    TypeError: similarity is 'high', not float
+    TypeError: y is 'high', not float
     """
     for name, hint in _type_hints(type(record)).items():
         _check(hint, getattr(record, name), name)

@@ -548,9 +548,10 @@ class GalleryDatabase:
                             self._compact()
                         if not self._erase_from_external_index(uid):
                             return False
-                    # If others have forgotten more meanwhile, or a repair has kept a copy, all is erased again.
                     with self.writing() as repository:
-                        repository.settings.clear_erasure_due(mark, uid)
+                        if repository.settings.uid() != uid:
+                            return False  # a repair has kept a copy meanwhile, which the next forgetting erases
+                        repository.settings.clear_erasure_due(mark)  # not if others have forgotten more: once again
         except (GalleryBusy, CannotWrite):
             return False
         return True

@@ -123,6 +123,6 @@ class Settings(Table):
         """Store that forgotten content may still be in the file's bytes, with a mark that there was never before."""
         self._connection.execute("UPDATE gallery SET erasure_due = writes + 1")  # the number of this write
 
-    def clear_erasure_due(self, mark: int, uid: str) -> None:
-        """Store that all forgotten content is erased, unless the mark or the gallery is another one by now."""
-        self._connection.execute("UPDATE gallery SET erasure_due = 0 WHERE erasure_due = ? AND uid = ?", (mark, uid))
+    def clear_erasure_due(self, mark: int) -> None:
+        """Store that all forgotten content is erased, unless the mark is another one by now."""
+        self._connection.execute("UPDATE gallery SET erasure_due = 0 WHERE erasure_due = ?", (mark,))
