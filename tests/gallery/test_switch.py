@@ -355,7 +355,10 @@ def test_forget_erases_copies_of_this_gallery_only(gallery: GalleryDatabase, fol
         assert len(other.faces().ids) == 2
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_repair_keeps_the_damaged_file_though_an_erasure_is_due(gallery: GalleryDatabase, folder: Path):
+    gallery.close()
+    gallery = GalleryDatabase.open(folder)  # with the short wait
     enroll_vectors(gallery, draw_individuals([2]), str(folder / "photo"))
     with GalleryDatabase.open(folder) as reader, reader.reading() as repository:
         assert repository.faces.count() == 2
