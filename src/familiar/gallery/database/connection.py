@@ -124,7 +124,6 @@ class GalleryDatabase:
             )
         make_folder(folder)
         just_created = BadGallery(f"{folder}: another process has just created a gallery there; open it")
-        just_created = BadGallery(f"{folder}: another process has just created a gallery there; open it")
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
         with translate_sqlite_errors(folder), _translate_os_errors(folder):
