@@ -50,7 +50,7 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bu
 
 
 def test_centered_evaluation_is_that_of_a_gallery(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    options = EvaluationOptions(("verification", "robustness"))
+    options = EvaluationOptions(("verification",))
     plain = evaluate(mean_color_bundle, spec(colors), tmp_path / "plain", options)
     centered = evaluate(mean_color_bundle, spec(colors), tmp_path / "centered", options, centered=True)
     assert (plain.model.centered, centered.model.centered) == (False, True)

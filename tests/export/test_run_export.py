@@ -187,6 +187,7 @@ def nested(run, tmp_path):
     return copy
 
 
+@pytest.mark.exhaustive
 def test_truncated_bundle_is_comparable_smaller_and_calibrated_at_its_length(nested, exported, cats, tmp_path):
     whole = export_bundle(nested.path, tmp_path / "whole.onnx")
     short = export_bundle(nested.path, tmp_path / "short.onnx", components=8)

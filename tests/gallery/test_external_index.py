@@ -1,5 +1,6 @@
 """Galleries searched with Milvus: found is what comparing every face finds, and the database remains the truth."""
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,13 @@ CATS = close_together([6, 6, 6, 6])
 CENTERED_SPACE = replace(
     SPACE, species_means=SpeciesMeans({"cat": tuple((0.8 * np.eye(DIM)[DIM - 1]).tolist())}, SPACE.calibration)
 )
+
+
+@pytest.fixture(autouse=True)
+def _waits_for_no_index(monkeypatch: pytest.MonkeyPatch):
+    """A client sleeps half a second before it asks whether the index of an empty collection is there: it is."""
+    handler = importlib.import_module("pymilvus.client.grpc_handler").GrpcHandler
+    monkeypatch.setattr(handler, "wait_for_creating_index", lambda *_, **__: (True, ""))
 
 
 @pytest.fixture

@@ -43,8 +43,6 @@ BASE = TINY.with_settings(
         "optimizer.lr=1e-3",
         "optimizer.backbone_lr=1e-3",
         "split.test=0",
-        "budget.epochs=10",
-        "validation.every_epochs=10",
     ]
 )
 BY_IDENTITY = ("sampler.identities=5", "sampler.photos=3")
@@ -70,15 +68,15 @@ RECIPES = {
         ]
     ),
 }
-STEPS = 20
+STEPS_PER_EPOCH = 2
 SHARDED = BASE.with_settings(["loss.name=partial_fc", "loss.rate=0.6", "budget.epochs=3", "validation.every_epochs=1"])
 
 
-def train_in_float64(photos: Path, runs: Path, *names: str) -> None:
+def train_in_float64(photos: Path, runs: Path, epochs: str, *names: str) -> None:
     """Train by recipes; rank 0 saves losses and weights."""
     with join_ranks() as ranks:
         for name in names:
-            recipe = RECIPES[name]
+            recipe = RECIPES[name].with_settings([f"budget.epochs={epochs}", f"validation.every_epochs={epochs}"])
             torch.manual_seed(recipe.seed)
             network, recipe = initial_network(recipe)
             table = read_table(DataSpec((str(photos),)).read(), recipe.input.preprocessing())
@@ -153,18 +151,20 @@ def photos(cats: DataSpec) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("processes", "names"),
-    small_and_exhaustive((2, ("sharded", "triplets")), (2, RECIPES), (3, RECIPES), (4, RECIPES)),
+    ("processes", "epochs", "names"),
+    small_and_exhaustive((2, 2, ("sharded", "triplets")), (2, 10, RECIPES), (3, 10, RECIPES), (4, 10, RECIPES)),
 )
-def test_processes_compute_what_one_computes(processes: int, names: Iterable[str], photos: Path, tmp_path: Path):
-    succeed(1, "float64", photos, tmp_path / "one", *names)
-    succeed(processes, "float64", photos, tmp_path / "several", *names)
+def test_processes_compute_what_one_computes(
+    processes: int, epochs: int, names: Iterable[str], photos: Path, tmp_path: Path
+):
+    train_in_float64(photos, tmp_path / "one", str(epochs), *names)
+    succeed(processes, "float64", photos, tmp_path / "several", epochs, *names)
     for name in names:
         with (
             np.load(tmp_path / "one" / f"{name}.npz") as expected,
             np.load(tmp_path / "several" / f"{name}.npz") as actual,
         ):
-            assert expected["losses"].size >= STEPS, name
+            assert expected["losses"].size >= epochs * STEPS_PER_EPOCH, name
             assert actual.keys() == expected.keys()
             for key, values in expected.items():
                 np.testing.assert_allclose(actual[key], values, rtol=1e-10, atol=1e-10, err_msg=f"{name}: {key}")
