@@ -38,6 +38,7 @@ def test_function_that_fails_is_refused_before_photos_are_read(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("without_curves")
 @pytest.mark.slow
 def test_resumed_run_uses_function_of_its_recipe(tmp_path: Path) -> None:
     photos = save_photos(tmp_path / "photos")

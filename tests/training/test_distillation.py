@@ -136,6 +136,7 @@ def test_blends_need_a_teacher(tmp_path: Path, cats: DataSpec) -> None:
         fit(SMALL.with_settings(["distill.blends=1"]), cats, tmp_path / "run")
 
 
+@pytest.mark.usefixtures("without_curves")
 def test_run_with_blends_resumes_to_the_same_weights(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
     settings = ("distill.blends=1", "distill.relation_weight=3", "distill.label_weight=0.1", "sampler.batch_size=16")
     recipe = recipe_with_teachers(teachers[0], settings=settings)
@@ -166,6 +167,7 @@ def test_distilled_run_agrees_with_teacher(tmp_path: Path, teachers: list[Path],
     assert agreement(distilled, "distilled") > agreement(SMALL.with_settings(settings), "plain") + 0.3
 
 
+@pytest.mark.usefixtures("without_curves")
 def test_resume_rejects_changed_teacher(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
     copy = tmp_path / "teacher.onnx"
     copy.write_bytes(teachers[0].read_bytes())

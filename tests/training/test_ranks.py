@@ -150,6 +150,7 @@ def photos(cats: DataSpec) -> Path:
     return Path(cats.sources[0])
 
 
+@pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(
     ("processes", "epochs", "names"),
     small_and_exhaustive((2, 2, ("sharded", "triplets")), (2, 10, RECIPES), (3, 10, RECIPES), (4, 10, RECIPES)),

@@ -139,6 +139,7 @@ def test_rejects_blends_size_out_of_range_and_other_number_of_crops(framed: Data
         FaceDataset(train.table, train.crops, NO_AUGMENTATION, whole=one_crop)
 
 
+@pytest.mark.usefixtures("without_curves")
 @pytest.mark.slow
 def test_training_is_the_same_with_a_cache_and_other_than_on_centers(tmp_path: Path) -> None:
     photos = save_photos(tmp_path / "photos")
