@@ -79,7 +79,7 @@ def test_every_package_has_a_page_that_lists_it() -> None:
         assert f"<!-- table: api familiar.{name} -->" in (DOCS / "reference" / "python" / f"{name}.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not find_spec("zensical"), reason="zensical is not installed: pip install '.[docs]'")
 def test_site_builds_in_strict_mode(tmp_path: Path) -> None:
     for name in ("docs", "src", "tests/support"):

@@ -333,6 +333,7 @@ def serve_detector(context: BrowserContext, content: bytes | None):
     )
 
 
+@pytest.mark.exhaustive
 def test_candidates_of_shipped_detector_match_python(
     opened: Page, served: Path, scenes: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
@@ -380,7 +381,7 @@ def test_heads_of_shipped_detector_and_their_embeddings_match_python(
         np.testing.assert_allclose(embeddings, embed_heads(bundle, scene, heads), atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize(("detector", "labels"), [("auto", LABELS), ("pets", PETS)])
+@pytest.mark.parametrize(("detector", "labels"), small_and_exhaustive(("pets", PETS), ("auto", LABELS)))
 def test_choice_order_and_crops_of_heads_match_python(
     context: BrowserContext,
     origin: str,
@@ -433,6 +434,7 @@ def test_photo_without_heads_is_left_out(
     assert set(saved.names) == {scenes[0].name}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("content", "cause"),
     [(None, "is not beside this page"), (b"no network", "cannot open it")],
@@ -460,6 +462,7 @@ def test_missing_detector_is_reported_and_photos_are_taken_whole(
         assert_taken_whole(save(page), bundle, photos)
 
 
+@pytest.mark.exhaustive
 def test_detector_that_browsers_lack_is_reported_and_photos_are_taken_whole(
     opened: Page, make_bundle: MakeBundle, photos: list[Path]
 ):
@@ -474,6 +477,7 @@ def test_detector_that_browsers_lack_is_reported_and_photos_are_taken_whole(
     expect(warning).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 def test_photos_said_to_be_crops_are_taken_whole(opened: Page, make_bundle: MakeBundle, scenes: list[Path]):
     bundle = make_bundle("pets", detector="pets")
     choose_bundle(opened, bundle)
@@ -649,6 +653,7 @@ def test_bundle_of_another_space_embeds_all_photos_again(opened: Page, make_bund
     np.testing.assert_allclose(saved.embeddings, expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.exhaustive
 def test_uncalibrated_bundle_shows_notice_and_no_probability(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     fixed = Threshold(0.55, None, None)
     choose_bundle(opened, make_bundle("fixed", calibration=Calibration(fixed, fixed, fixed, None, None, None, 0, 0)))
@@ -814,6 +819,7 @@ def test_router_embeds_each_face_by_the_bundle_of_its_species(opened: Page, ship
         expect(tile).to_contain_text(f"{species} ({100 * probability:.1f} %)")
 
 
+@pytest.mark.exhaustive
 def test_router_groups_each_species_by_itself(opened: Page, shipped: Shipped, tmp_path: Path):
     """Even if both have one bundle, and at a threshold at which all embeddings are alike."""
     router = load_router(shipped.folder / "router.json")
@@ -880,7 +886,8 @@ def test_species_that_the_detector_tells_needs_no_classifier(
         np.testing.assert_allclose(faces, each.embeddings, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("cause", ["missing", "replaced", "changed", "not sealed", "version 1"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("cause", ["replaced", "missing", "changed", "not sealed", "version 1"])
 def test_rejects_router_that_is_not_complete(opened: Page, shipped: Shipped, cause: str):
     files = {path.name: path for path in shipped.files}
     router = files["router.json"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import Contradiction
@@ -18,6 +18,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.integrity.check import check
 from familiar.neighbors.clustering import cluster as cluster_embeddings
+from support.property_tests import expensive
 from support.small_gallery import (
     DIM,
     SPACE,
@@ -283,7 +284,7 @@ def test_an_identity_that_was_named_meanwhile_keeps_its_faces(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@expensive()
 @given(st.data())
 def test_overtaken_plans_respect_the_corrections_made_meanwhile(tmp_path_factory, data: st.DataObject):
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=5))

@@ -26,7 +26,6 @@ from familiar.embedding.distributed.worker import EmbeddingSettings
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from support.color_album import draw_album
-from support.tiers import small_and_exhaustive
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +83,9 @@ def killing(folder: Path, kills: int, seed: int = 0) -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds Ray's processes in /proc")
-@pytest.mark.parametrize(("kills", "photos"), small_and_exhaustive((1, 30), (10, 150)))
+@pytest.mark.parametrize(("kills", "photos"), [(1, 30), (10, 150)])
 def test_every_photo_has_its_rows_though_workers_are_killed(
     settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, photos: int
 ):
