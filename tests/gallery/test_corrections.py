@@ -1,5 +1,7 @@
 """Corrections of assignments by the user, and their consequences."""
 
+from pathlib import Path
+
 import pytest
 
 from familiar.core.errors import Contradiction, NotInGallery
@@ -8,7 +10,16 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
-from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, groups, identity_of, rows
+from support.small_gallery import (
+    DIM,
+    SPACE,
+    draw_individuals,
+    enroll_in_one_photo,
+    enroll_vectors,
+    groups,
+    identity_of,
+    rows,
+)
 
 
 @pytest.fixture
@@ -151,6 +162,19 @@ def test_mark_different_separates_two_faces_of_an_identity(gallery: GalleryDatab
     assert not any({1, 2} <= members for members in groups(gallery))
     cluster(gallery, rebuild=True)
     assert not any({1, 2} <= members for members in groups(gallery))
+
+
+@pytest.mark.parametrize("copies", [2, 3, 4])
+def test_mark_different_separates_two_faces_that_differ_by_rounding(folder: Path, copies: int):
+    """By rounding, a face may be more similar to the other, which leaves, than to itself: it stays."""
+    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
+        enroll_vectors(gallery, draw_individuals([copies] * DIM, noise=1e-5))
+        cluster(gallery)
+        for individual in groups(gallery):
+            leaving, staying = sorted(individual)[-1], min(individual)
+            identity = identity_of(gallery, staying)
+            corrections.mark_different(gallery, staying, leaving)
+            assert identity_of(gallery, staying) == identity != identity_of(gallery, leaving)
 
 
 def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: GalleryDatabase):

@@ -50,7 +50,7 @@ def release_similar_faces(
             before.by_user[rest],
             embeddings[taken],
             same_threshold,
-            None if opposite is None else embeddings[opposite],
+            None if opposite is None else int(np.searchsorted(rest, opposite)),
         )
         released.append(before.faces.ids[rest[follows]])
         if len(rest):
@@ -67,7 +67,7 @@ def release_similar_faces(
 def similar_faces(gallery: GalleryDatabase, identity: int, faces: Sequence[int]) -> list[int]:
     """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others.
 
-    The others are represented, to begin with, by the one that is least similar to these.
+    The others are represented, to begin with, by the one that is least similar to these, which stays.
 
     Args:
         gallery: to read.
@@ -89,7 +89,7 @@ def similar_faces(gallery: GalleryDatabase, identity: int, faces: Sequence[int])
     if not len(selected) or not len(rest):
         return []
     leaving = compared.embeddings[selected]
-    opposite = compared.embeddings[rest[(compared.embeddings[rest] @ leaving.sum(axis=0)).argmin()]]
+    opposite = int((compared.embeddings[rest] @ leaving.sum(axis=0)).argmin())
     follows = _nearer_to_leaving(compared.embeddings[rest], assignments.by_user[rest], leaving, 0.0, opposite)
     return assignments.faces.ids[rest[follows]].tolist()
 
@@ -99,7 +99,7 @@ def _nearer_to_leaving(
     is_fixed: Bool[np.ndarray, " n"],
     leaving: Float32[np.ndarray, "k d"],
     same_threshold: float,
-    opposite: Float32[np.ndarray, " d"] | None,
+    opposite: int | None,
 ) -> Bool[np.ndarray, " n"]:
     """Mark the rows of `rest` that are more similar to the leaving faces than to the staying ones, by two-means.
 
@@ -112,12 +112,14 @@ def _nearer_to_leaving(
         is_fixed: rows of `rest` that stay in any case.
         leaving: unit embeddings of the faces that leave.
         same_threshold: similarity from which two faces are clustered together.
-        opposite: embedding of a face that stays and shows another individual.
+        opposite: row of `rest` that stays and shows another individual.
     """
     stay_vectors, leave_vectors = rest.astype(np.float64), leaving.astype(np.float64)
     follows = np.zeros(len(rest), np.bool_)
     if opposite is not None:
-        follows = (stay_vectors @ leave_vectors.sum(axis=0) > stay_vectors @ opposite * len(leaving)) & ~is_fixed
+        is_fixed = is_fixed | (np.arange(len(rest)) == opposite)  # by rounding, another may be nearer than itself
+        to_opposite = stay_vectors @ stay_vectors[opposite]
+        follows = (stay_vectors @ leave_vectors.sum(axis=0) > to_opposite * len(leaving)) & ~is_fixed
     for _ in range(_MAX_ITERATIONS):
         leaving_sum = leave_vectors.sum(axis=0) + stay_vectors[follows].sum(axis=0)
         to_leaving = _similarity_to_others(stay_vectors, leaving_sum, follows)
