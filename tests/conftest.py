@@ -60,7 +60,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000, 20, 20)
+        gc.set_threshold(10_000, 20, 20)  # what tests make is looked at less often, too
         gc.enable()
 
 

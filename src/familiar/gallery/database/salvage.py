@@ -46,9 +46,7 @@ _ROW_CONDITIONS = {
     "gallery": "c3 IN (CAST('float16' AS BLOB), CAST('float32' AS BLOB), 'float16', 'float32') AND c14 IS NULL",
     "photos": "typeof(c1) = 'blob' AND length(c1) = 32 AND typeof(c2) = 'text' AND typeof(c3) = 'integer' "
     "AND c6 IS NULL",
-    # Numbers begin with 1: what a damaged page takes for a row in a stretch of zeros has number 0 and no column.
-    "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{' "
-    "AND +rowid > 0",  # "+": seeking relies on an order that a damaged page lacks
+    "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
     "reports": "c1 IN ('lost', 'found', 'home') AND typeof(c6) = 'text' AND c7 IS NULL AND c0 IS NULL",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob' AND c11 IS NULL",
     "assignments": "typeof(c1) = 'integer' AND c2 IN (0, 1) AND c3 IS NULL AND c0 IS NULL",
@@ -256,7 +254,9 @@ class _Recovery:
                         if table in _ROW_CONDITIONS:
                             columns = self._old_columns(table)
                             selected = ", ".join(["rowid", *(f"c{index}" for index in range(1, len(columns)))])
-                            query = f"SELECT {selected} FROM page WHERE {_ROW_CONDITIONS[table]}"
+                            # A stretch of zeros reads as row 0, but numbers begin with 1. "+", as without it SQLite
+                            # would seek in an order that a damaged page may lack.
+                            query = f"SELECT {selected} FROM page WHERE +rowid > 0 AND {_ROW_CONDITIONS[table]}"
                             self._copy_rows(database, table, query, columns)
 
     def _old_columns(self, table: str) -> list[str]:
