@@ -71,8 +71,8 @@ def fuzz(name: str, folder: Path, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # In a child: Linux starts a program with the peak memory of its parent, and libFuzzer would take that of pytest, which
-    # may be above the limit, for an input's.
+    # In a child: Linux starts a program with the peak memory of its parent, and libFuzzer would take that of pytest,
+    # which may be above the limit, for an input's.
     if child := os.fork():
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     fuzz(sys.argv[1], Path(sys.argv[2]).resolve(), sys.argv[3:])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from familiar.core.errors import BadDataset, BadRecipe
 from familiar.datasets.folders import DataSpec
-from familiar.loading.augment.ops_torch import augment_batch
+from familiar.loading.augment.ops_torch import augment_batch, change_numbers
 from familiar.loading.augment.pipeline import Change, apply_change, augment, draw_change, photo_generator
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION
 from familiar.loading.batches import PhotoBatches, standardize_batch
@@ -97,7 +97,7 @@ def test_random_box_of_the_whole_photo_becomes_the_crop(where: str, framed: Data
     else:
         changes = [draw_change(settings, generator) for generator in generators]
         batch = torch.from_numpy(np.stack(whole)).permute(0, 3, 1, 2)
-        pixels = augment_batch(batch, changes, 32).permute(0, 2, 3, 1)
+        pixels = augment_batch(batch, change_numbers(changes, 40, 32)).permute(0, 2, 3, 1)
     assert torch.equal(images, standardize_batch(pixels, WHOLE.input.preprocessing()))
 
 

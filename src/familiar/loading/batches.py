@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 
 from familiar.core.errors import FamiliarError, TrainingFailed
 from familiar.loading.augment.ops_torch import augment_batch
-from familiar.loading.augment.pipeline import draw_change, photo_generator
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, init_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 from familiar.photos.preprocessing import Preprocessing
@@ -87,11 +86,8 @@ class PhotoBatches:
 
     def _on_device(self, batch: Batch) -> NetworkBatch:
         rgb_u8 = batch.rgb_u8.to(self.device, non_blocking=True)
-        settings = self.dataset.augmentation
-        if settings is not None and settings.where == "device":
-            changes = [draw_change(settings, photo_generator(self.dataset.seed, *key)) for key in batch.photo_keys()]
-            size_px = self.dataset.crops.preprocessing.size_px
-            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes, size_px).permute(0, 2, 3, 1)
+        if batch.changes is not None:
+            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), batch.changes).permute(0, 2, 3, 1)
         images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
         labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
         return NetworkBatch(images, labels, rows)

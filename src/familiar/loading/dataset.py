@@ -15,7 +15,8 @@ from torch.utils.data import Dataset, get_worker_info
 from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import IdentityTable
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, import_function
-from familiar.loading.augment.pipeline import augment, photo_generator
+from familiar.loading.augment.ops_torch import ChangeNumbers, change_numbers
+from familiar.loading.augment.pipeline import augment, draw_change, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.cache import Pixels
 from familiar.loading.crops import Crops
@@ -37,18 +38,19 @@ class PhotoKey(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Crops, augmented but not yet standardized."""
+    """Crops that are not yet standardized.
+
+    Attributes:
+        rgb_u8: augmented, unless `changes` says how.
+        labels: of their identities.
+        rows: of the dataset.
+        changes: how the crops are to be augmented on the device, if they are.
+    """
 
     rgb_u8: UInt8[Tensor, "n s s 3"]
     labels: Int64[Tensor, " n"]
-    epochs: Int64[Tensor, " n"]
     rows: Int64[Tensor, " n"]
-    repeats: Int64[Tensor, " n"]
-
-    def photo_keys(self) -> list[PhotoKey]:
-        """Return the key of each photo."""
-        columns = self.epochs.tolist(), self.rows.tolist(), self.repeats.tolist()
-        return list(map(PhotoKey, *columns))
+    changes: ChangeNumbers | None
 
 
 class FaceDataset(Dataset[tuple[Pixels, int]]):
@@ -57,8 +59,8 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
     Args:
         table: photos with their identities.
         crops: the crop of each row of the table.
-        augmentation: applied to each crop here if its `where` is "loader", by `PhotoBatches` if it is "device"; None
-            for no augmentation. Its custom function is always applied here.
+        augmentation: None for none. It is drawn here, and applied to each crop here if its `where` is "loader", by
+            `PhotoBatches` if it is "device". Its custom function is always applied here.
         whole: the crop of each row that is augmented, if it is another than in `crops`; the result has the size of
             `crops`.
         seed: of the augmentation; together with the key it determines how a crop is changed.
@@ -130,8 +132,20 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
                 list(self._pool.map(load, (range(start, len(keys), threads) for start in range(threads))))
         except FamiliarError as error:
             return error
-        epochs, rows, repeats = (torch.tensor(column) for column in zip(*keys, strict=True))
-        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.labels[rows.numpy()]), epochs, rows, repeats)
+        rows = torch.tensor([key.row for key in keys])
+        labels = torch.from_numpy(self.labels[rows.numpy()])
+        return Batch(torch.from_numpy(rgb_u8), labels, rows, self._draw_changes(keys))
+
+    def _draw_changes(self, keys: Sequence[PhotoKey]) -> ChangeNumbers | None:
+        """Draw what the device does to a batch.
+
+        The process that trains would need a tenth of a millisecond for each photo, in which the device would wait.
+        """
+        settings = self.augmentation
+        if settings is None or settings.where != "device":
+            return None
+        changes = [draw_change(settings, photo_generator(self.seed, *key)) for key in keys]
+        return change_numbers(changes, self._item_px, self.crops.preprocessing.size_px)
 
     @property
     def _item_px(self) -> int:

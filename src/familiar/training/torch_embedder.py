@@ -18,6 +18,9 @@ from familiar.training.run import RunFolder
 def torch_embedder(run_dir: Path | str, device: torch.device | None = None, threads: int | None = None) -> Embedder:
     """Return an embedder that computes with `embedder.safetensors` and takes everything else from `model.onnx`.
 
+    On a GPU its embeddings are those of the bundle up to float32 rounding: cuDNN's TF32, which rounds to 10 bits, is
+    switched off for this process.
+
     Args:
         run_dir: a run with an exported bundle.
         device: by default a GPU if there is one, for which an embedder's own `batch_size` is small.
@@ -44,6 +47,8 @@ def torch_embedder(run_dir: Path | str, device: torch.device | None = None, thre
             f"export it again: familiar export {run.path} --output {run.bundle}"
         )
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
     network = network.eval().to(device=device).to(memory_format=torch.channels_last)
 
     def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:

@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance
 from familiar.core.errors import BadRecipe
 from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, check_function, import_function
-from familiar.loading.augment.ops_torch import augment_batch
+from familiar.loading.augment.ops_torch import augment_batch, change_numbers
 from familiar.loading.augment.pipeline import augment, draw_change, photo_generator
 from familiar.loading.augment.preview import augmentation_sheet
 from familiar.loading.augment.settings import NO_AUGMENTATION, Augmentation
@@ -166,7 +166,8 @@ def test_function_is_applied_in_loader_before_operations_on_device() -> None:
     (images, *_), *_ = PhotoBatches(dataset, [keys], torch.device("cpu"))
     loaded = [speckled(dataset.crop(row), photo_generator(3, 2, row, stream=CUSTOM_STREAM)) for row in range(6)]
     changes = [draw_change(settings, photo_generator(3, *key)) for key in keys]
-    expected = augment_batch(torch.from_numpy(np.stack(loaded)).permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
+    batch = torch.from_numpy(np.stack(loaded)).permute(0, 3, 1, 2)
+    expected = augment_batch(batch, change_numbers(changes, batch.shape[-1])).permute(0, 2, 3, 1)
     assert torch.equal(images, standardize_batch(expected, dataset.crops.preprocessing))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from familiar.loading.augment import ops_torch as on_batch
 from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scale_steps
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
-from familiar.loading.augment.ops_torch import augment_batch
+from familiar.loading.augment.ops_torch import augment_batch, change_numbers
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION, Augmentation
 
@@ -43,7 +43,11 @@ def batch_of(pictures: list[np.ndarray], device: str = "cpu") -> Tensor:
 
 
 def changed(pictures: list[np.ndarray], changes: list[Change], device: str = "cpu") -> np.ndarray:
-    return augment_batch(batch_of(pictures, device), changes).permute(0, 2, 3, 1).cpu().numpy()
+    return augmented(batch_of(pictures, device), changes).permute(0, 2, 3, 1).cpu().numpy()
+
+
+def augmented(batch: Tensor, changes: list[Change], size_px: int | None = None) -> Tensor:
+    return augment_batch(batch, change_numbers(changes, batch.shape[-1], size_px))
 
 
 def one_by_one(pictures: list[np.ndarray], changes: list[Change]) -> np.ndarray:
@@ -135,12 +139,12 @@ def test_neutral_changes_keep_pixels_and_input_is_not_modified(device: str) -> N
         Change(crop=Box(0, 0, 1, 1), angle_deg=0.0, move=Move(0, 0, 1)),
         Change(jitter=Jitter(1, 1, 1, 0, (3, 1, 0, 2)), blur=Blur(1, 0.5), noise=Noise(0.0, 1), downscale=1.0),
     ]
-    assert torch.equal(augment_batch(batch, same), batch)
-    assert torch.equal(augment_batch(batch, [Change()] * 3), batch)
+    assert torch.equal(augmented(batch, same), batch)
+    assert torch.equal(augmented(batch, [Change()] * 3), batch)
     changes = drawn(ALL, 3)
-    augment_batch(batch, changes)
+    augmented(batch, changes)
     assert torch.equal(batch.cpu(), batch_of(pictures))
-    assert not torch.equal(augment_batch(batch, changes), batch)
+    assert not torch.equal(augmented(batch, changes), batch)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -148,7 +152,7 @@ def test_neutral_changes_keep_pixels_and_input_is_not_modified(device: str) -> N
 def test_uniform_photos_keep_their_value_in_any_layout(value: int, layout: torch.memory_format) -> None:
     plain = torch.full((4, 3, 32, 32), value, dtype=torch.uint8).to(memory_format=layout)
     changes = [replace(change, noise=None, jitter=None, shadow=None, holes=(), erase=None) for change in drawn(ALL, 4)]
-    assert (augment_batch(plain, changes).int() - value).abs().max() <= 1
+    assert (augmented(plain, changes).int() - value).abs().max() <= 1
 
 
 def test_result_is_independent_of_other_photos_in_batch() -> None:
@@ -160,15 +164,15 @@ def test_result_is_independent_of_other_photos_in_batch() -> None:
 
 
 def test_accepts_empty_batch_and_rejects_missing_changes() -> None:
-    assert augment_batch(torch.empty(0, 3, 16, 16, dtype=torch.uint8), []).shape == (0, 3, 16, 16)
-    assert augment_batch(torch.empty(0, 3, 16, 16, dtype=torch.uint8), [], 12).shape == (0, 3, 12, 12)
+    assert augmented(torch.empty(0, 3, 16, 16, dtype=torch.uint8), []).shape == (0, 3, 16, 16)
+    assert augmented(torch.empty(0, 3, 16, 16, dtype=torch.uint8), [], 12).shape == (0, 3, 12, 12)
     with pytest.raises(ValueError, match="1 changes for 2 photos"):
-        augment_batch(batch_of(crops(16, 2)), [Change()])
+        augmented(batch_of(crops(16, 2)), [Change()])
 
 
 @pytest.mark.slow
 def test_large_crops_keep_their_shape() -> None:
-    assert augment_batch(batch_of(crops(1024, 1)), drawn(ALL, 1)).shape == (1, 3, 1024, 1024)
+    assert augmented(batch_of(crops(1024, 1)), drawn(ALL, 1)).shape == (1, 3, 1024, 1024)
 
 
 # Single operations
@@ -200,7 +204,7 @@ def test_another_size_matches_photo_version(settings: Augmentation, side: int, s
     changes = [replace(change, noise=None) for change in drawn(settings)]
     pictures = crops(side)
     expected = np.stack([apply_change(*both, size_px) for both in zip(pictures, changes, strict=True)])
-    actual = augment_batch(batch_of(pictures, device), changes, size_px).permute(0, 2, 3, 1).cpu().numpy()
+    actual = augmented(batch_of(pictures, device), changes, size_px).permute(0, 2, 3, 1).cpu().numpy()
     assert actual.shape == (PHOTOS, size_px, size_px, 3)
     assert apart(actual, expected).mean() <= 1
 

@@ -1,8 +1,9 @@
 """Augmentation of a batch on the training device: the operations of `ops_numpy`, vectorized in torch.
 
-Nothing here waits for the device: all numbers of a batch's changes are sent in one transfer, and each operation
-is applied only to the photos that it was drawn for. Pixels are float, 0 to 255, and rounded once, at the end. On a
-CPU `ops_numpy` is much faster, since a crop fits its cache and a batch does not.
+Nothing here waits for the device: the processes that load photos draw the changes of a batch, all of whose numbers are
+sent in one transfer, and each operation is applied only to the photos that it was drawn for. Pixels are float, 0 to
+255, and rounded once, at the end. On a CPU `ops_numpy` is much faster, since a crop fits its cache and a batch does
+not.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,9 +25,47 @@ from familiar.loading.augment.settings import MAX_HOLES
 Numbers = Float32[Tensor, "k p"]
 
 
-def augment_batch(
-    rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change], size_px: int | None = None
-) -> UInt8[Tensor, "n 3 r r"]:
+class ChangeNumbers(NamedTuple):
+    """The numbers of a batch's changes, as one tensor: it is made while loading and sent to the device at once.
+
+    Attributes:
+        photos: of the batch.
+        size_px: side of the result.
+        tables: of each operation that was drawn for any photo: its name, then the rows and columns of its table. Each
+            row has the index of a photo, and then the operation's numbers.
+        values: of all tables, row by row.
+        noise_seed: of the generator that draws the noise.
+    """
+
+    photos: int
+    size_px: int
+    tables: Sequence[tuple[str, int, int]]
+    values: Float32[Tensor, " v"]
+    noise_seed: int
+
+
+def change_numbers(changes: Sequence[Change], side_px: int, size_px: int | None = None) -> ChangeNumbers:
+    """List the numbers with which `augment_batch` applies changes.
+
+    Args:
+        changes: one for each photo of a batch.
+        side_px: side of the crops.
+        size_px: side of the result; None: that of the crops.
+    """
+    size_px = size_px or side_px
+    kernels = (change.blur.scaled_to(size_px) for change in changes if change.blur is not None)
+    widest = max((kernel.kernel_px for kernel in kernels), default=1)
+    listed: dict[str, list[list[float]]] = {}
+    for row, change in enumerate(changes):
+        for name, numbers in _operation_numbers(change, side_px, size_px, widest).items():
+            listed.setdefault(name, []).append([row, *numbers])
+    seed = next((change.noise.seed for change in changes if change.noise is not None), 0)
+    values = [number for rows in listed.values() for row in rows for number in row]
+    tables = [(name, len(rows), len(rows[0])) for name, rows in listed.items()]
+    return ChangeNumbers(len(changes), size_px, tables, torch.tensor(values, dtype=torch.float32), seed)
+
+
+def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: ChangeNumbers) -> UInt8[Tensor, "n 3 r r"]:
     """Apply one change to each photo, on the device of the photos.
 
     The result equals that of `apply_change` up to rounding, except for noise: its values depend on the device and on
@@ -34,21 +73,18 @@ def augment_batch(
 
     Args:
         rgb_u8: square crops.
-        changes: one for each.
-        size_px: side of the result; None: that of the crops.
+        changes: `change_numbers` of one change for each.
 
     Raises:
         ValueError: the numbers of changes and photos differ.
     """
-    if len(changes) != len(rgb_u8):
-        raise ValueError(f"{len(changes)} changes for {len(rgb_u8)} photos")
-    side = rgb_u8.shape[-1]
-    size_px = size_px or side
-    if not changes:
+    if changes.photos != len(rgb_u8):
+        raise ValueError(f"{changes.photos} changes for {len(rgb_u8)} photos")
+    size_px = changes.size_px
+    if not len(rgb_u8):
         return rgb_u8.new_empty((0, 3, size_px, size_px))
     images = rgb_u8.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    seed = next((change.noise.seed for change in changes if change.noise is not None), 0)
-    generator = torch.Generator(images.device).manual_seed(seed)
+    generator = torch.Generator(images.device).manual_seed(changes.noise_seed)
     operations: dict[str, Callable[[Images, Numbers], Images]] = {
         "warp": warp,
         "mirror": mirror,
@@ -63,42 +99,20 @@ def augment_batch(
         "holes": black_out,
         "erase": black_out,
     }
-    chosen = _operation_batches(changes, side, size_px, images.device)
-    if size_px != side:  # every photo is in it
-        images = warp(images, chosen.pop("warp").numbers, size_px).clamp(0, 255)
+    chosen = _tables_on_device(changes, images.device)
+    if size_px != rgb_u8.shape[-1]:  # every photo is in it
+        images = warp(images, chosen.pop("warp")[:, 1:], size_px).clamp(0, 255)
     for name, operation in operations.items():
         if name in chosen:
-            rows, numbers = chosen[name]
+            rows, numbers = chosen[name][:, 0].long(), chosen[name][:, 1:]
             images[rows] = operation(images[rows], numbers).clamp(0, 255)
     return images.round_().to(torch.uint8)
 
 
-class OperationBatch(NamedTuple):
-    """The rows that an operation applies to, and its numbers for each."""
-
-    rows: Int64[Tensor, " k"]
-    numbers: Numbers
-
-
-def _operation_batches(
-    changes: Sequence[Change], side: int, size_px: int, device: torch.device
-) -> dict[str, OperationBatch]:
-    """Collect the operations drawn for any photo, by name, with their numbers on the device."""
-    kernels = (change.blur.scaled_to(size_px) for change in changes if change.blur is not None)
-    widest = max((kernel.kernel_px for kernel in kernels), default=1)
-    listed: dict[str, list[list[float]]] = {}
-    for row, change in enumerate(changes):
-        for name, numbers in _operation_numbers(change, side, size_px, widest).items():
-            listed.setdefault(name, []).append([row, *numbers])
-    if not listed:
-        return {}
-    tables = [np.array(numbers, np.float32) for numbers in listed.values()]
-    flat = torch.from_numpy(np.concatenate([table.ravel() for table in tables]))
-    if device.type == "cuda":
-        flat = flat.pin_memory()  # otherwise the copy would wait for the device
-    parts = flat.to(device, non_blocking=True).split([table.size for table in tables])
-    sent = (part.view(table.shape) for part, table in zip(parts, tables, strict=True))
-    return {name: OperationBatch(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
+def _tables_on_device(changes: ChangeNumbers, device: torch.device) -> dict[str, Numbers]:
+    values = changes.values.to(device, non_blocking=True)
+    parts = values.split([rows * columns for _, rows, columns in changes.tables])
+    return {name: part.view(rows, columns) for (name, rows, columns), part in zip(changes.tables, parts, strict=True)}
 
 
 def _operation_numbers(change: Change, side: int, size_px: int, widest_blur: int) -> dict[str, Sequence[float]]:
