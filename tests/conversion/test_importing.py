@@ -52,6 +52,7 @@ def expected(path: Path, pixels: np.ndarray, preprocessing: Preprocessing, outpu
         (Network(batch=1), {}),
         (Network(batch=2, reshape=True), {}),
         (Network(batch=1, reshape=True), {}),
+        (Network(batch=64, reshape=True), {}),  # more than the check has crops
         (Network(size_px="side"), {"size_px": SIZE_PX}),
         (Network(opset=9, initializers_as_inputs=True), {}),
         (Network(element_type=TensorProto.FLOAT16), {}),

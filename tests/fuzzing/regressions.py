@@ -7,6 +7,7 @@ from fuzzing.data_readers import READERS as DATA_READERS
 from fuzzing.model_readers import READERS as MODEL_READERS
 from fuzzing.model_readers import joined_bundle, split_bundle
 from fuzzing.run_readers import READERS as RUN_READERS
+from support.foreign_network import Network
 
 DEEP = b"[" * 100_000  # deeper than Python's stack
 NESTED = b'{"a":' * 900 + b"1" + b"}" * 900  # parsed by json, but too deep for functions that call themselves
@@ -66,6 +67,7 @@ def regressions() -> dict[str, list[bytes]]:
             *(_bundle(space_id=3), _bundle(trained_on=[]), _bundle(species_means=[])),
             _bundle(parity={"x": 123456}).replace(b"123456", b"9e+308"),  # infinite
         ],
+        "import": [Network(batch=64).build().SerializeToString()],
         "recipe": [DEEP, NESTED],
         "results": [DEEP, b'{"format_version": 2, "x": ' + NESTED + b"}"],
         "run": [

@@ -22,6 +22,7 @@ from support.color_album import draw_album
 from support.property_tests import expensive
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors
 
+TEXT = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 ROUTER_SPACE = Space(
     "router",
     DIM + 4,
@@ -125,9 +126,9 @@ def test_router_has_the_components_of_all_bundles(tmp_path: Path) -> None:
 
 
 @expensive()
-@given(st.lists(st.tuples(st.integers(0, 3), st.text(st.characters(exclude_characters="\0"), min_size=1)), max_size=8))
+@given(st.lists(st.tuples(st.integers(0, 3), st.text(TEXT, min_size=1)), max_size=8))
 def test_table_has_what_was_stored(faces: Sequence[tuple[int, str]]) -> None:
-    """Names of photos may be anything, faces may be assigned or not."""
+    """Names of photos may be any text, faces may be assigned or not."""
     faces = [(identity, f"{index} {name}") for index, (identity, name) in enumerate(faces)]
     rows = draw_individuals([1] * len(faces))
     with TemporaryDirectory() as folder, GalleryDatabase.create(Path(folder), SPACE) as database:
@@ -144,6 +145,17 @@ def test_table_has_what_was_stored(faces: Sequence[tuple[int, str]]) -> None:
         identities = frame["identity"].fillna(UNASSIGNED).tolist()
         assert identities == [identity or UNASSIGNED for identity, _ in faces]
         np.testing.assert_array_equal(gallery.embeddings(), rows.astype(np.float16))
+
+
+def test_rejects_name_that_no_file_can_have(tmp_path: Path) -> None:
+    """Half of a character. A byte that is not UTF-8 is one that files do have."""
+    with GalleryDatabase.create(tmp_path / "album", SPACE) as database:
+        gallery, rows = Gallery(database), draw_individuals([1, 1])
+        with pytest.raises(ValueError, match=r"'b\\ud800' cannot be the name of a photo"):
+            gallery.enroll_embeddings(rows, ["a", "b\ud800"])
+        assert gallery.statistics().faces == 0
+        gallery.enroll_embeddings(rows, ["a", "b\udcff"])
+        assert gallery.table()["path"].tolist() == ["a", "b\udcff"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

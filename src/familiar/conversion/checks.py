@@ -65,7 +65,7 @@ def check_import(
 
     half = "float16" in source.get_inputs()[0].type
     crops = _crops(preprocessing.size_px)
-    expected = _original_embeddings(source, crops, taken, output, token, preprocessing)
+    expected = _original_embeddings(source, crops, taken, output, token, preprocessing, original)
     largest = 0.0
     for count in BATCHES:
         rows = slice(len(crops) - count, None)
@@ -101,8 +101,9 @@ def _original_embeddings(
     output: str,
     token: int | None,
     preprocessing: Preprocessing,
+    original: Path,
 ) -> Float64[np.ndarray, "n d"]:
-    """Embed with the original in batches of the size it takes, and normalize."""
+    """Embed with the original in batches of the size it takes, filled with other crops, and normalize."""
     images = standardize(crops, preprocessing)
     if taken.layout == "NHWC":
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
@@ -111,12 +112,15 @@ def _original_embeddings(
     size = taken.batch or 1
     rows: list[np.ndarray] = []
     for start in range(0, len(images), size):
-        batch = images[start : start + size]
-        filled = np.concatenate([batch, images[: size - len(batch)]]) if len(batch) < size else batch
-        vectors = np.asarray(session.run([output], {taken.name: filled})[0], np.float64)[: len(batch)]
+        count = min(size, len(images) - start)
+        filled = images[np.arange(start, start + size) % len(images)]
+        try:
+            vectors = np.asarray(session.run([output], {taken.name: filled})[0], np.float64)[:count]
+        except Exception as error:  # ONNX Runtime's errors share no public base
+            raise BadNetwork(f"{original}: fails for {size} crops at once ({_first_line(error)})") from error
         if vectors.ndim == 3:
             vectors = vectors[:, token]
-        rows.append(vectors.reshape(len(batch), -1))
+        rows.append(vectors.reshape(count, -1))
     embeddings = np.concatenate(rows)
     with np.errstate(invalid="ignore", divide="ignore"):
         return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)

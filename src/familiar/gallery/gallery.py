@@ -186,7 +186,8 @@ class Gallery(TableSource):
 
         Raises:
             SpaceMismatch: they are of another length.
-            ValueError: a row is not of unit length, or the numbers of rows and names differ; nothing is stored.
+            ValueError: a row is not of unit length, a name cannot be that of a file, or the numbers of rows and names
+                differ; nothing is stored.
         """
         rows, listed = as_unit_rows(embeddings), list(names)
         if len(rows) != len(listed):

@@ -165,23 +165,33 @@ def enroll_embeddings(
 
     Raises:
         SpaceMismatch: the gallery has another space or dimension.
-        ValueError: a row is not of unit length; none of its 20,000 rows are added.
+        ValueError: a row is not of unit length, and none of its 20,000 rows are added; or a name cannot be that of a
+            file, and no row is added.
     """
     gallery.check_space(space_id, embeddings.shape[1])
+    file_names = [_encode_name(name) for name in names]
     added: list[int] = []
     for start in range(0, len(embeddings), _INSERT_BATCH):
         batch = slice(start, start + _INSERT_BATCH)
         encoded_rows = gallery.encode_embeddings(embeddings[batch])
-        encoded_names = [os.fsencode(name) for name in names[batch]]
         by_hash = {
             hashlib.sha256(name + b"\0" + row).digest(): (name, row)
-            for name, row in zip(encoded_names, encoded_rows, strict=True)
+            for name, row in zip(file_names[batch], encoded_rows, strict=True)
         }
         with gallery.writing(faces_change=True) as repository:
             gallery.check_space(space_id, embeddings.shape[1])
             new_photos = repository.photos.insert_without_files((sha256, name) for sha256, (name, _) in by_hash.items())
             added += repository.faces.insert_without_boxes((photo, by_hash[sha256][1]) for photo, sha256 in new_photos)
     return added
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        return os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name!a} cannot be the name of a photo: it has half of a character ({error.reason})"
+        ) from error
 
 
 def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:
