@@ -58,10 +58,7 @@ def check_import(
     name = session.get_inputs()[0].name
 
     def embed(crops: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
-        try:
-            return np.asarray(session.run(None, {name: crops})[0])
-        except Exception as error:  # ONNX Runtime's errors share no public base
-            raise BadNetwork(f"{original}: fails for {len(crops)} crops at once ({_first_line(error)})") from error
+        return _run(session, name, crops, None, original)
 
     half = "float16" in source.get_inputs()[0].type
     crops = _crops(preprocessing.size_px)
@@ -114,16 +111,23 @@ def _original_embeddings(
     for start in range(0, len(images), size):
         count = min(size, len(images) - start)
         filled = images[np.arange(start, start + size) % len(images)]
-        try:
-            vectors = np.asarray(session.run([output], {taken.name: filled})[0], np.float64)[:count]
-        except Exception as error:  # ONNX Runtime's errors share no public base
-            raise BadNetwork(f"{original}: fails for {size} crops at once ({_first_line(error)})") from error
+        vectors = _run(session, taken.name, filled, output, original).astype(np.float64)[:count]
         if vectors.ndim == 3:
             vectors = vectors[:, token]
         rows.append(vectors.reshape(count, -1))
     embeddings = np.concatenate(rows)
     with np.errstate(invalid="ignore", divide="ignore"):
         return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+
+
+def _run(
+    session: ort.InferenceSession, name: str, images: np.ndarray, output: str | None, original: Path
+) -> np.ndarray:
+    """Return an output for images, the first one if none is named."""
+    try:
+        return np.asarray(session.run(None if output is None else [output], {name: images})[0])
+    except Exception as error:  # ONNX Runtime's errors share no public base
+        raise BadNetwork(f"{original}: fails for {len(images)} crops at once ({_first_line(error)})") from error
 
 
 def _largest_difference(embeddings: np.ndarray, expected: np.ndarray, original: Path) -> float:

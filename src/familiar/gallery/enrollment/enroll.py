@@ -189,9 +189,7 @@ def _encode_name(name: str) -> bytes:
     try:
         return os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name!a} cannot be the name of a photo: it has half of a character ({error.reason})"
-        ) from error
+        raise ValueError(f"{name!a} cannot be the name of a photo: it has half of a character") from error
 
 
 def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:

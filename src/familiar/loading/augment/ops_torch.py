@@ -1,9 +1,8 @@
 """Augmentation of a batch on the training device: the operations of `ops_numpy`, vectorized in torch.
 
-Nothing here waits for the device: the processes that load photos draw the changes of a batch, all of whose numbers are
-sent in one transfer, and each operation is applied only to the photos that it was drawn for. Pixels are float, 0 to
-255, and rounded once, at the end. On a CPU `ops_numpy` is much faster, since a crop fits its cache and a batch does
-not.
+Nothing here waits for the device. The processes that load photos draw the changes of a batch, and all their numbers are
+sent in one transfer. Each operation is applied only to the photos that it was drawn for. Pixels are float, 0 to 255,
+and rounded once, at the end. On a CPU `ops_numpy` is much faster, since a crop fits its cache and a batch does not.
 """
 
 from collections.abc import Callable, Sequence
