@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKER
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all test-durations test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
+.PHONY: quickstart test test-fast test-all fuzz test-durations test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -33,8 +33,12 @@ test-all: $(VENV)/ready $(PLAIN)/ready
 
 # "=" before the file, or pytest takes one that exists for a folder of tests.
 pytest-all: $(VENV)/ready
-	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file=$(VENV)/test-durations.json \
-		--jaxtyping-packages familiar,support.typecheck.beartype
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file=$(VENV)/test-durations.json
+
+# Look for inputs that break what reads files and requests of others: for SECONDS each, going on where the last run ended.
+SECONDS ?= 60
+fuzz: $(VENV)/ready
+	cd tests && ../$(VENV)/bin/python -m fuzzing --seconds $(SECONDS) --output ../.cache/fuzzing
 
 # Every test, and docs/test-durations.md made anew.
 test-durations: pytest-all

@@ -1,6 +1,7 @@
 """What is installed: the tested versions, the hashes of their files, and their licenses."""
 
 import re
+import subprocess
 import sys
 import sysconfig
 from importlib.metadata import distributions
@@ -66,3 +67,13 @@ def test_copyleft_libraries_inside_wheels_are_on_the_page():
     for path, library in matches:
         wheel = normalize(path.relative_to(site_packages).parts[0].removesuffix(".libs"))
         assert any(library in row and wheel in row for row in table.splitlines()), path
+
+
+def test_root_folder_has_text_files_only():
+    """A wheel or an archive that was left there by mistake would be in every clone for ever."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    done = subprocess.run(listed, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("this is no clone")
+    in_root = [ROOT / name for name in done.stdout.split("\0") if name and "/" not in name]
+    assert [path.name for path in in_root if path.is_file() and b"\0" in path.read_bytes()] == []

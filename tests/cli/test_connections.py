@@ -48,7 +48,6 @@ REST = [
     "match photos/cat-0/0.png --gallery lost --model pet-nano",
     "gallery export lost --output lost.csv",
     "gallery forget lost --photo photos/cat-0/0.png --yes",
-    "quickstart",
 ]
 # Of a home folder, what our own commands and matplotlib and Ray keep there. Telemetry would keep an identifier.
 EXPECTED_IN_HOME = {".cache/familiar", ".cache/matplotlib", ".config/matplotlib", ".ray/auth_token"}

@@ -1,5 +1,6 @@
 """What docs/how-to/install.md says of a release: the wheel, its reproducibility, and the steps of the image."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "install.md"
+README = ROOT / "README.md"
 
 
 def tracked_files(folder: str) -> list[str]:
@@ -69,3 +71,40 @@ def test_targets_of_the_page_exist():
     assert named >= {"dist", "test-lowest", "test-plain"}
     for target in named:
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), target
+
+
+def install_lines(page: Path) -> list[str]:
+    return re.findall(r"^pip install .*$", page.read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive  # installs torch: minutes
+def test_install_lines_of_readme_work_in_a_fresh_environment(tmp_path: Path):
+    clone = tmp_path / "clone"
+    for name in tracked_files("."):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, clone / name)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    unset = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["PATH"] = f"{tmp_path / 'venv' / 'bin'}{os.pathsep}{environment['PATH']}"
+
+    def run(line: str) -> str:
+        done = subprocess.run(line, shell=True, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    plain, train = install_lines(README)
+    run(plain)
+    assert "pet-nano" in run("familiar models --shipped")
+    run(train)
+    assert "pet-mobile" in run("familiar recipes")
+    run("python -c 'import familiar.training.fitting'")
+
+
+def test_pages_install_what_is_here():
+    """Until the package is on an index, its name there may be another's."""
+    pages = [README, *(ROOT / "docs").rglob("*.md")]
+    by_name = {str(page): line for page in pages for line in install_lines(page) if "familiar-faces" in line}
+    assert by_name == {}
+    assert set(install_lines(ROOT / "docs" / "index.md")) == set(install_lines(README))

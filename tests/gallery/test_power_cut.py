@@ -25,7 +25,7 @@ def test_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Pat
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name)
 def test_any_power_cut_loses_nothing_acknowledged(operation: Operation, preload: Path, work: Path):
-    assert_survives_cuts(preload, work, operation, worst=1000, drawn=180, seed=1)
+    assert_survives_cuts(preload, work, operation, worst=100, drawn=30, seed=1)
 
 
 @pytest.mark.exhaustive

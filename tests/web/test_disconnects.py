@@ -24,7 +24,7 @@ def open_files() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", small_and_exhaustive(100, 2_000))
+@pytest.mark.parametrize("count", small_and_exhaustive(100, 500))
 def test_cut_uploads_leave_nothing_behind(
     tmp_path: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -114,7 +114,7 @@ def shown_in(folder: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     ("width", "scheme", "delay_ms", "pages"),
-    small_and_exhaustive((1440, "light", 100, PAGES[::4]), (1440, "light", 1000, PAGES), (390, "dark", 1000, PAGES)),
+    small_and_exhaustive((1440, "light", 100, PAGES[::4]), (390, "dark", 1000, PAGES)),
 )
 def test_browser_workflow_from_upload_to_undo(
     browser: Browser,
