@@ -223,7 +223,7 @@ def _check_format(version: object, path: Path) -> None:
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise BadBundle(
             f"{path}: was made by a newer version of familiar (format {version}; this one reads {FORMAT_VERSION}): "
-            "update familiar (pip install --upgrade familiar-faces)"
+            "update familiar"
         )
     raise BadBundle(
         f"{path}: is of format {version}, which this version of familiar does not read (only 1 and {FORMAT_VERSION}): "
