@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.names import look_alike_key, normalize_name, unify_spelling
+from familiar.core.names import confusable_key, normalize_name, unify_spelling
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
@@ -108,6 +108,6 @@ def test_an_accepted_name_has_no_control_character_and_can_be_written(text: str)
 
 
 def test_names_that_are_easily_confused_have_one_key():
-    alike = ("Mia Maus", "mia maus", "\uff2d\uff49\uff41 Maus", "MIA MAUS")
-    assert len({look_alike_key(name) for name in alike}) == 1
-    assert look_alike_key("Mia") != look_alike_key("Lia")
+    spellings = ("Mia Maus", "mia maus", "\uff2d\uff49\uff41 Maus", "MIA MAUS")
+    assert len({confusable_key(name) for name in spellings}) == 1
+    assert confusable_key("Mia") != confusable_key("Lia")

@@ -65,12 +65,12 @@ def normalize_name(text: str) -> str:
     return name
 
 
-def look_alike_key(name: str) -> str:
+def confusable_key(name: str) -> str:
     """Return what is equal for names that are easily taken for each other.
 
     They differ only in case, in joiners, or in forms such as full-width letters.
 
-    >>> look_alike_key("Mia") == look_alike_key("ＭＩＡ")
+    >>> confusable_key("Mia") == confusable_key("ＭＩＡ")
     True
     """
     if name.isascii():
@@ -92,14 +92,14 @@ def _unify_once(text: str) -> str:
 def _drop_invisible_marks(text: str) -> str:
     flags = {index for match in _FLAG_OF_REGION.finditer(text) for index in range(*match.span())}
     letters = [letter for index, letter in enumerate(text) if index in flags or not _is_dropped(letter)]
-    kept: list[str] = []
+    result: list[str] = []
     for index, letter in enumerate(letters):
         if letter in _JOINERS:
             following = next((other for other in letters[index:] if other not in _JOINERS), "")
-            if not _shapes(letter, kept[-1] if kept else "", following):
+            if not _shapes(letter, result[-1] if result else "", following):
                 continue
-        kept.append(letter)
-    return "".join(kept)
+        result.append(letter)
+    return "".join(result)
 
 
 def _is_dropped(letter: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.names import look_alike_key
+from familiar.core.names import confusable_key
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
@@ -285,7 +285,7 @@ def find_look_alikes(table: IdentityTable) -> tuple[LookAlikes, ...]:
             folders.setdefault(name, set()).add(f"{name.partition('/')[0]}/{photo.parent.name}")
     identities: dict[str, list[str]] = {}
     for name in table.names:
-        identities.setdefault(look_alike_key(name), []).append(name)
+        identities.setdefault(confusable_key(name), []).append(name)
     groups = [LookAlikes(tuple(sorted(names)), 1) for names in folders.values() if len(names) > 1]
     groups += [LookAlikes(tuple(names), len(names)) for names in identities.values() if len(names) > 1]
     return tuple(sorted(groups))
