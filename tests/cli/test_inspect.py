@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,21 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         return captured.out if code == 0 else captured.err
 
     return run
+
+
+def test_names_that_look_alike_are_listed_with_their_difference(printed: Printed, tmp_path: Path) -> None:
+    for name in ("Jos\u00e9", "Jose\u0301", "Mia", "mia", "Tom"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 40)).save(tmp_path / "pets" / name / "1.png")
+    out = printed(tmp_path / "pets", "--output", tmp_path / "page")
+    assert "names that look alike: 2\n" in out
+    assert r"  'pets/Jose\u0301', 'pets/Jos\xe9': one identity" in out
+    assert "  'pets/Mia', 'pets/mia': 2 identities" in out
+    assert "'pets/mia': 2 identities" in unescape((tmp_path / "page" / "inspection.html").read_text())
+    assert json.loads(printed(tmp_path / "pets", "--json"))["look_alike_names"] == [
+        {"names": ["pets/Jose\u0301", "pets/Jos\u00e9"], "identities": 1},
+        {"names": ["pets/Mia", "pets/mia"], "identities": 2},
+    ]
 
 
 @pytest.mark.slow

@@ -98,3 +98,13 @@ def test_rejects_unreadable_file_and_missing_column(table, tmp_path):
         read_attributes(tmp_path / "latin.csv", table)
     with pytest.raises(BadDataset, match="no column weight"):
         read_attributes(written(tmp_path, "identity,coat\n0,black\n"), table, ["weight"])
+
+
+@pytest.mark.parametrize(
+    ("key", "cell"),
+    [("identity", "Jose\u0301\u3000"), ("photo", "pets/Jos\u00e9\u200e/Jos\u00e9.png"), ("photo", "Jos\u00e9.png")],
+)
+def test_identities_and_photos_are_found_in_every_spelling(tmp_path, key, cell):
+    table = IdentityTable((Path("pets/Jose\u0301/Jose\u0301.png"),), np.zeros(1, np.int64), ("pets/Jos\u00e9",))
+    (coat,) = read_attributes(written(tmp_path, f"{key},coat\n{cell},gray\n"), table)
+    assert coat.values == ("gray",)

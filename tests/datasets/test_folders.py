@@ -18,6 +18,7 @@ from familiar.datasets.folders import (
     scan_folders,
     sort_by_hash,
 )
+from familiar.datasets.spellings import unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 
 NOT_UTF8 = os.fsdecode(b"Jos\xe9")
@@ -162,10 +163,30 @@ def test_roots_are_merged_in_any_order(cats: Path, tmp_path: Path) -> None:
 def test_accepts_odd_names(name: str, tmp_path: Path) -> None:
     root = fill(tmp_path / name, {name: [f"{name}.jpg", f"{name}2.jpg"], "other": ["1.jpg"]})
     table = read(root, max_identities=2, max_photos=1, identities=(name, "other"))
-    assert f"{name}/{name}" in table.names
+    assert f"{unify_identity(name)}/{unify_identity(name)}" in table.names
     assert len(table) == 2
     assert all(photo.exists() for photo in table.photos if isinstance(photo, Path))
     assert len(table.fingerprint) == 64
+
+
+def test_folders_that_look_the_same_are_one_identity_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    composed, decomposed = "Jos\u00e9", "Jose\u0301"
+    root = fill(tmp_path / decomposed, {composed: ["1.jpg", "3.jpg"], decomposed: ["1.jpg", "2.jpg"], "Mia": ["1.jpg"]})
+    table = read(root, identities=(f"{decomposed}\u200e",))
+    assert listed(table) == [(f"{composed}/{composed}", f"{number}.jpg") for number in (1, 1, 2, 3)]
+    assert all(photo.exists() for photo in table.photos if isinstance(photo, Path))
+    assert r"'Jose\u0301' and 'Jos\xe9'" in caplog.text
+    assert len(read(root, max_photos=3).select_identities([f"{decomposed}/{decomposed}"])) == 3
+    other = fill(tmp_path / "other" / composed, {"Mia": ["1.jpg"]})
+    with pytest.raises(BadDataset, match="two of the sources are named"):
+        read(root, other)
+    assert read(root, tmp_path / "other", leave_out=("other",)).names == (*table.names, f"{composed}/Mia")
+
+
+def test_folder_without_any_visible_character_keeps_its_name(tmp_path: Path) -> None:
+    assert read(fill(tmp_path / "cats", {"\u3000": ["1.jpg"]})).names == ("cats/\u3000",)
 
 
 # Invalid sources
@@ -548,6 +569,7 @@ def test_with_at_least_keeps_identities_with_enough_photos(identities: list[int]
         ("000003\n000012\n", {"000003", "000012"}),
         ("Tom the cat\nقطة\n", {"Tom the cat", "قطة"}),
         ("\ufeffTom\nMia\n", {"Tom", "Mia"}),
+        ("Jose\u0301\u2028Ruiz\u3000\nMia\u200e\n", {"Jos\u00e9 Ruiz", "Mia"}),
     ],
     ids=[
         "lfw",
@@ -559,6 +581,7 @@ def test_with_at_least_keeps_identities_with_enough_photos(identities: list[int]
         "numbers",
         "unicode",
         "mark",
+        "spellings",
     ],
 )
 def test_reads_identity_list_formats(text: str, names: set[str], tmp_path: Path) -> None:

@@ -269,3 +269,23 @@ def test_lfw_folds_match_published_people(shared_data: Path) -> None:
 @pytest.mark.parametrize(("name", "people"), [("peopleDevTrain.txt", 4038), ("peopleDevTest.txt", 1711)])
 def test_lfw_people_have_published_counts(name: str, people: int, shared_data: Path) -> None:
     assert list(map(len, read_lfw_people(shared_data / "lfw_112" / name))) == [people]
+
+
+def test_names_are_found_in_every_spelling(tmp_path: Path) -> None:
+    names = ("lfw/Jos\u00e9", "lfw/\u5c71\u7530 \u592a\u90ce")
+    photos = (Path("Jose\u0301_0001.jpg"), Path("Jose\u0301_0002.jpg"), Path("\u5c71\u7530\u3000\u592a\u90ce_0001.jpg"))
+    table = IdentityTable(photos, np.array([0, 0, 1]), names)
+    text = "Jos\u00e9 1 2\nJose\u0301 1 \u5c71\u7530\u3000\u592a\u90ce 1\n"
+    pairs = read_lfw_pairs(written(tmp_path, text), table)
+    assert list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)) == [(0, 1), (0, 2)]
+    assert read_lfw_people(written(tmp_path, "1\nJose\u0301\t2\n")) == ({"Jos\u00e9"},)
+
+
+def test_rejects_a_photo_that_two_folders_of_one_identity_have(tmp_path: Path) -> None:
+    table = IdentityTable(
+        (Path("a/Jos\u00e9_0001.jpg"), Path("b/Jose\u0301_0001.jpg"), Path("a/Jos\u00e9_0002.jpg")),
+        np.zeros(3, np.int64),
+        ("lfw/Jos\u00e9",),
+    )
+    with pytest.raises(BadDataset, match=r"txt:1: photo .*_0001 is in the data 2 times; rename all but one"):
+        read_lfw_pairs(written(tmp_path, "Jos\u00e9 1 2\n"), table)

@@ -329,3 +329,16 @@ def test_parquet_that_decodes_to_far_more_than_the_file_is_refused(tmp_path: Pat
     _, photo = next(parquet.scan_parquet(shard, Counter()))
     with pytest.raises(UnreadablePhoto, match="its photos have far more bytes than the file"):
         photo.read_bytes()
+
+
+@pytest.mark.parametrize("as_parquet", [False, True], ids=["tar", "parquet"])
+def test_identities_that_look_the_same_are_one(tmp_path: Path, caplog: pytest.LogCaptureFixture, as_parquet: bool):
+    names = ("Jos\u00e9", "Jose\u0301", "Mia")
+    if as_parquet:
+        pq.write_table(pa.table({"image": [photo_bytes()] * 3, "identity": names}), tmp_path / "pets.parquet")
+    else:
+        write_tar(tmp_path / "pets.tar", {f"{name}/{name}.png": photo_bytes() for name in names})
+    table = DataSpec((str(tmp_path),)).read()
+    assert [name.partition("/")[2] for name in table.names] == ["Jos\u00e9", "Mia"]
+    assert table.photos_per_identity.tolist() == [2, 1]
+    assert r"'Jos\xe9' and 'Jose\u0301'" in caplog.text or r"'Jose\u0301' and 'Jos\xe9'" in caplog.text

@@ -252,3 +252,8 @@ def test_split_by_name_rejects_invalid_names_for_both_sides(side: Literal["train
     counts = (4, 1) if side == "train" else (1, 4)
     with pytest.raises(BadDataset, match=rf"leaves {counts[0]} identities to train on and {counts[1]} to validate"):
         split_by_name(table, folders[:4], side=side)
+
+
+def test_listed_identities_are_found_in_every_spelling():
+    split = split_by_name(named(["pets/Jos\u00e9", "pets/Mia", "pets/Tom", "pets/Zoe"]), ["Jose\u0301", "Mia\u200e"])
+    assert split.train == ("pets/Jos\u00e9", "pets/Mia")

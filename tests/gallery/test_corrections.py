@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.assignments import load_assignments, resolve_identity
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
@@ -66,6 +66,16 @@ def test_rejects_name_of_another_identity(gallery: GalleryDatabase):
     corrections.name_identity(gallery, 1, "Mia")
     with pytest.raises(Contradiction, match=r"#1 has the name Mia already.*merge .* '#1' '#2'"):
         corrections.name_identity(gallery, 2, "Mia")
+
+
+def test_a_name_is_the_same_in_every_spelling(gallery: GalleryDatabase):
+    corrections.name_identity(gallery, 1, "Jose\u0301\u00a0Ruiz\u200e")
+    assert names(gallery) == {1: "Jos\u00e9 Ruiz"}
+    for typed in ("Jos\u00e9 Ruiz", "Jose\u0301  Ruiz", "\ufeffJos\u00e9\u3000Ruiz"):
+        assert resolve_identity(gallery, typed) == 1
+        with pytest.raises(Contradiction, match="#1 has the name"):
+            corrections.name_identity(gallery, 2, typed)
+    assert resolve_identity(gallery, "\u200e#2") == 2
 
 
 def test_undoing_a_name_restores_all_rows(gallery: GalleryDatabase):

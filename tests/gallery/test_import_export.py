@@ -2,6 +2,7 @@
 
 import csv
 import os
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,7 +168,7 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: GalleryDatabase,
         (["path,name,left_px", "RED1,Rosa,3"], "line 2: "),
         (["path,name,left_px,top_px,right_px,bottom_px", "RED1,Rosa,0,0,nan,3"], "line 2: a side of the box"),
         (["path,name", ",Rosa"], "line 2: the path is empty"),
-        (["path,name", "RED1,Ro\x1bsa"], "line 2: the name .* is not one line"),
+        (["path,name", "RED1,Ro\x1bsa"], r"line 2: .* is not a valid name: .*U\+001B \(escape\)"),
         (["path,name", 'RED1,"Rosa'], "line 2: unexpected end of data"),
         (["path,name", "RED1,Rosa", "RED1,Ruth"], "line 3: .*is labeled Ruth here, and Rosa in line 2"),
         (
@@ -281,3 +282,38 @@ def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path
         assert len(faces_by_label(second)) == 2, identity
         export_folders(second, tmp_path / "out2")
         assert {path.name for path in (tmp_path / "out2").iterdir()} == {"A_b", "a_B-2"}
+
+
+def test_imports_take_every_spelling_of_a_name_as_the_same(
+    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]
+):
+    composed, decomposed = "Jos\u00e9 Ruiz", "\u200eJose\u0301\u3000Ruiz"
+    import_csv(gallery, table(tmp_path / "names.csv", "path,name", f"{photos[0]},{composed}"))
+    lines = [f"{photos[0]},{decomposed}", f"{photos[1]},{composed}"]
+    assert import_csv(gallery, table(tmp_path / "names.csv", "path,name", *lines)).identities == 1
+    for name, path in ((composed, photos[2]), (decomposed, photos[1])):
+        (tmp_path / "sorted" / name).mkdir(parents=True)
+        (tmp_path / "sorted" / name / path.name).symlink_to(path)
+    assert import_folders(gallery, tmp_path / "sorted").identities == 1
+    assert faces_by_label(gallery) == {composed: {"red1.png 0", "red2.png 0", "red3.png 0"}}
+
+
+def test_folder_whose_name_has_a_control_character_is_refused(gallery: GalleryDatabase, tmp_path: Path):
+    (tmp_path / "sorted" / "Mia\a").mkdir(parents=True)
+    with pytest.raises(BadDataset, match=r"Mia.x07: .*U\+0007 \(bell\); rename the folder"):
+        import_folders(gallery, tmp_path / "sorted")
+
+
+def test_exported_folders_are_read_back_as_the_names_that_they_stand_for(
+    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]
+):
+    names = ("Jos\u00e9", "A/C D.C.", "Mia", "mia", "\ue000")
+    rows = [f"{path},{name}" for path, name in zip(photos, names, strict=False)]
+    import_csv(gallery, table(tmp_path / "names.csv", "path,name", *rows))
+    before = faces_by_label(gallery)
+    assert set(before) == set(names)
+    export_folders(gallery, tmp_path / "out")
+    for folder in (tmp_path / "out").iterdir():
+        folder.rename(folder.with_name(unicodedata.normalize("NFD", folder.name)))  # as macOS has it
+    assert import_folders(gallery, tmp_path / "out").skipped == ()
+    assert faces_by_label(gallery) == before

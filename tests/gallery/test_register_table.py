@@ -10,6 +10,7 @@ from familiar.core.errors import BadDataset
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.lost_pets.candidates import PetFilter
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.register_table import COLUMNS, export_register, import_register
 from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
@@ -44,6 +45,14 @@ def test_table_enters_reports_as_one_decision(pets: GalleryDatabase, table: Path
     assert len(decisions(pets)) == before + 1
     undo(pets)
     assert not has_reports(pets)
+
+
+def test_names_and_places_are_the_same_in_every_spelling(pets: GalleryDatabase, table: Path):
+    corrections.name_identity(pets, 1, "Zo\u00eb")
+    table.write_text("name,place,contact\nZoe\u0308\u3000,Se\u0300vres,\u202a555\u202c\n", encoding="utf-8")
+    import_register(pets, table)
+    assert find_pet(pets, 1).report == Report("lost", location="S\u00e8vres", contact="555")
+    assert PetFilter(location="se\u0300vres").passes(find_pet(pets, 1), Report())
 
 
 def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: GalleryDatabase, table: Path):

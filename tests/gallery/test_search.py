@@ -86,6 +86,7 @@ def described(gallery: GalleryDatabase) -> GalleryDatabase:
         (Filter(identities=(1, 2)), {1, 2, 3, 4, 5}),
         (Filter(identities=()), set()),
         (Filter(species="cats"), {1, 3, 5, 7, 9, 11}),
+        (Filter(species="cats\u200e"), {1, 3, 5, 7, 9, 11}),
         (Filter(species="cows"), set()),
         (Filter(since="2024-09"), {9, 10, 11}),
         (Filter(until="2024-03"), {1, 2, 3}),

@@ -1,6 +1,7 @@
 """Names exported to photos' metadata and imported from it."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -421,12 +422,23 @@ def test_reads_microsoft_picasa_and_embedded_regions(tmp_path: Path, mean_color_
         assert "contact whose name" in result.skipped[0]
 
 
+def test_picasa_names_may_have_any_separator(tmp_path: Path, mean_color_bundle: Path):
+    photo = draw(tmp_path / "a.jpg", "red")
+    rect = "".join(f"{round(side * 65535):04x}" for side in np.divide(FACES["red"], (200, 120, 200, 120))).lstrip("0")
+    (tmp_path / ".picasa.ini").write_bytes(
+        f"[Contacts2]\r\n1=Jose\u0301\u2028Ruiz\u3000;;\r\n[a.jpg]\r\nfaces=rect64({rect}),1\r\n".encode()
+    )
+    with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
+        assert import_xmp(gallery, [tmp_path]).skipped == ()
+        assert names_of(gallery) == {("a.jpg", "red"): "Jos\u00e9 Ruiz"}
+
+
 @pytest.mark.parametrize(
     ("named", "imported", "cause"),
     [
         ([("red", "Mia"), ("blue", "Tom")], {"red": "Mia"}, "a.jpg: Tom: its region in a.jpg.xmp matches no face"),
         ([("red", "Mia"), ("green", "Mia")], {}, "a.jpg: Mia: two faces of one photo"),
-        ([("red", "Mia"), ("green", "#7")], {"red": "Mia"}, "'#7' in a.jpg.xmp is not a valid name"),
+        ([("red", "Mia"), ("green", "#7")], {"red": "Mia"}, "a.jpg.xmp: '#7' is not a valid name"),
         ([("red", "Mia"), ("red", "Tom")], {"red": "Mia"}, "a.jpg: Tom: its region in a.jpg.xmp matches no face"),
     ],
 )
@@ -438,6 +450,26 @@ def test_import_skips_names_that_match_no_face_or_contradict(
     assert {color: name for (_, color), name in names_of(gallery).items()} == imported
     (reason,) = result.skipped
     assert cause in reason
+
+
+def test_import_takes_every_spelling_of_a_name_as_the_same(gallery: GalleryDatabase, sidecar: Path):
+    give_names(gallery, green="Jos\u00e9")
+    sidecar.write_bytes(sidecar_of(("green", "\u200eJose\u0301\u00a0"), ("red", "\u5c71\u7530\u3000\u592a\u90ce")))
+    assert import_xmp(gallery).skipped == ()
+    assert names_of(gallery) == {("a.jpg", "green"): "Jos\u00e9", ("a.jpg", "red"): "\u5c71\u7530 \u592a\u90ce"}
+    sidecar.write_bytes(sidecar_of(("red", "Jose\u0301")))
+    assert "two faces of one photo" in import_xmp(gallery).skipped[0]
+    assert len(load_assignments(gallery).names) == 2
+
+
+def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: GalleryDatabase, sidecar: Path):
+    others = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Jose\u0301")], SIZE_PX)
+    assert others is not None
+    sidecar.write_bytes(re.sub(rb"<familiar:(added\w*)[^>]*>.*?</familiar:\1>", b"", others, flags=re.DOTALL))
+    give_names(gallery, red="Jos\u00e9")
+    export_xmp(gallery)
+    assert written(sidecar) == {"red": "Jose\u0301"}
+    assert sidecar.read_bytes().count("Jos\u00e9".encode()) == 0
 
 
 def test_import_skips_a_name_that_another_face_of_the_photo_has(gallery: GalleryDatabase, sidecar: Path):

@@ -140,10 +140,21 @@ def test_name_is_stored_completed_and_unique(client: TestClient):
     assert (taken.status_code, taken.json()["type"]) == (409, "urn:familiar:problem:contradiction")
 
 
+def test_a_name_is_known_by_any_spelling(client: TestClient):
+    for typed, name in (("Jose\u0301", "Jos\u00e9"), ("\u202eMi\u00ada\u3000Maus", "Mia Maus"), ("\ue000", "\ue000")):
+        assert client.patch(f"/api/v1/identities/{RED}", json={"name": typed}).status_code == 200
+        assert get(client, f"identities/{RED}")["name"] == name
+        assert get(client, "names", prefix=typed) == [name]
+        assert client.patch(f"/api/v1/identities/{GREEN}", json={"name": name}).status_code == 409
+        assert client.patch(f"/api/v1/identities/{GREEN}", json={"name": typed}).status_code == 409
+    refused = client.patch(f"/api/v1/identities/{RED}", json={"name": "Mia\a"}).json()
+    assert "it has the control character U+0007 (bell)" in refused["detail"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status"),
-    [("\0", 409), ("Mia\n", 200), ("M\nia", 409), ("#12", 409), (" ", 409), ("\u202eaiM", 409), ("", 422)],
+    [("\0", 409), ("Mia\n", 200), ("M\nia", 409), ("#12", 409), (" ", 409), ("\u200b", 409), ("", 422)],
 )
 def test_rejects_invalid_names_but_accepts_trailing_newline(client: TestClient, name: str, status: int):
     assert client.patch(f"/api/v1/identities/{RED}", json={"name": name}).status_code == status

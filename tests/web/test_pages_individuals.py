@@ -121,6 +121,19 @@ def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, 
     assert identity_of(gallery, 8) == 2
 
 
+def test_forms_know_a_name_by_any_spelling(client: TestClient, gallery: GalleryDatabase):
+    corrections.name_identity(gallery, 1, "Jos\u00e9")
+    assert redirect_of(post(client, "/individuals/2/name", name="JOSE\u0301"))[0] == "/individuals/merge"
+    post(client, "/individuals/2/faces", operation="move", face="5", name="\u200eJose\u0301\u3000")
+    assert identity_of(gallery, 5) == 1
+    post(client, "/photos/8/faces/8", name="\u5c71\u7530\u3000\u592a\u90ce", operation="name")
+    assert names_of(gallery) == {1: "Jos\u00e9", 3: "\u5c71\u7530 \u592a\u90ce"}
+    page = client.get("/individuals/names", params={"prefix": "jose\u0301"}).text
+    assert page.strip() == '<option value="Jos\u00e9"></option>'
+    answer = post(client, "/individuals/2/faces", operation="move", face="6", name="\u200b")
+    assert "enter whom these faces show" in answer.json()["detail"]
+
+
 def test_merge_page_pushes_its_url(client: TestClient):
     path = "/individuals/merge?identity=1&identity=2"
     assert client.get(path).headers["HX-Push-Url"] == path
@@ -148,7 +161,7 @@ def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_colo
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("", "enter a name first"), ("#12", "start with #"), ("two\nlines", "a single line")]
+    ("name", "message"), [("", "enter a name first"), ("#12", "start with #"), ("two\nlines", "line break")]
 )
 def test_rejects_invalid_names(client: TestClient, gallery: GalleryDatabase, name: str, message: str):
     for path in ("/individuals/1/name", "/photos/1/faces/1"):

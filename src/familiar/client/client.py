@@ -255,7 +255,8 @@ class Client:
 
         Args:
             identity: the identity's number.
-            name: one line of 1 to 200 printable characters that does not begin with #.
+            name: 1 to 200 characters, without control characters, and not beginning with #. The server keeps one
+                spelling of it: composed accents, plain spaces, no invisible marks.
             confirm: also mark all its faces as confirmed.
 
         Returns:

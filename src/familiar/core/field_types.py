@@ -44,7 +44,7 @@ def is_in_api(hint: Any) -> bool:
 Number = Annotated[int, FieldSpec(examples=(17,), minimum=1, maximum=LARGEST_NUMBER)]
 """Number of a photo, face or identity."""
 Text = Annotated[str, FieldSpec(is_free_text=True)]
-Name = Annotated[Text | None, FieldSpec("None: none.", ("Mia",))]
+Name = Annotated[str | None, FieldSpec("None: none.", ("Mia",))]
 FaceIdentity = Annotated[int | None, FieldSpec("The face's identity; None: unassigned.", (3,))]
 Similarity = Annotated[float, FieldSpec("Cosine similarity, in [-1, 1].", (0.73,))]
 Probability = Annotated[float | None, FieldSpec("In [0, 1]; None: the model was never calibrated.", (0.98,))]

@@ -9,6 +9,7 @@ import numpy as np
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
+from familiar.datasets.spellings import unify_identity
 
 KEY_COLUMNS = ("photo", "identity")  # the column that says which photos a row describes
 MAX_DISTINCT_NUMBERS = 12  # a column of more distinct numbers is binned into quartiles
@@ -62,6 +63,7 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
         raise BadDataset(f"{path}: has no other column than {key}")
     rows_by_key: _RowsByKey = {}
     for line_number, row in rows:
+        row[key] = _unify_key(row[key])
         if rows_by_key.setdefault(row[key], row) != row:
             raise BadDataset(f"{path}:{line_number}: values for {row[key]} differ from those of an earlier line")
     _check_photo_names_unique(path, rows_by_key, table, key)
@@ -95,7 +97,7 @@ def _matching_row(rows_by_key: _RowsByKey, table: IdentityTable, photo: int, key
     """Find the CSV's row about a photo, None if it has none."""
     identity = table.names[table.labels[photo]]
     name = table.photos[photo].name
-    full_name = identity if key == "identity" else f"{identity}/{name}"
+    full_name = identity if key == "identity" else _unify_key(f"{identity}/{name}")
     # The longest form that the file uses: ROOT/IDENTITY/PHOTO, IDENTITY/PHOTO, PHOTO.
     parts = full_name.split("/")
     forms = ("/".join(parts[start:]) for start in range(len(parts)))
@@ -106,11 +108,16 @@ def _check_photo_names_unique(path: Path, keys: Collection[str], table: Identity
     """Raise BadDataset if the CSV uses a bare photo name that several identities have."""
     label_by_name: dict[str, int] = {}
     for photo, label in zip(table.photos, table.labels.tolist(), strict=True):
-        name = photo.name.rpartition("/")[2]
+        name = unify_identity(photo.name.rpartition("/")[2])
         if key == "photo" and name in keys and label_by_name.setdefault(name, label) != label:
             raise BadDataset(
                 f"{path}: several identities have a photo {name}; write IDENTITY/{name} in the column photo"
             )
+
+
+def _unify_key(key: str) -> str:
+    """Return a key in the one spelling of its names, so that a CSV of another system finds the photos of this one."""
+    return "/".join(map(unify_identity, key.split("/")))
 
 
 def _format_edges(edges: list[float]) -> list[str]:

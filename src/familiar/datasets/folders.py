@@ -15,10 +15,12 @@ from familiar.core import run_files
 from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.json_text import parse_json
+from familiar.core.names import unify_spelling
 from familiar.core.plural import pluralize
 from familiar.core.types import Photo
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.sources import PhotoRef, Source, abbreviate_names, parse_sources
+from familiar.datasets.spellings import unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.photos.decoding import decode_photo, load_photo
 
@@ -90,7 +92,7 @@ class IdentityTable(TableSource):
         Returns:
             Their photos, in the order of this table.
         """
-        selected = set(names)
+        selected = set(map(unify_identity, names))
         keep = np.array([name in selected for name in self.names], bool)
         return self.select_rows(np.flatnonzero(keep[self.labels]))
 
@@ -234,13 +236,14 @@ class DataSpec:
             raise BadDataset("no data given: name a folder that holds one folder of photos per identity")
         ignored: Counter[str] = Counter()
         scans = parse_sources(self.sources)
-        if missing := set(self.leave_out) - scans.keys():
+        left_out = set(map(unify_identity, self.leave_out))
+        if missing := left_out - scans.keys():
             raise BadDataset(f"cannot leave out {', '.join(sorted(missing))}: the data are {', '.join(scans)}")
-        sources = {name: scan(ignored) for name, scan in scans.items() if name not in self.leave_out}
+        sources = {name: scan(ignored) for name, scan in scans.items() if name not in left_out}
         if not sources:
             raise BadDataset(f"nothing remains of the data without {', '.join(scans)}")
         if self.identities is not None:
-            sources = _keep_listed_identities(sources, set(self.identities), ignored)
+            sources = _keep_listed_identities(sources, set(map(unify_identity, self.identities)), ignored)
         names = [f"{root}/{identity}" for root, source in sources.items() for identity in source.identities]
         if self.max_identities is not None:
             names = sort_by_hash(names)[: self.max_identities]
@@ -277,13 +280,13 @@ def read_identity_list(path: Path) -> frozenset[str]:
         BadDataset: the file cannot be read or lists no identity.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{path}: cannot be read as a list of identities ({error})") from error
     if any("\t" in line for line in lines):
         # LFW writes NAME, tab, COUNT, with header lines of one number. In other files a number may be a name.
         lines = [line.split("\t")[0] for line in lines if not line.strip().isdecimal()]
-    identities = frozenset(name for line in lines if (name := line.strip()))
+    identities = frozenset(name for line in lines if (name := unify_spelling(line)))
     if not identities:
         raise BadDataset(f"{path}: lists no identity; write one folder name per line")
     return identities
@@ -323,8 +326,11 @@ def _cap_photos(identity: str, photos: Sequence[PhotoRef], count: int | None) ->
     if count is None or len(photos) <= count:
         return photos
     # The identity's name is hashed too: otherwise all identities would keep the same of their numbered photos.
-    selected = set(sort_by_hash(f"{identity}/{photo.name}" for photo in photos)[:count])
-    return [photo for photo in photos if f"{identity}/{photo.name}" in selected]
+    indices: dict[str, list[int]] = {}  # two folders of one identity may have photos of the same name
+    for index, photo in enumerate(photos):
+        indices.setdefault(f"{identity}/{photo.name}", []).append(index)
+    selected = [index for name in sort_by_hash(indices) for index in indices[name]][:count]
+    return [photos[index] for index in sorted(selected)]
 
 
 def _size_bytes(path: Path) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
+from familiar.core.names import confusable_key
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
@@ -78,6 +79,18 @@ class PhotoDetails(NamedTuple):
     stored_as: str
 
 
+class LookAlikes(NamedTuple):
+    """Names that look alike: of folders that were read as one identity, or of several identities."""
+
+    names: tuple[str, ...]
+    identities: int
+
+    def __str__(self) -> str:
+        """Name them so that the difference can be seen, and say how they were read."""
+        read_as = "one identity" if self.identities == 1 else f"{self.identities} identities"
+        return f"{', '.join(map(ascii, self.names))}: {read_as}"
+
+
 DUPLICATE_KINDS = {  # ordered by how likely they are labeling errors
     DuplicateKind(exact=True, across=True): "the same pixels, several identities",
     DuplicateKind(exact=False, across=True): "nearly the same, several identities",
@@ -104,6 +117,7 @@ class Inspection:
         duplicates: groups of rows.
         sample: rows of a random sample.
         unreadable: errors of the photos that cannot be opened.
+        look_alikes: names that look alike.
         details: of each photo of `table`; None if it cannot be opened.
     """
 
@@ -120,6 +134,7 @@ class Inspection:
     duplicates: tuple[DuplicateGroup, ...]
     sample: tuple[int, ...]
     unreadable: tuple[UnreadablePhoto, ...]
+    look_alikes: tuple[LookAlikes, ...]
     details: tuple[PhotoDetails | None, ...]
 
     @property
@@ -188,6 +203,7 @@ class Inspection:
             "duplicates": duplicates,
             "sample": [paths[row] for row in self.sample],
             "unreadable": [str(error) for error in self.unreadable],
+            "look_alike_names": [group._asdict() for group in self.look_alikes],
             "ignored": self.table.ignored,
         }
 
@@ -251,8 +267,28 @@ def inspect_table(
         ),
         sample=_sample(table, rows),
         unreadable=tuple(unreadable),
+        look_alikes=find_look_alikes(table),
         details=tuple(details),
     )
+
+
+def find_look_alikes(table: IdentityTable) -> tuple[LookAlikes, ...]:
+    """Find the names of a table that look alike, sorted.
+
+    Folders whose names nobody can tell apart were read as one identity. Names that differ in case, or in forms such as
+    full-width letters, are of several identities, which may be one by mistake.
+    """
+    folders: dict[str, set[str]] = {}
+    for photo, label in zip(table.photos, table.labels.tolist(), strict=True):
+        if isinstance(photo, Path):
+            name = table.names[label]
+            folders.setdefault(name, set()).add(f"{name.partition('/')[0]}/{photo.parent.name}")
+    identities: dict[str, list[str]] = {}
+    for name in table.names:
+        identities.setdefault(confusable_key(name), []).append(name)
+    groups = [LookAlikes(tuple(sorted(names)), 1) for names in folders.values() if len(names) > 1]
+    groups += [LookAlikes(tuple(names), len(names)) for names in identities.values() if len(names) > 1]
+    return tuple(sorted(groups))
 
 
 def histogram(counts: Sequence[int] | np.ndarray) -> tuple[Bin, ...]:

@@ -173,6 +173,8 @@ def _problem_lists(inspection: Inspection) -> str:
     if inspection.blank:
         names = [photo_name(inspection.table, row) for row in inspection.blank]
         parts.append(f"<h3>Nearly one color</h3>{_list(names)}")
+    if inspection.look_alikes:
+        parts.append(f"<h3>Names that look alike</h3>{_list([str(group) for group in inspection.look_alikes])}")
     if inspection.table.ignored:
         counts = [f"{reason}: {count:,}" for reason, count in sorted(inspection.table.ignored.items())]
         parts.append(f"<h3>Ignored</h3>{_list(counts)}")

@@ -15,6 +15,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
+from familiar.datasets.spellings import unify_identity
 from familiar.metrics.pairs import Pairs
 
 MAX_DIGITS = 9  # of a number in a file
@@ -102,7 +103,7 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
                 expected_sizes.append(int(count.strip()))
                 folds.append([])
             case [name, photos] if _is_number(photos) and folds:
-                folds[-1].append(name)
+                folds[-1].append(unify_identity(name))
             case [*_] if not line.strip():
                 continue
             case _:
@@ -124,17 +125,19 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
 
 def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | None, Pairs]:
     """Read the first line's numbers of folds and of pairs per class, None if it is missing, and the pairs."""
-    rows = {
-        (table.names[label].split("/", 1)[1], photo.stem): row
-        for row, (photo, label) in enumerate(zip(table.photos, table.labels, strict=True))
-        if isinstance(photo, Path)
-    }
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, (photo, label) in enumerate(zip(table.photos, table.labels, strict=True)):
+        if isinstance(photo, Path):
+            rows.setdefault((table.names[label].split("/", 1)[1], unify_identity(photo.stem)), []).append(row)
 
-    def row_of(name: str, number: str, line: int) -> int:
+    def row_of(spelling: str, number: str, line: int) -> int:
+        name = unify_identity(spelling)
         photo = f"{name}_{int(number):04d}"
-        if (name, photo) not in rows:
-            raise BadDataset(f"{path}:{line}: photo {name}/{photo} is not in the data")
-        return rows[name, photo]
+        matching = rows.get((name, photo), [])
+        if len(matching) != 1:
+            problem = f"is in the data {len(matching)} times; rename all but one" if matching else "is not in the data"
+            raise BadDataset(f"{path}:{line}: photo {name}/{photo} {problem}")
+        return matching[0]
 
     header: tuple[int, ...] | None = None
     pairs: list[tuple[int, int, bool]] = []
@@ -169,13 +172,14 @@ def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | Non
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        return path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{path}: cannot be read ({error})") from error
 
 
 def _fields(line: str) -> list[str]:
-    return line.split("\t" if "\t" in line else None)
+    # Only plain spaces separate: a name may have a wide one.
+    return line.split("\t") if "\t" in line else [word for word in line.split(" ") if word]
 
 
 def _all_numbers(words: Iterable[str]) -> bool:

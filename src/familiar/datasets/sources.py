@@ -16,6 +16,7 @@ from familiar.core.errors import BadDataset
 from familiar.core.terminal_text import printable
 from familiar.datasets.idx import IdxPhoto, mnist_photos
 from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
+from familiar.datasets.spellings import Spellings, unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 from familiar.photos.decoding import PHOTO_SUFFIXES
 
@@ -53,6 +54,7 @@ def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
             name, scan = _LAYOUTS[layout](text)
         else:
             name, scan = _shards(text) if names_shards(text) else _folder(text)
+        name = unify_identity(name)
         if name in sources:
             raise BadDataset(f"two of the sources are named {name!r}; rename one, so that their identities differ")
         sources[name] = scan
@@ -68,11 +70,14 @@ def abbreviate_names(names: Iterable[str]) -> str:
 def scan_folder(root: Path, ignored: Counter[str]) -> Source:
     """List a folder laid out as `ROOT/IDENTITY/PHOTO`, sorted by name.
 
+    Folders whose names look the same are one identity, with a warning.
+
     Raises:
         BadDataset: there is no photo, or a folder cannot be listed.
     """
     real_root = root.resolve()
-    photos_by_identity: dict[str, Sequence[PhotoRef]] = {}
+    photos_by_identity: dict[str, list[Path]] = {}
+    spellings = Spellings()
     photos_in_root = 0
     for entry in _sorted_entries(root):
         if _is_skipped(entry, real_root, ignored):
@@ -81,7 +86,7 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Source:
             photos_in_root += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
             ignored["files outside an identity's folder"] += 1
             continue
-        photos: list[PhotoRef] = []
+        photos: list[Path] = []
         for inner in _sorted_entries(Path(entry.path)):
             if _is_skipped(inner, real_root, ignored):
                 continue
@@ -92,12 +97,17 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Source:
             else:
                 photos.append(Path(inner.path))
         if photos:
-            photos_by_identity[entry.name] = photos
+            identity = spellings.unify(entry.name)
+            others = photos_by_identity.get(identity)
+            photos_by_identity[identity] = (
+                sorted([*others, *photos], key=lambda photo: photo.name) if others else photos
+            )
         else:
             ignored["identities without a photo"] += 1
     if not photos_by_identity:
         hint = f"; {photos_in_root} photos are directly in it" if photos_in_root else ""
         raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {real_root.name}/IDENTITY/PHOTO.jpg")
+    spellings.warn(root)
     return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
 
 
@@ -195,7 +205,7 @@ def _petface_list(folder: Path, part: str) -> Path:
 def _petface_names(listing: Path) -> Iterator[str]:
     """Yield `IDENTITY/PHOTO` of each line; BadDataset for a line of another species or form, and an empty file."""
     try:
-        lines = listing.read_text(encoding="utf-8-sig").splitlines()
+        lines = listing.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{listing}: cannot be read ({error})") from error
     count = 0
@@ -207,7 +217,8 @@ def _petface_names(listing: Path) -> Iterator[str]:
         if species != listing.parent.name or name.count("/") != 1:
             raise BadDataset(f"{listing}:{number}: expected {listing.parent.name}/IDENTITY/PHOTO, got {photo!r}")
         count += 1
-        yield name
+        identity, _, file_name = name.partition("/")
+        yield f"{unify_identity(identity)}/{file_name}"
     if not count:
         raise BadDataset(f"{listing}: lists no photo")
 

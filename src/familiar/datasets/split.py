@@ -9,6 +9,7 @@ from typing import Literal
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.json_text import parse_json
 from familiar.datasets.folders import IdentityTable, sort_by_hash
+from familiar.datasets.spellings import unify_identity
 
 MIN_IDENTITIES_PER_SIDE = 2  # with one there are no negative pairs to learn from or to evaluate
 
@@ -110,6 +111,7 @@ def split_by_name(
     Raises:
         BadDataset: a listed identity is missing, or a side would have fewer than two identities.
     """
+    names = [unify_identity(name) for name in names]
     folders = {name: name.split("/", 1)[1] for name in table.names}
     if missing := sorted(set(names) - set(folders.values())):
         raise BadDataset(

@@ -347,7 +347,8 @@ class Gallery(TableSource):
 
         Args:
             identity: the identity.
-            name: one line of printable characters that does not begin with #.
+            name: without control characters, and not beginning with #. The gallery keeps one spelling of it: composed
+                accents, plain spaces, no invisible marks.
             confirm: also mark all its faces as confirmed.
 
         Raises:

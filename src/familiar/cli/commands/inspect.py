@@ -110,6 +110,7 @@ def _lines(inspection: "Inspection") -> Iterable[str]:
     yield ""
     yield from _listed("nearly one color", [photo_name(table, row) for row in inspection.blank])
     yield from _listed("unreadable", [printable(str(error)) for error in inspection.unreadable])
+    yield from _listed("names that look alike", [str(group) for group in inspection.look_alikes])
     for reason, count in sorted(table.ignored.items()):
         yield f"ignored, {reason}: {count:,}"
 

@@ -11,6 +11,7 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.shards.parquet import ParquetPhoto, scan_parquet
 from familiar.datasets.shards.storage import is_url, list_files
 from familiar.datasets.shards.tar import TarPhoto, scan_tar
+from familiar.datasets.spellings import Spellings
 
 SUFFIXES = (".tar", ".parquet")
 ShardPhoto = TarPhoto | ParquetPhoto
@@ -40,7 +41,7 @@ def name_of(location: str) -> str:
 
 
 def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPhoto]]:
-    """List the photos of all shards by identity, sorted.
+    """List the photos of all shards by identity, sorted. Names that look the same are one identity, with a warning.
 
     Args:
         location: a folder, a URL, a shard, or a pattern such as `people-*.tar`.
@@ -54,14 +55,16 @@ def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPho
     if not shards:
         raise BadDataset(f"{location}: no shard here; expected files that end in .tar or .parquet")
     photos: dict[str, list[ShardPhoto]] = {}
+    spellings = Spellings()
     for shard in shards:
         for identity, photo in _scan(shard, ignored):
-            photos.setdefault(identity, []).append(photo)
+            photos.setdefault(spellings.unify(identity), []).append(photo)
     if not photos:
         raise BadDataset(
             f"{location}: no photo with an identity in its {len(shards)} shards; each sample needs a photo and its "
             "identity, in a .json, .cls or .txt file of the same name"
         )
+    spellings.warn(location)
     # In the order of a folder of files, so that a training on shards draws the same photos as one on the files.
     return {identity: sorted(photos[identity], key=lambda photo: photo.name) for identity in sorted(photos)}
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.files import absolute_path
+from familiar.core.names import unify_spelling
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.neighbors.domains import IN_DOMAIN
 
@@ -75,11 +76,12 @@ def resolve_identity(gallery: GalleryDatabase, reference: str) -> int:
     Raises:
         NotInGallery: no identity has that name or number.
     """
+    label = unify_spelling(reference)
     with gallery.reading() as repository:
-        if reference.startswith("#") and reference[1:].isdecimal() and len(reference) < _MAX_DIGITS:
-            number = int(reference[1:]) if repository.identities.exists(int(reference[1:])) else None
+        if label.startswith("#") and label[1:].isdecimal() and len(label) < _MAX_DIGITS:
+            number = int(label[1:]) if repository.identities.exists(int(label[1:])) else None
         else:
-            number = repository.identities.with_name(reference.strip())
+            number = repository.identities.with_name(label)
     if number is None:
         raise NotInGallery(
             f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import CorrectionResult
-from familiar.core.terminal_text import printable
+from familiar.core.names import normalize_name
 from familiar.gallery.clustering.assignments import (
     UNASSIGNED,
     FaceAssignments,
@@ -47,7 +47,7 @@ def name_identity(gallery: GalleryDatabase, identity: int, new_name: str, *, con
     Args:
         gallery: the gallery to change.
         identity: the identity's number.
-        new_name: one line of printable characters that does not begin with #; surrounding spaces are removed.
+        new_name: without control characters, and not beginning with #; stored as `normalize_name` spells it.
         confirm: also mark all its faces as confirmed.
 
     Raises:
@@ -225,11 +225,7 @@ def set_name(gallery: GalleryDatabase, repository: Repository, identity: int, na
     Raises:
         Contradiction: another identity has that name, or the name is not valid.
     """
-    name = name.strip()
-    if not name or name.startswith("#") or printable(name) != name:
-        raise Contradiction(
-            f"{name!r} is not a valid name; a name is one line of printable characters that does not begin with #"
-        )
+    name = check_name(name)
     holder = repository.identities.with_name(name)
     if holder not in (None, identity):
         raise Contradiction(
@@ -237,6 +233,21 @@ def set_name(gallery: GalleryDatabase, repository: Repository, identity: int, na
             f"them: familiar gallery merge {gallery.folder} '#{holder}' '#{identity}'"
         )
     repository.identities.set_name(identity, name)
+
+
+def check_name(name: str) -> str:
+    """Return a name in the spelling in which it is stored.
+
+    Raises:
+        Contradiction: an identity cannot have this name.
+    """
+    try:
+        name = normalize_name(name)
+    except ValueError as error:
+        raise Contradiction(f"{error}; choose another") from error
+    if name.startswith("#"):
+        raise Contradiction(f"'{name}' is not a valid name: it must not start with #, as numbers do; choose another")
+    return name
 
 
 def create_identity(gallery: GalleryDatabase, repository: Repository, name: str | None) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
+from familiar.core.names import unify_spelling
 from familiar.core.recognition_types import Match
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
@@ -51,9 +52,9 @@ class PetFilter:
     def passes(self, pet: Pet, other: Report) -> bool:
         """Tell whether a pet is to be compared with the one that `other` is the report of."""
         report = pet.report
-        if self.species and pet.species and pet.species.casefold() != self.species.strip().casefold():
+        if self.species and pet.species and pet.species.casefold() != unify_spelling(self.species).casefold():
             return False
-        if report.location and self.location.strip().casefold() not in report.location.casefold():
+        if report.location and unify_spelling(self.location).casefold() not in report.location.casefold():
             return False
         if report.reported_on and self.since and report.reported_on < self.since:
             return False

@@ -133,7 +133,7 @@ def save_found_pet(
         Contradiction: a photo shows a pet that was entered before, or the name is taken; only the photos are enrolled.
     """
     with gallery.reading() as repository:
-        if repository.identities.with_name(name.strip()) is not None:
+        if repository.identities.with_name(name) is not None:
             raise Contradiction(f"{gallery.folder}: has a pet called {name} already; choose another name")
     enroll(gallery, model, paths, detector, flip=flip)
     return enter_pet(gallery, photo_ids(gallery, paths), name, report)

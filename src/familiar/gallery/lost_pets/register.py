@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from familiar.core.errors import Contradiction, NoFaceFound
+from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_identities, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
@@ -47,7 +48,7 @@ def edit_pet(gallery: GalleryDatabase, identity: int, name: str, report: Report)
     """
     with decision(gallery, "report") as repository:
         check_identities(gallery, [identity])
-        if name.strip():
+        if unify_spelling(name):
             set_name(gallery, repository, identity, name)
         repository.reports.store(identity, report.row)
 
@@ -77,7 +78,7 @@ def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report
                 "no face was found on these photos; take some on which the face is larger, upright and turned to the "
                 "camera"
             )
-        identity = create_identity(gallery, repository, name.strip() or None)
+        identity = create_identity(gallery, repository, name if unify_spelling(name) else None)
         reassign(gallery, repository, dict.fromkeys(faces, identity), join=False)
         repository.reports.store(identity, report.row)
     return identity

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
@@ -51,7 +52,7 @@ class Report:
     def __post_init__(self) -> None:
         read_status(self.status)
         for field in fields(self)[1:]:
-            text = " ".join(str(getattr(self, field.name)).split())
+            text = unify_spelling(" ".join(str(getattr(self, field.name)).split()))
             if len(text) > MAX_CHARACTERS:
                 raise Contradiction(f"a field may have {MAX_CHARACTERS:,} characters; one has {len(text):,}")
             object.__setattr__(self, field.name, printable(text))

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import Counts, FaceConfidence, GalleryFace, GalleryPhoto, IdentitySummary
+from familiar.core.names import unify_spelling
 from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import (
@@ -154,7 +155,7 @@ def counts(gallery: GalleryDatabase) -> Counts:
 
 def names(gallery: GalleryDatabase, beginning: str, limit: int = 10) -> list[str]:
     """List the names that begin with a text, ignoring case, in alphabetical order."""
-    prefix = beginning.strip().casefold()
+    prefix = unify_spelling(beginning).casefold()
     all_names = load_assignments(gallery).names.values()
     return sorted((name for name in all_names if name.casefold().startswith(prefix)), key=str.casefold)[:limit]
 

@@ -14,6 +14,7 @@ from typing import Literal
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction
 from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import absolute_path, content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
@@ -142,7 +143,8 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     Photos are identified by their content, or else by their path; one that does not show exactly one face is skipped.
-    A folder called #12 or the like is an identity without a name.
+    A folder called #12 or the like is an identity without a name. One called as `export_folders` calls that of a name
+    which no file system accepts, such as AC_DC for AC/DC, is that identity's.
 
     Raises:
         BadDataset: there are no such folders, one has no usable name, or one photo is in two; nothing is imported.
@@ -152,14 +154,15 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     folders = sorted(_list_folders(root))
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
+    label_of_folder = _label_of_folder(gallery)
     label_and_path: dict[int, tuple[str, Path]] = {}  # of each face
     skipped: list[str] = []
     for folder in folders:
-        label = folder.name.strip()
-        if printable(label) != label or not label:
-            raise BadDataset(
-                f"{printable(str(folder))}: the folder's name is not one line of printable characters; rename it"
-            )
+        try:
+            label = normalize_name(folder.name)
+        except ValueError as error:
+            raise BadDataset(f"{printable(str(folder))}: {error}; rename the folder") from error
+        label = label_of_folder.get(label, label)
         for path in find_photos([folder]) if any(folder.iterdir()) else []:
             try:
                 photo = photos.with_content_of(path)
@@ -192,7 +195,7 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     with gallery.reading() as repository:
         rows = repository.assignments.photos_by_identity()
     missing: list[str] = []
-    folder_names: set[str] = set()
+    folder_names = _folder_names(rows)
     folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -204,7 +207,7 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
                 missing.append(path)
                 continue
             if number not in folders:
-                folders[number] = folder / unused_name(safe_file_name(name), "", folder_names), set()
+                folders[number] = folder / folder_names[name], set()
                 folders[number][0].mkdir()
             identity_folder, file_names = folders[number]
             target = identity_folder / unused_name(source.stem, source.suffix, file_names)
@@ -217,6 +220,23 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
     return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
+
+
+def _folder_names(rows: Sequence[tuple[int, str, str]]) -> dict[str, str]:
+    """Return the name of the folder of each label of `photos_by_identity`."""
+    used_names: set[str] = set()
+    return {
+        label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(row[1] for row in rows)
+    }
+
+
+def _label_of_folder(gallery: GalleryDatabase) -> dict[str, str]:
+    """Return the label of each folder that an export gives another name than its label."""
+    with gallery.reading() as repository:
+        folder_names = _folder_names(repository.assignments.photos_by_identity())
+        names = set(repository.identities.names().values())
+    by_folder = {unify_spelling(folder): label for label, folder in folder_names.items()}
+    return {folder: label for folder, label in by_folder.items() if folder not in names}
 
 
 def assign_labels(
@@ -331,12 +351,11 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
             raise ValueError("a side of the box is not a finite number")
         # An embedding that was computed elsewhere has a box of no size.
         box = (left, top, right, bottom) if left < right and top < bottom else None
-    name, face, number = (cells.get(column, "").strip() for column in ("name", "face", "identity"))
+    face, number = (cells.get(column, "").strip() for column in ("face", "identity"))
+    name = unify_spelling(cells["name"])
     if not cells["path"]:
         raise ValueError("the path is empty")
-    if printable(name) != name:
-        raise ValueError(f"the name {name!r} is not one line of printable characters")
-    label = name or (f"#{int(number)}" if number else "")
+    label = normalize_name(name) if name else (f"#{int(number)}" if number else "")
     return _TableRow(line, cells["path"], box, int(face) if face else None, label)
 
 

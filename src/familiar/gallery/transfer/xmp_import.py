@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from familiar.core.errors import BadMetadata, FamiliarError
+from familiar.core.errors import BadMetadata, Contradiction, FamiliarError
 from familiar.core.files import absolute_path
-from familiar.core.terminal_text import printable
+from familiar.core.names import unify_spelling
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.editing.corrections import check_name
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import (
     MetadataFolders,
@@ -83,7 +84,7 @@ class _Reader:
         label_of: dict[int, str] = {}
         unmatched: dict[str, str] = {}  # of each name: the reason
         for source, regions in self._sources(path, content):
-            valid = [region for region in regions if self._is_valid(source, path, region)]
+            valid = [named for region in regions if (named := self._with_valid_name(source, path, region))]
             matches = _match(valid, faces, content)
             for region in valid:
                 face = matches.get(region)
@@ -111,17 +112,18 @@ class _Reader:
                 self.skipped.append(f"{path}: {name}: two faces of one photo cannot be the same individual")
             label_of = {face: label for face, label in label_of.items() if face not in repeated}
 
-    def _is_valid(self, source: Path, path: Path, region: Region) -> bool:
-        """Whether a region has a name that an identity may have; if not, and it has any, say so."""
-        if not region.name:
-            return False
-        if region.name.startswith("#") or printable(region.name) != region.name:
-            self.skipped.append(
-                f"{path}: {region.name!r} in {source.name} is not a valid name; a name is one line of printable "
-                "characters that does not begin with #"
-            )
-            return False
-        return True
+    def _with_valid_name(self, source: Path, path: Path, region: Region) -> Region | None:
+        """Return a region with its name as it is stored; None if it has none that an identity may have.
+
+        Of a name that is not valid, say so.
+        """
+        if not unify_spelling(region.name):
+            return None
+        try:
+            return replace(region, name=check_name(region.name))
+        except Contradiction as error:
+            self.skipped.append(f"{path}: {source.name}: {error}")
+            return None
 
     def _sources(self, path: Path, content: PhotoContent) -> Iterator[tuple[Path, list[Region]]]:
         """Iterate over the files that may name a photo's faces, and the regions in each."""

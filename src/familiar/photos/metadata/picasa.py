@@ -27,7 +27,7 @@ def read_picasa_ini(content: bytes) -> dict[str, list[Region]]:
     """
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
-    for line in content.decode("utf-8-sig", "replace").splitlines():
+    for line in re.split(r"\r?\n|\r", content.decode("utf-8-sig", "replace")):  # names may have other separators
         if line.startswith("[") and line.rstrip().endswith("]"):
             lines = sections.setdefault(line.strip()[1:-1].casefold(), [])
         else:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from familiar.core.errors import BadMetadata
+from familiar.core.names import unify_spelling
 from familiar.photos.metadata.rdf import (
     DC_URI,
     DIGIKAM_URI,
@@ -154,7 +155,7 @@ def has_names(packet: bytes) -> bool:
 
 def _add_keywords(resources: Sequence[Element], keywords: _KeywordList, names: Sequence[str]) -> None:
     """Add the names that a list of keywords lacks, and mark them."""
-    present = {item.text for item in list_items(find_property(resources, keywords.uri, keywords.name))}
+    present = {unify_spelling(item.text) for item in list_items(find_property(resources, keywords.uri, keywords.name))}
     texts = dict.fromkeys(keywords.keyword(name) for name in names)
     _append_marked(resources, keywords, [make_item(text) for text in texts if text not in present])
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from familiar.core.errors import BadMetadata
+from familiar.core.names import unify_spelling
 from familiar.photos.metadata.rdf import (
     AREA_URI,
     DIMENSIONS_URI,
@@ -160,7 +161,7 @@ def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Re
             continue
         renamed[new] = name_of[old] = regions[new]
         element, other = existing[old]
-        if other.name != regions[new].name:
+        if unify_spelling(other.name) != regions[new].name:
             former = field_text(element, uri, _NAME_FIELD[uri]) or ""
             set_field(element, MARKER_URI, _FORMER_NAME, former, "familiar")
             set_field(element, uri, _NAME_FIELD[uri], regions[new].name, "mwg-rs" if uri == MWG_URI else "MPReg")

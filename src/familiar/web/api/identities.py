@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from familiar.core.field_types import Text
 from familiar.core.gallery_types import CorrectionResult, FaceConfidence, IdentitySummary, Page
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
@@ -39,7 +38,7 @@ async def identities(
     return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 
 
-@router.get("/names", operation_id="list_names", tags=["identities"], response_model=pydantic_type(list[Text]))
+@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[str])
 async def names(
     service: ServiceDep,
     prefix: Annotated[str, Query(max_length=200, description="Case-insensitive.")] = "",

@@ -47,7 +47,15 @@ PreviousJob = Annotated[
 
 Component = Annotated[float, Field(ge=-1.01, le=1.01)]
 Pixels = Annotated[float, Field(ge=-_MAX_COORDINATE_PX, le=_MAX_COORDINATE_PX)]
-NameText = Annotated[str, Field(min_length=1, max_length=200, description="A single line.", examples=["Mia"])]
+NameText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="Without control characters. Stored with composed accents, plain spaces, and no invisible marks.",
+        examples=["Mia"],
+    ),
+]
 Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
 K = Annotated[int, Field(ge=1, le=1000, description="Maximum number of results of each kind."), WHOLE_NUMBER]
 ResultKind = Literal["photo", "identity"]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import CorrectionResult, GalleryFace
-from familiar.core.terminal_text import printable
+from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
@@ -32,7 +32,7 @@ StatesDep = Annotated[list[IdentityState], Depends(states_from_form)]
 
 def find_by_name(gallery: GalleryDatabase, name: str) -> int | None:
     """Return the individual with this name; if there is none, one whose name differs only in case."""
-    target, names = name.strip(), load_assignments(gallery).names
+    target, names = unify_spelling(name), load_assignments(gallery).names
     matches = [number for number, known in names.items() if known.casefold() == target.casefold()]
     return next((number for number in matches if names[number] == target), matches[0] if matches else None)
 
@@ -73,7 +73,7 @@ def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str) -> Corre
     target = find_by_name(gallery, name)
     if target is not None:
         return corrections.move(gallery, faces, target)
-    if not name.strip():
+    if not unify_spelling(name):
         return corrections.split(gallery, faces)
     require_name(name)
     return corrections.split(gallery, faces, name)
@@ -86,10 +86,6 @@ def names_unnamed_group(gallery: GalleryDatabase, face: GalleryFace, name: str) 
 
 def require_name(name: str) -> None:
     """Check a name. Contradiction if the gallery would not accept it."""
-    name = name.strip()
-    if not name:
+    if not unify_spelling(name):
         raise Contradiction("enter a name first")
-    if name.startswith("#"):
-        raise Contradiction("a name must not start with #, as numbers do; enter another")
-    if printable(name) != name:
-        raise Contradiction("a name must be a single line of printable characters; enter it again")
+    corrections.check_name(name)

@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import FaceConfidence
+from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
@@ -108,7 +109,7 @@ async def correct(
     back: Back = None,
 ) -> RedirectResponse:
     """Correct the selected faces of an individual."""
-    if operation == "move" and not name.strip():
+    if operation == "move" and not unify_spelling(name):
         raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")

@@ -152,7 +152,7 @@ def similarity(value: float) -> str:
 
 def display_name(identity: int, name: str | None) -> str:
     """Return how an individual is shown on a page: its name, else its number."""
-    return printable(name) if name else f"#{identity}"
+    return name or f"#{identity}"
 
 
 def undo_label(kind: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from familiar.core.names import unify_spelling
 from familiar.core.types import Detection
 from familiar.gallery.database.tables.table import Table
 
@@ -133,7 +134,7 @@ class Faces(Table):
         self._connection.execute(
             f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, landmarks_px, score, quality, embedding, species) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (photo, *face.values, species),
+            (photo, *face.values, species and unify_spelling(species)),
         )
 
     def insert_by_hand(self, photo: int, face: StoredFace, species: str | None) -> int:
@@ -142,7 +143,7 @@ class Faces(Table):
             f"INSERT INTO faces ({_BOX_COLUMNS}, landmarks_px, score, quality, embedding, "
             "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, (SELECT min(species) FROM "
             "faces WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1)))",
-            (*face.values, photo, species),
+            (*face.values, photo, species and unify_spelling(species)),
         ).lastrowid
         assert number is not None
         return number
@@ -284,7 +285,7 @@ class Faces(Table):
             values.append(json.dumps(list(identities)))
         if species is not None:
             conditions.append("species = ?")
-            values.append(species)
+            values.append(unify_spelling(species))
         if since is not None:
             conditions.append("taken_at >= ?")
             values.append(since)

@@ -1,8 +1,8 @@
 """The identities of a gallery."""
 
-import os
 from collections.abc import Iterable
 
+from familiar.core.names import normalize_name
 from familiar.gallery.database.tables.table import Table
 
 
@@ -36,10 +36,12 @@ class Identities(Table):
         return self._connection.execute("SELECT name FROM identities WHERE id = ?", (number,)).fetchone()[0]
 
     def with_name(self, name: str) -> int | None:
-        """Return the identity with this name, if there is one."""
-        row = self._connection.execute(
-            "SELECT id FROM identities WHERE name = CAST(? AS TEXT)", (os.fsencode(name),)
-        ).fetchone()
+        """Return the identity with this name, in whichever spelling, if there is one."""
+        try:
+            name = normalize_name(name)
+        except ValueError:
+            return None
+        row = self._connection.execute("SELECT id FROM identities WHERE name = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
 
     def create(self) -> int:
