@@ -64,8 +64,11 @@ def _enrolled_from(repository: Repository, path: Path | str) -> list[tuple[int, 
 
 
 def _list_numbers(repository: Repository, photos: Sequence[int]) -> str:
-    faces = [(photo, face) for photo, face, *_ in repository.faces.choices(photos)]
+    """Write `photo 3 with face 5; photo 4 without a face`."""
+    faces: dict[int, list[str]] = {photo: [] for photo in photos}
+    for photo, face, *_ in repository.faces.choices(photos):
+        faces[photo].append(str(face))
     return "; ".join(
-        f"photo {photo} with face {', '.join(str(face) for of, face in faces if of == photo) or 'none'}"
-        for photo in photos
+        f"photo {photo} with face {', '.join(numbers)}" if numbers else f"photo {photo} without a face"
+        for photo, numbers in faces.items()
     )

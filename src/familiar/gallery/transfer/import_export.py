@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -398,8 +399,12 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     if printable(name) != name:
         raise ValueError(f"the name {name!r} is not one line of printable characters")
     label = name or (f"#{int(number)}" if number else "")
-    sha256 = bytes.fromhex(cells.get("sha256", ""))
-    return _TableRow(line, cells["path"], box, int(face) if face else None, label, sha256 or None)
+    sha256 = cells.get("sha256", "").strip()
+    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"the sha256 {sha256!r} is not 64 hexadecimal digits")
+    return _TableRow(
+        line, cells["path"], box, int(face) if face else None, label, bytes.fromhex(sha256) if sha256 else None
+    )
 
 
 def _list_folders(root: Path) -> Iterator[Path]:
