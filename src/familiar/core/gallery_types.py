@@ -176,6 +176,9 @@ class GalleryPhoto:
     """A photo of the gallery.
 
     Attributes:
+        path: where it was enrolled from last. If another photo has replaced its file, " (replaced, photo NUMBER)" is
+            appended, and there is no such file.
+        sha256: of its content, as hex.
         taken_at: ISO 8601, local time.
     """
 

@@ -482,27 +482,31 @@ class Gallery(TableSource):
         """
         return undo_log.decisions(self.database, limit)
 
-    def forget(self, *, identity: int | str | None = None, photos: Photos = ()) -> ForgetResult:
+    def forget(
+        self, *, identity: int | str | None = None, photos: Photos | int | Iterable[Path | str | int] = ()
+    ) -> ForgetResult:
         """Erase an identity, or photos with all faces in them, for good. The files of the photos stay.
 
         Args:
             identity: the identity; or
-            photos: the photos.
+            photos: the photos, by path or number.
 
         Raises:
             NotInGallery: there is no such identity or photo; nothing is erased.
-            Contradiction: another program changed the identity at the same time; nothing is erased.
+            Contradiction: another program changed the identity at the same time, or a photo's file has other content
+                than when it was enrolled, so give its number; nothing is erased.
+            UnreadablePhoto: a photo's file cannot be read, so give its number; nothing is erased.
             ValueError: both are given, or neither.
         """
-        paths = _paths(photos)
-        if (identity is None) == (not paths):
+        references = [photos] if isinstance(photos, int | str | Path) else list(photos)
+        if (identity is None) == (not references):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
             with self.database.reading():
                 number = self._identity(identity)
                 state = read_states(self.database, [number])[number]
             return forget_identity(self.database, number, state)
-        return forget_photos(self.database, paths)
+        return forget_photos(self.database, [each if isinstance(each, int) else Path(each) for each in references])
 
     def update_index(self, address: str | None = None) -> external_search.SyncResult | None:
         """Write what has changed to the index in Milvus, after photos were enrolled or forgotten.
@@ -646,7 +650,3 @@ class Gallery(TableSource):
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
         return query_embedding(self.database, self.embedder, query, detector, face, flip=flip)
-
-
-def _paths(photos: Photos) -> list[Path]:
-    return [Path(photos)] if isinstance(photos, (str, Path)) else [Path(photo) for photo in photos]

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.core.errors import NotInGallery
-from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.photo_paths import file_sha256, photos_at_path
 from familiar.neighbors.domains import IN_DOMAIN
 
 UNASSIGNED = -1
@@ -95,20 +96,23 @@ def resolve_face(gallery: GalleryDatabase, reference: str) -> int:
 
     Raises:
         NotInGallery: there is no such face or photo, or the photo does not show exactly one face.
+        UnreadablePhoto, Contradiction: it is not certain which photo the path means, as its file cannot be read or has
+            changed.
     """
     if reference.isdecimal() and len(reference) < _MAX_DIGITS:
         check_faces(gallery, [int(reference)])
         return int(reference)
+    content = file_sha256(Path(reference))
     with gallery.reading() as repository:
-        rows = repository.faces.at_paths(absolute_path(reference), reference)
-    faces = [face for photo, face in rows if photo == rows[0][0] and face is not None]
-    if not rows:
+        photos = photos_at_path(gallery, reference, content)
+        faces = [face for _, face, *_ in repository.faces.choices(photos)]
+    if not photos:
         raise NotInGallery(
             f"{gallery.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
         )
     if len(faces) != 1:
-        content = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
-        raise NotInGallery(f"{reference}: shows {content}")
+        shown = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
+        raise NotInGallery(f"{reference}: shows {shown}")
     return faces[0]
 
 

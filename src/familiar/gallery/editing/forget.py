@@ -16,6 +16,7 @@ from familiar.core.files import absolute_path, erase_file, real_path, unfinished
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states
+from familiar.gallery.photo_paths import file_sha256, photos_at_path
 from familiar.gallery.uploaded_files import uploaded_sha256
 
 
@@ -62,8 +63,8 @@ def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState 
     return ForgetResult(0, faces, gallery.purge_deleted())
 
 
-def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResult:
-    """Delete photos and every face in them from a gallery. Enrolled again, they are new.
+def forget_photos(gallery: GalleryDatabase, photos: Sequence[Path | int]) -> ForgetResult:
+    """Delete photos, given by path or number, and every face in them from a gallery. Enrolled again, they are new.
 
     Uploaded files are deleted too, including uploaded copies of a photo that lies elsewhere. All other files are left
     alone, also those that the user put into the folder of uploads. The files are deleted before the commit: after a
@@ -71,19 +72,25 @@ def forget_photos(gallery: GalleryDatabase, paths: Sequence[Path]) -> ForgetResu
     would find files that it does not know and enroll them again.
 
     Raises:
-        NotInGallery: a path is not known; nothing is forgotten.
+        NotInGallery: a path or number is not known; nothing is forgotten.
+        UnreadablePhoto, Contradiction: it is not certain which photo a path means, as its file cannot be read or has
+            changed; nothing is forgotten.
         CannotWrite: a file cannot be deleted, or the disk is full; the photos are still known.
     """
+    contents = {path: file_sha256(path) for path in photos if isinstance(path, Path)}
     with _report_deleted_files(gallery) as deleted, gallery.writing(faces_change=True) as repository:
-        numbers: list[int] = []
-        files: set[Path] = set()
-        for path in dict.fromkeys(paths):
-            photos = repository.photos.at_path(absolute_path(path)) or repository.photos.at_path(real_path(path))
-            if not photos:
+        numbers = [photo for photo in photos if isinstance(photo, int)]
+        for path, content in contents.items():
+            at_path = photos_at_path(gallery, path, content)
+            if not at_path:
                 raise NotInGallery(f"{path}: is not a photo of {gallery.folder}; nothing was forgotten")
-            numbers += [number for number, _, _ in photos]
-            for _, photo_path, sha256 in photos:
-                files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(photo_path), sha256)
+            numbers += at_path
+        numbers = list(dict.fromkeys(numbers))
+        files: set[Path] = set()
+        for number in numbers:
+            if (row := repository.photos.find(number)) is None:
+                raise NotInGallery(f"{gallery.folder}: has no photo {number}; nothing was forgotten")
+            files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row[0]), row[1])
         repository.erasure.mark_faces_of_photos(numbers)
         faces = repository.erasure.erase_marked()
         repository.erasure.erase_watch_notes(numbers)

@@ -13,6 +13,7 @@ from familiar.embedding.all_faces import EmbeddedFace
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.tables.faces import StoredFace
+from familiar.gallery.database.tables.photos import path_before_replacement
 from familiar.gallery.enrollment.photo_reading import PhotoFile
 
 SAME_PICTURE = 0.9
@@ -54,8 +55,9 @@ class WrittenPhoto:
 
 
 def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFile) -> WrittenPhoto:
-    """Write one photo and its faces: known, edited or new."""
+    """Write one photo and its faces: known, edited or new. Others that were enrolled from its path lose that path."""
     file = _at_stored_length(gallery, file)
+    repository.photos.mark_replaced(file.path, file.sha256)
     row = repository.photos.with_hash(file.sha256)
     if row is not None:
         return _update_known_photo(repository, file, photo=row[0], enrolled_path=row[1])
@@ -79,13 +81,13 @@ def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFil
 
 def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enrolled_path: str) -> WrittenPhoto:
     """Update the path, size and time of an enrolled photo, unless the file is a copy of it."""
-    has_moved = enrolled_path != str(file.path)
-    if has_moved and _is_same_content(Path(enrolled_path), file):
+    if enrolled_path != str(file.path) and _is_same_content(Path(enrolled_path), file):
         return WrittenPhoto(file, "copy", photo)
     repository.photos.update_file(photo, file.path, file.size_bytes, file.modified_ns)
-    if not has_moved:
+    previous_path = path_before_replacement(enrolled_path)
+    if previous_path == str(file.path):
         return WrittenPhoto(file, "known", photo)
-    return WrittenPhoto(file, "moved", photo, previous_path=enrolled_path)
+    return WrittenPhoto(file, "moved", photo, previous_path=previous_path)
 
 
 def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:

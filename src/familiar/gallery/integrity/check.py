@@ -1,7 +1,10 @@
 """Check the integrity of a gallery."""
 
 import os
+import stat
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from familiar.core.errors import CorruptGallery
 from familiar.core.files import content_sha256
@@ -24,9 +27,9 @@ class CheckResult:
         photos: the number of photos.
         faces: the number of faces.
         problems: one description per problem; empty if the gallery is intact.
-        missing: paths of photos that are not where they were enrolled. Their faces are still in the gallery; enroll
-            the folder that they are in now.
-        changed: paths of photos with another size than when they were enrolled; likewise.
+        missing: paths of photos that are not where they were enrolled, or cannot be read. Their faces are still in the
+            gallery; enroll the folder that they are in now.
+        changed: paths of photos with other content than when they were enrolled; likewise.
     """
 
     photos: int
@@ -39,22 +42,14 @@ class CheckResult:
 def check(gallery: GalleryDatabase) -> CheckResult:
     """Check every page, every reference and every embedding of a gallery, and whether the photos are still there.
 
-    An index outside the gallery's folder is compared with it.
+    An index outside the gallery's folder is compared with it. A photo's content is read only if its size is the same
+    and its modification time is not.
     """
-    missing: list[str] = []
-    changed: list[str] = []
     with gallery.reading() as repository:
         problems = gallery.integrity_problems()
         if repository.settings.erasure_due():
             problems.append(ERASURE_DUE)
-        for path, size_bytes in repository.photos.paths_and_sizes():
-            if not size_bytes:  # enrolled as an embedding, without a file
-                continue
-            try:
-                if os.stat(path).st_size != size_bytes:  # noqa: PTH116 - a Path each is slow for a hundred thousand
-                    changed.append(path)
-            except OSError:
-                missing.append(path)
+        files = sorted(repository.photos.files())
         problems += check_external_index(gallery)
         photos, faces = repository.photos.count(), repository.faces.count()
         problems += damaged_uploads(gallery)
@@ -63,7 +58,24 @@ def check(gallery: GalleryDatabase) -> CheckResult:
                 read(gallery)
             except CorruptGallery as error:
                 problems.append(str(error))
-    return CheckResult(photos, faces, tuple(problems), tuple(missing), tuple(changed))
+    states = {row[0]: _file_state(*row) for row in files}
+    missing, changed = (tuple(path for path in states if states[path] == state) for state in ("missing", "changed"))
+    return CheckResult(photos, faces, tuple(problems), missing, changed)
+
+
+def _file_state(path: str, size_bytes: int, modified_ns: int, sha256: bytes) -> Literal["same", "missing", "changed"]:
+    """Compare a photo's file with what was enrolled."""
+    if not size_bytes:  # enrolled as an embedding, without a file
+        return "same"
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a Path each is slow for a hundred thousand
+        if not stat.S_ISREG(status.st_mode):
+            return "missing"
+        if status.st_size != size_bytes:
+            return "changed"
+        return "same" if status.st_mtime_ns == modified_ns or content_sha256(Path(path)) == sha256 else "changed"
+    except OSError:
+        return "missing"
 
 
 def damaged_uploads(gallery: GalleryDatabase) -> list[str]:

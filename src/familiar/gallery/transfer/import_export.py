@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,18 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from familiar.core.errors import BadDataset, CannotWrite, Contradiction
+from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import absolute_path, content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.files import content_sha256, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
+from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path
 from familiar.photos.decoding import find_photos
 from familiar.photos.metadata.regions import Box, intersection_over_union
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
-COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user")
+COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user", "sha256")
+_MISSING = "missing"
 SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
 
 
@@ -51,11 +54,13 @@ class ExportResult:
         photos: the number of links or copies made.
         identities: the number of folders made.
         missing: paths of photos that are not where they were enrolled.
+        skipped: each photo that was left out though there is a file at its path, and why.
     """
 
     photos: int
     identities: int
     missing: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,14 @@ class _TableRow:
     box: Box | None
     face: int | None
     label: str
+    sha256: bytes | None
 
 
 def export_csv(gallery: GalleryDatabase, path: Path) -> int:
     """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
 
-    The number, name and `by_user` of a face without an identity are empty.
+    The number, name and `by_user` of a face without an identity are empty. `sha256` is of the photo's content as it was
+    enrolled, whatever its file has become; it is empty for an embedding that was enrolled without a photo.
 
     Returns:
         The number of faces.
@@ -95,9 +102,10 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
 
     Args:
         gallery: to write to.
-        path: of a table with the columns `path` and `name` at least, as `export_csv` writes it. A row for a photo of
-            several faces needs a box in the photo's pixels, or the number of a face. Rows without a name that have the
-            same number in the column `identity` are one identity without a name; a row with neither is ignored.
+        path: of a table with the columns `path` and `name` at least, as `export_csv` writes it. A row means the photo
+            with the content `sha256`, or if that is empty, the one at its path. A row for a photo of several faces
+            needs a box in the photo's pixels, or the number of a face. Rows without a name that have the same number in
+            the column `identity` are one identity without a name; a row with neither is ignored.
 
     Raises:
         BadDataset: a row is malformed, assigns two faces of one photo to one identity, or one face to two; nothing is
@@ -105,20 +113,34 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
         Contradiction: the table contradicts what the gallery contains; nothing is imported.
     """
     rows = list(_read_table(path))
+    contents = {row.path: _read_content(row.path) for row in rows if row.sha256 is None}
     with gallery.exclusive():  # faces and names that the rows mean must not change before they are assigned
-        return _import_rows(gallery, path, rows)
+        return _import_rows(gallery, path, rows, contents)
 
 
-def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]) -> ImportResult:
+def _read_content(path: str) -> bytes | UnreadablePhoto | None:
+    """Hash a file; None if there is none."""
+    try:
+        return file_sha256(Path(path))
+    except UnreadablePhoto as error:
+        return error
+
+
+def _import_rows(
+    gallery: GalleryDatabase,
+    path: Path,
+    rows: Sequence[_TableRow],
+    contents: Mapping[str, bytes | UnreadablePhoto | None],
+) -> ImportResult:
     photos = _PhotoLookup.load(gallery)
     row_of_face: dict[int, _TableRow] = {}
     rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
     skipped: list[str] = []
     for row in rows:
-        photo = photos.at_path(row.path)
-        face = None if photo is None else photos.matching_face(photo, row)
-        if photo is None or face is None:
-            reason = "no photo of the gallery" if photo is None else "the photo shows no such face, or more than one"
+        try:
+            photo, face = photos.find_face(row, contents.get(row.path))
+        except FamiliarError as error:
+            reason = str(error).removeprefix(f"{row.path}: ")
             skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
             continue
         if not row.label:
@@ -142,9 +164,9 @@ def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]
 def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
-    Photos are identified by their content, or else by their path; one that does not show exactly one face is skipped.
-    A folder called #12 or the like is an identity without a name. One called as `export_folders` calls that of a name
-    which no file system accepts, such as AC_DC for AC/DC, is that identity's.
+    Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
+    the like is an identity without a name. One called as `export_folders` calls that of a name which no file system
+    accepts, such as AC_DC for AC/DC, is that identity's.
 
     Raises:
         BadDataset: there are no such folders, one has no usable name, or one photo is in two; nothing is imported.
@@ -165,16 +187,13 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
         label = label_of_folder.get(label, label)
         for path in find_photos([folder]) if any(folder.iterdir()) else []:
             try:
-                photo = photos.with_content_of(path)
-            except OSError as error:
-                skipped.append(f"{path}: {error.strerror}")
+                faces = [face for photo in photos.with_content_of(path) for face, _ in photos.faces.get(photo, [])]
+                if len(faces) != 1:
+                    raise NotInGallery(f"{path}: shows {len(faces)} faces")
+            except FamiliarError as error:
+                skipped.append(str(error))
                 continue
-            faces = photos.faces.get(photo, []) if photo is not None else []
-            if len(faces) != 1:
-                reason = "no photo of the gallery" if photo is None else f"shows {len(faces)} faces"
-                skipped.append(f"{path}: {reason}")
-                continue
-            first_label, first_path = label_and_path.setdefault(faces[0][0], (label, path))
+            first_label, first_path = label_and_path.setdefault(faces[0], (label, path))
             if first_label != label:
                 raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
     label_of = {face: label for face, (label, _) in label_and_path.items()}
@@ -182,7 +201,7 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
 
 
 def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
-    """Create FOLDER/NAME/PHOTO for every face with an identity.
+    """Create FOLDER/NAME/PHOTO for every face with an identity, unless the file has other content than was enrolled.
 
     Args:
         gallery: to read.
@@ -194,18 +213,21 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     """
     with gallery.reading() as repository:
         rows = repository.assignments.photos_by_identity()
-    missing: list[str] = []
-    folder_names = _folder_names(rows)
+    left_out: dict[str, str | None] = {}  # of each path: why, or None
+    exported = 0
+    folder_names = _folder_names([name for _, name, *_ in rows])
     folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
     try:
         if folder.exists() and any(folder.iterdir()):
             raise CannotWrite(f"{folder}: is not empty; name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        for number, name, path in rows:
+        for number, name, path, sha256 in rows:
             source = Path(path)
-            if not source.is_file():
-                missing.append(path)
+            if path not in left_out:
+                left_out[path] = _reason_to_leave_out(source, sha256)
+            if left_out[path] is not None:
                 continue
+            exported += 1
             if number not in folders:
                 folders[number] = folder / folder_names[name], set()
                 folders[number][0].mkdir()
@@ -219,21 +241,32 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
         fsync_directory(folder.absolute().parent)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
-    return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
+    missing = tuple(path for path, reason in left_out.items() if reason == _MISSING)
+    skipped = tuple(f"{path}: {reason}" for path, reason in left_out.items() if reason not in (None, _MISSING))
+    return ExportResult(exported, len(folders), missing, skipped)
 
 
-def _folder_names(rows: Sequence[tuple[int, str, str]]) -> dict[str, str]:
+def _reason_to_leave_out(path: Path, sha256: bytes | None) -> str | None:
+    """Say why a photo's file cannot be exported; None: it has the content that was enrolled."""
+    try:
+        content = None if sha256 is None else file_sha256(path)
+    except UnreadablePhoto as error:
+        return str(error).removeprefix(f"{path}: ")
+    if content is None:
+        return _MISSING
+    return None if content == sha256 else CHANGED
+
+
+def _folder_names(labels: Sequence[str]) -> dict[str, str]:
     """Return the name of the folder of each label of `photos_by_identity`."""
     used_names: set[str] = set()
-    return {
-        label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(row[1] for row in rows)
-    }
+    return {label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(labels)}
 
 
 def _label_of_folder(gallery: GalleryDatabase) -> dict[str, str]:
     """Return the label of each folder that an export gives another name than its label."""
     with gallery.reading() as repository:
-        folder_names = _folder_names(repository.assignments.photos_by_identity())
+        folder_names = _folder_names([name for _, name, *_ in repository.assignments.photos_by_identity()])
         names = set(repository.identities.names().values())
     by_folder = {unify_spelling(folder): label for label, folder in folder_names.items()}
     return {folder: label for folder, label in by_folder.items() if folder not in names}
@@ -285,9 +318,9 @@ def _check_unchanged(
 
 @dataclass(frozen=True, eq=False)
 class _PhotoLookup:
-    """The numbers of a gallery's photos by path (the newest of one path) and by content, and the faces of each."""
+    """The numbers of a gallery's photos by content, and the faces of each."""
 
-    by_path: Mapping[str, int]
+    gallery: GalleryDatabase
     by_content: Mapping[bytes, int]
     faces: Mapping[int, list[tuple[int, Box]]]
 
@@ -298,26 +331,53 @@ class _PhotoLookup:
             photos = repository.photos.paths_and_hashes()
             for photo, face, left, top, right, bottom in repository.faces.boxes():
                 faces[photo].append((face, (left, top, right, bottom)))
-        return _PhotoLookup({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
+        return _PhotoLookup(gallery, {row[2]: row[0] for row in photos}, dict(faces))
 
-    def at_path(self, path: str) -> int | None:
-        return self.by_path.get(path, self.by_path.get(str(absolute_path(path))))
+    def with_content_of(self, path: Path) -> list[int]:
+        """Return the photo with a file's content, or what was enrolled under its path as embeddings."""
+        try:
+            content = content_sha256(path)  # of a folder that cannot be listed too, which says why
+        except OSError as error:
+            raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+        photo = self.by_content.get(content)
+        return self._at_path(str(path), content) if photo is None else [photo]
 
-    def with_content_of(self, path: Path) -> int | None:
-        """Return the photo with a file's content, or else the one at its path. OSError if it cannot be read."""
-        photo = self.by_content.get(content_sha256(path))
-        return self.at_path(str(path)) if photo is None else photo
+    def find_face(self, row: _TableRow, content: bytes | UnreadablePhoto | None) -> tuple[int, int]:
+        """Return the photo and the face that a row means, given the hash of the file at its path.
 
-    def matching_face(self, photo: int, row: _TableRow) -> int | None:
-        """Return the face of a photo that a row means: by its box, as the only one, or by its number."""
-        faces = self.faces.get(photo, [])
-        if row.box is not None:
-            overlaps = ((intersection_over_union(row.box, box), face) for face, box in faces)
-            overlap, face = max(overlaps, default=(0.0, 0))
-            return face if overlap >= SAME_BOX else None
-        if len(faces) == 1:
-            return faces[0][0]
-        return next((face for face, _ in faces if face == row.face), None)
+        Raises:
+            FamiliarError: there is none, or it is not certain which.
+        """
+        if row.sha256 is None:
+            if isinstance(content, UnreadablePhoto):
+                raise content
+            photos = self._at_path(row.path, content)
+        elif (photo := self.by_content.get(row.sha256)) is not None:
+            photos = [photo]
+        else:
+            raise NotInGallery("no photo of the gallery has the content sha256; empty that cell to go by the path")
+        faces = [(photo, face, box) for photo in photos for face, box in self.faces.get(photo, [])]
+        match = _matching_face(faces, row)
+        if match is None:
+            raise NotInGallery("the photo shows no such face, or more than one")
+        return match
+
+    def _at_path(self, path: str, content: bytes | None) -> list[int]:
+        photos = photos_at_path(self.gallery, path, content)
+        if not photos:
+            raise NotInGallery(f"{path}: no photo of the gallery")
+        return photos
+
+
+def _matching_face(faces: Sequence[tuple[int, int, Box]], row: _TableRow) -> tuple[int, int] | None:
+    """Return photo and number of the face that a row means: by its box, as the only one, or by its number."""
+    if row.box is not None:
+        overlaps = ((intersection_over_union(row.box, box), photo, face) for photo, face, box in faces)
+        overlap, photo, face = max(overlaps, default=(0.0, 0, 0))
+        return (photo, face) if overlap >= SAME_BOX else None
+    if len(faces) == 1:
+        return faces[0][:2]
+    return next(((photo, face) for photo, face, _ in faces if face == row.face), None)
 
 
 def _read_table(path: Path) -> Iterator[_TableRow]:
@@ -356,7 +416,12 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     if not cells["path"]:
         raise ValueError("the path is empty")
     label = normalize_name(name) if name else (f"#{int(number)}" if number else "")
-    return _TableRow(line, cells["path"], box, int(face) if face else None, label)
+    sha256 = cells.get("sha256", "").strip()
+    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"the sha256 {sha256!r} is not 64 hexadecimal digits")
+    return _TableRow(
+        line, cells["path"], box, int(face) if face else None, label, bytes.fromhex(sha256) if sha256 else None
+    )
 
 
 def _list_folders(root: Path) -> Iterator[Path]:

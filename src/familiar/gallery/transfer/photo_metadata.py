@@ -1,5 +1,6 @@
 """The files with metadata of a gallery's photos: the photos, XMP sidecars beside them, Picasa's file in a folder."""
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from familiar.core.errors import BadMetadata, UnreadablePhoto
-from familiar.core.files import content_sha256
 from familiar.gallery.database.repository import Repository
+from familiar.gallery.photo_paths import CHANGED
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
 from familiar.photos.metadata import picasa
 from familiar.photos.metadata.jpeg import is_jpeg, read_extended_packet, read_packet
@@ -26,8 +27,6 @@ class StoredPhoto:
 
     photo: int
     path: Path
-    size_bytes: int
-    modified_ns: int
     sha256: bytes
 
 
@@ -64,39 +63,23 @@ class PhotoContent:
 
 
 def load_photos(repository: Repository) -> dict[Path, list[StoredPhoto]]:
-    """Return the photos that have files, by path; of several at one path the newest first."""
-    rows = [StoredPhoto(row[0], Path(row[1]), *row[2:]) for row in repository.photos.contents()]
+    """Return the photos that were enrolled with files, by path."""
+    rows = [StoredPhoto(photo, Path(path), sha256) for photo, path, sha256 in repository.photos.contents()]
     return {path: list(photos) for path, photos in groupby(rows, key=lambda photo: photo.path)}
 
 
-def find_unchanged(path: Path, photos: Sequence[StoredPhoto]) -> StoredPhoto:
-    """Return the photo whose content a file has, of those that were enrolled from its path.
+def read_photo(path: Path, photos: Sequence[StoredPhoto]) -> tuple[StoredPhoto, PhotoContent]:
+    """Read a file, and find the photo whose content it has among those that were enrolled from its path.
 
     Raises:
         UnreadablePhoto: the file is missing, cannot be read, or has changed since it was enrolled.
     """
-    try:
-        status = path.stat()
-        for photo in photos:
-            if (photo.size_bytes, photo.modified_ns) == (status.st_size, status.st_mtime_ns):
-                return photo
-        sha256 = content_sha256(path)
-    except OSError as error:
-        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    data = read_photo_bytes(path)
+    sha256 = hashlib.sha256(data).digest()
     for photo in photos:
         if photo.sha256 == sha256:
-            return photo
-    raise UnreadablePhoto(f"{path}: has changed since it was enrolled; enroll it again first")
-
-
-def read_photo(path: Path) -> PhotoContent:
-    """Read a photo's file.
-
-    Raises:
-        UnreadablePhoto: it cannot be read.
-    """
-    data = read_photo_bytes(path)
-    return PhotoContent(data, read_metadata(data, path))
+            return photo, PhotoContent(data, read_metadata(data, path))
+    raise UnreadablePhoto(f"{path}: {CHANGED}")
 
 
 def read_limited(path: Path) -> bytes:

@@ -21,7 +21,6 @@ from familiar.gallery.transfer.photo_metadata import (
     MetadataFolders,
     PhotoContent,
     StoredPhoto,
-    find_unchanged,
     load_photos,
     read_limited,
     read_photo,
@@ -113,8 +112,7 @@ class _Export:
         if not any(photo.photo in self.faces for photo in stored):
             self._take_back(path, stored, sidecars)
             return
-        photo = find_unchanged(path, stored)
-        content = read_photo(path)
+        photo, content = read_photo(path, stored)
         regions = _regions(self.faces.get(photo.photo, ()), content)
         written_in_place = self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions)
         if written_in_place:
@@ -128,7 +126,7 @@ class _Export:
         """Remove the names that earlier exports wrote for a photo that shows nobody known by now."""
         self._write_sidecars(sidecars, [], None)
         if self.in_place and _may_have_names(path):
-            self._write_in_place(find_unchanged(path, stored), read_photo(path), [])
+            self._write_in_place(*read_photo(path, stored), [])
 
     def _write_sidecars(
         self, sidecars: Sequence[Path], regions: Sequence[Region], content: PhotoContent | None, create: bool = False

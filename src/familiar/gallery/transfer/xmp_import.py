@@ -14,8 +14,6 @@ from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assi
 from familiar.gallery.transfer.photo_metadata import (
     MetadataFolders,
     PhotoContent,
-    StoredPhoto,
-    find_unchanged,
     load_photos,
     read_limited,
     read_photo,
@@ -59,17 +57,13 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
             reader.skipped.append(f"{path}: no photo of the gallery")
             continue
         try:
-            photo, content = _read_unchanged(path, photos[path])
+            photo, content = read_photo(path, photos[path])
         except FamiliarError as error:
             reader.skipped.append(str(error))
             continue
-        labels = reader.labels(path, content, boxes.get(photo, []))
-        label_of |= reader.without_contradictions(path, labels, names.get(photo, {}))
+        labels = reader.labels(path, content, boxes.get(photo.photo, []))
+        label_of |= reader.without_contradictions(path, labels, names.get(photo.photo, {}))
     return assign_labels(gallery, label_of, boxes, reader.skipped)
-
-
-def _read_unchanged(path: Path, stored: Sequence[StoredPhoto]) -> tuple[int, PhotoContent]:
-    return find_unchanged(path, stored).photo, read_photo(path)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
+from familiar.gallery.database.tables.photos import path_before_replacement
 from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
 from familiar.gallery.search.index_update import update_index
 from familiar.gallery.watching import outbox
@@ -246,7 +247,8 @@ class FolderWatch:
             with self._gallery.writing(new_revision=False) as repository:
                 for photo in missing:
                     if repository.watched_files.note_missing(photo.number, photo.path, outbox.now()):
-                        outbox.add_event(repository, "missing", photo.number, path=photo.path)
+                        path = path_before_replacement(photo.path)
+                        outbox.add_event(repository, "missing", photo.number, path=path)
                 for photo in comparison.returned:
                     if repository.watched_files.note_returned(photo.number):
                         outbox.add_event(

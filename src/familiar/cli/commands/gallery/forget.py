@@ -9,21 +9,24 @@ import click
 from familiar.cli.commands.gallery.arguments import folder_argument, label_of
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import note, print_json
-from familiar.cli.options import FILE, json_option
+from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
 
 
 @click.command()
 @folder_argument
 @click.option("--identity", metavar="IDENTITY", help="Erase this identity and every face assigned to it.")
-@click.option("--photo", "photos", multiple=True, type=FILE, help="Erase this photo and every face in it.")
+@click.option(
+    "--photo", "photos", multiple=True, metavar="PHOTO", help="Erase this photo (path or number) and every face in it."
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
+def forget(folder: Path, identity: str | None, photos: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Erase an identity or photos permanently.
 
     Their data is overwritten in the database file and cannot be recovered. What `repair` and `restore` have kept of
-    earlier files has copies of it, and is erased too. The photo files stay.
+    earlier files has copies of it, and is erased too. The photo files stay. Where another photo has replaced a photo's
+    file, give the photo's number; `check` lists it.
 
     \b
     Example:
@@ -45,7 +48,10 @@ def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bo
         copies = kept_copies(folder)
         if not yes:
             _ask_for_confirmation(", ".join([subject, *(copy.name for copy in copies)]))
-        result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number, states[number])
+        if number is None:
+            result = forget_photos(gallery, [int(photo) if photo.isdecimal() else Path(photo) for photo in photos])
+        else:
+            result = forget_identity(gallery, number, states[number])
         if result.erased:
             update_index(gallery)
     if result.erased and copies:

@@ -137,7 +137,8 @@ def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None
     else:
         with GalleryDatabase.open(folder) as gallery:
             result = export_folders(gallery, output, "copy" if copy else "link")
-        list_skipped([f"{path}: missing" for path in result.missing])
+        missing = [f"{path}: missing; enroll the folder that it is in now" for path in result.missing]
+        list_skipped([*missing, *result.skipped])
         summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"
         document = asdict(result)
     if as_json:

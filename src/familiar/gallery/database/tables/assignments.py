@@ -32,10 +32,14 @@ class Assignments(Table):
         """Whether a face is assigned."""
         return self._connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone() is not None
 
-    def photos_by_identity(self) -> list[tuple[int, str, str]]:
-        """Return number, name (or #number) and path for each photo of each identity, by number, then path."""
+    def photos_by_identity(self) -> list[tuple[int, str, str, bytes | None]]:
+        """Return number, name (or #number), path and SHA-256 for each photo of each identity, by number, then path.
+
+        The SHA-256 of an embedding that was enrolled without a photo is None.
+        """
         return self._connection.execute(
-            "SELECT DISTINCT identity_id, coalesce(name, '#' || identity_id), path FROM assignments "
+            "SELECT DISTINCT identity_id, coalesce(name, '#' || identity_id), path, iif(size_bytes > 0, sha256, NULL) "
+            "FROM assignments "
             "JOIN identities ON identities.id = identity_id JOIN faces ON faces.id = face_id "
             "JOIN photos ON photos.id = photo_id ORDER BY identity_id, path"
         ).fetchall()

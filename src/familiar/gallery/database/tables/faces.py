@@ -9,6 +9,7 @@ from typing import Any
 
 from familiar.core.names import unify_spelling
 from familiar.core.types import Detection
+from familiar.gallery.database.tables.photos import FROM_PATH
 from familiar.gallery.database.tables.table import Table
 
 Box = tuple[float, float, float, float]
@@ -78,14 +79,6 @@ class Faces(Table):
             self._connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
         )
 
-    def at_paths(self, first: Path | str, second: Path | str) -> list[tuple[int, int | None]]:
-        """Return photo and face of each photo at either path, newest photo first; None for one without a face."""
-        return self._connection.execute(
-            "SELECT photos.id, faces.id FROM photos LEFT JOIN faces ON photo_id = photos.id WHERE path = CAST(? AS "
-            "TEXT) OR path = CAST(? AS TEXT) ORDER BY photos.id DESC, faces.id",
-            (os.fsencode(first), os.fsencode(second)),
-        ).fetchall()
-
     def boxes(self) -> Iterator[tuple[int, int, float, float, float, float]]:
         """Iterate over photo, face, left, top, right and bottom of every face, by rising face."""
         return self._connection.execute(f"SELECT photo_id, id, {_BOX_COLUMNS} FROM faces ORDER BY id")
@@ -122,10 +115,10 @@ class Faces(Table):
         ).fetchall()
 
     def embeddings_at_path(self, path: Path, *, except_photo: int) -> list[tuple[int, int, bytes]]:
-        """Return photo, face and encoded embedding of the faces in a path's other photos, newest photo first."""
+        """Return photo, face and encoded embedding of the faces in the other photos from a path, newest photo first."""
         return self._connection.execute(
             "SELECT photos.id, faces.id, embedding FROM faces JOIN photos ON photos.id = photo_id "
-            "WHERE path = CAST(? AS TEXT) AND photos.id <> ? ORDER BY photos.id DESC, faces.id",
+            f"WHERE {FROM_PATH} AND photos.id <> ?2 ORDER BY photos.id DESC, faces.id",
             (os.fsencode(path), except_photo),
         ).fetchall()
 
@@ -249,9 +242,13 @@ class Faces(Table):
         ).fetchall()
 
     def export_rows(self) -> list[tuple[Any, ...]]:
-        """Return path, left, top, right, bottom, face, identity, name and by_user of all faces, by path, then face."""
+        """Return what the columns of an exported table contain, of all faces, by path, then face.
+
+        A row is (path, left, top, right, bottom, face, identity, name, by_user, SHA-256 as hex or None without a file).
+        """
         return self._connection.execute(
-            f"SELECT path, {_BOX_COLUMNS}, faces.id, identity_id, name, by_user FROM faces "
+            f"SELECT path, {_BOX_COLUMNS}, faces.id, identity_id, name, by_user, "
+            "CASE WHEN size_bytes > 0 THEN lower(hex(sha256)) END FROM faces "
             "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id "
             "LEFT JOIN identities ON identities.id = identity_id ORDER BY path, faces.id"
         ).fetchall()

@@ -1,6 +1,7 @@
 """The photos of a gallery."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -8,9 +9,29 @@ from familiar.gallery.database.tables.table import Table
 
 _MAX_INTEGER = 2**63 - 1  # of SQLite
 
+FROM_PATH = (
+    "(path = CAST(?1 AS TEXT) OR path BETWEEN CAST(?1 AS TEXT) || ' (replaced, photo ' "
+    "AND CAST(?1 AS TEXT) || ' (replaced, photo :')"  # the character after the digits
+)
+"""Condition of the photos that were enrolled from an encoded path, also of those that were replaced there."""
+
+
+def path_before_replacement(path: str) -> str:
+    """Return the path that a photo had before another one took its place there (`Photos.mark_replaced`).
+
+    >>> path_before_replacement("/dcim/1.jpg (replaced, photo 7)"), path_before_replacement("/dcim/1.jpg")
+    ('/dcim/1.jpg', '/dcim/1.jpg')
+    """
+    return re.sub(r" \(replaced, photo \d+\)\Z", "", path)
+
 
 class Photos(Table):
-    """SQL statements on the table `photos`. Paths are stored in the file system's encoding, which may not be UTF-8."""
+    """SQL statements on the table `photos`.
+
+    Paths are stored in the file system's encoding, which may not be UTF-8. A photo whose file was replaced by another
+    photo's has a path such as `/dcim/1.jpg (replaced, photo 7)`, where there is no file: whoever opens the path of a
+    photo must not get another one.
+    """
 
     def count(self) -> int:
         """Return the number of photos."""
@@ -40,6 +61,14 @@ class Photos(Table):
             "SELECT id, path, sha256 FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path),)
         ).fetchall()
 
+    def enrolled_from(self, path: Path | str) -> list[tuple[int, bytes, bool]]:
+        """Return the id and SHA-256 of each photo with a path, and whether it was enrolled with a file."""
+        rows = self._connection.execute(
+            "SELECT id, sha256, size_bytes > 0 FROM photos WHERE path = CAST(? AS TEXT) ORDER BY id",
+            (os.fsencode(path),),
+        ).fetchall()
+        return [(photo, sha256, bool(has_file)) for photo, sha256, has_file in rows]
+
     def page(
         self, *, after: int = 0, before: int | None = None, limit: int
     ) -> list[tuple[int, str, bytes, str | None]]:
@@ -54,13 +83,10 @@ class Photos(Table):
         """Return the path, size in bytes, modification time in ns and SHA-256 of every photo."""
         return self._connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
 
-    def contents(self) -> list[tuple[int, str, int, int, bytes]]:
-        """Return id, path, size in bytes, modification time in ns and SHA-256 of every photo that has a file, by path.
-
-        Of several photos at one path the newest is first.
-        """
+    def contents(self) -> list[tuple[int, str, bytes]]:
+        """Return the id, path and SHA-256 of every photo that was enrolled with a file, by path."""
         return self._connection.execute(
-            "SELECT id, path, size_bytes, modified_ns, sha256 FROM photos WHERE size_bytes > 0 ORDER BY path, id DESC"
+            "SELECT id, path, sha256 FROM photos WHERE size_bytes > 0 ORDER BY path, id"
         ).fetchall()
 
     def paths_and_hashes(self) -> list[tuple[int, str, bytes]]:
@@ -118,6 +144,14 @@ class Photos(Table):
             (os.fsencode(path), size_bytes, modified_ns, photo),
         )
 
+    def mark_replaced(self, path: Path, sha256: bytes) -> None:
+        """Take a path, where a file with this content is now, from the other photos that were enrolled from there."""
+        self._connection.execute(
+            "UPDATE photos SET path = path || ' (replaced, photo ' || id || ')' "
+            "WHERE path = CAST(? AS TEXT) AND sha256 <> ? AND size_bytes > 0",
+            (os.fsencode(path), sha256),
+        )
+
     def move_folder(self, old: str, new: str) -> None:
         """Replace the beginning of all paths that begin with a folder, given with a separator at its end."""
         self._connection.execute(
@@ -138,9 +172,9 @@ class Photos(Table):
         self._connection.executemany("DELETE FROM photos WHERE id = ?", ((photo,) for photo in photos))
 
     def delete_without_faces(self, path: Path, *, except_photo: int) -> list[int]:
-        """Delete the photos at a path that have no face, except one; return the ids of the photos deleted."""
+        """Delete the photos from a path that have no face, except one; return the ids of the photos deleted."""
         rows = self._connection.execute(
-            "DELETE FROM photos WHERE path = CAST(? AS TEXT) AND id <> ? "
+            f"DELETE FROM photos WHERE {FROM_PATH} AND id <> ?2 "
             "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id) RETURNING id",
             (os.fsencode(path), except_photo),
         ).fetchall()
