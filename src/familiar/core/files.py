@@ -18,6 +18,8 @@ _UNFINISHED = ".familiar."
 _CANNOT_SYNC_FOLDERS = frozenset(
     {errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP}
 )
+# Of the disk itself, so that the next file would fail too.
+DISK_FAILURES = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS})
 _LOCKED_BY_OTHERS = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
 _ERASED_BYTES = 1 << 24  # written at once
 

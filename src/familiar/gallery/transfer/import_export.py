@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from familiar.core.errors import BadDataset, CannotWrite, Contradiction
+from familiar.core.csv_rows import read_rows
+from familiar.core.errors import BadDataset, CannotWrite, Contradiction, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import absolute_path, content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.files import (
+    DISK_FAILURES,
+    absolute_path,
+    content_sha256,
+    fsync_directory,
+    fsync_tree,
+    write_atomically,
+)
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
@@ -33,7 +41,8 @@ class ImportResult:
         faces: the number of labeled faces.
         identities: the number of identities that they were assigned to.
         propagated_faces: other faces that were reassigned as a consequence.
-        skipped: each row or photo that matches no face of the gallery, and why.
+        skipped: each row or photo that was left out, and why: it cannot be read, matches no face of the gallery, or
+            contradicts another.
     """
 
     faces: int
@@ -50,11 +59,13 @@ class ExportResult:
         photos: the number of links or copies made.
         identities: the number of folders made.
         missing: paths of photos that are not where they were enrolled.
+        skipped: each photo that was left out though there is a file at its path, and why.
     """
 
     photos: int
     identities: int
     missing: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,9 @@ def export_csv(gallery: GalleryDatabase, path: Path) -> int:
 
 
 def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
-    """Assign faces to identities as a CSV table says, as one decision.
+    """Assign faces to identities as a CSV table says, as one decision. Rows that cannot be applied are skipped.
+
+    Of two rows that contradict each other the first counts.
 
     Args:
         gallery: to write to.
@@ -99,20 +112,18 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
             same number in the column `identity` are one identity without a name; a row with neither is ignored.
 
     Raises:
-        BadDataset: a row is malformed, assigns two faces of one photo to one identity, or one face to two; nothing is
-            imported.
-        Contradiction: the table contradicts what the gallery contains; nothing is imported.
+        BadDataset: the file cannot be read, or lacks a column; nothing is imported.
     """
-    rows = list(_read_table(path))
+    skipped: list[str] = []
+    rows = list(_read_table(path, skipped))
     with gallery.exclusive():  # faces and names that the rows mean must not change before they are assigned
-        return _import_rows(gallery, path, rows)
+        return _import_rows(gallery, path, rows, skipped)
 
 
-def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]) -> ImportResult:
+def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow], skipped: list[str]) -> ImportResult:
     photos = _PhotoLookup.load(gallery)
     row_of_face: dict[int, _TableRow] = {}
-    rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
-    skipped: list[str] = []
+    row_in_photo: dict[tuple[int, str], _TableRow] = {}  # of each photo and label
     for row in rows:
         photo = photos.at_path(row.path)
         face = None if photo is None else photos.matching_face(photo, row)
@@ -122,31 +133,53 @@ def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]
             continue
         if not row.label:
             continue
-        first_of_face = row_of_face.setdefault(face, row)
-        if first_of_face.label != row.label:
-            raise BadDataset(
-                f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first_of_face.label} in line "
-                f"{first_of_face.line}"
-            )
-        if first_of_face is row:
-            first_in_photo = rows_by_label[row.label].setdefault(photo, row)
-            if first_in_photo is not row:
-                raise BadDataset(
-                    f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
-                    "two faces in one photo cannot be the same individual"
+        if (first := row_of_face.get(face)) is not None:
+            if first.label != row.label:
+                skipped.append(
+                    f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first.label} in line "
+                    f"{first.line}, which counts; remove the wrong one"
                 )
+            continue
+        if (first := row_in_photo.setdefault((photo, row.label), row)) is not row:
+            skipped.append(
+                f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first.line} too, which counts: two "
+                "faces in one photo cannot be the same individual; remove the wrong one"
+            )
+            continue
+        row_of_face[face] = row
+    skipped += [
+        f"{path}, line {row.line}: {row.path}: another face of this photo is {row.label} in the gallery, and two faces "
+        "in one photo cannot be the same individual; reject or move that one first"
+        for row in _remove_taken(gallery, row_of_face, photos)
+    ]
     return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
+
+
+def _remove_taken(
+    gallery: GalleryDatabase, row_of_face: dict[int, _TableRow], photos: "_PhotoLookup"
+) -> list[_TableRow]:
+    """Remove and return the rows whose name another face of the photo has, which keeps it."""
+    photo_of = {face: photo for photo, faces in photos.faces.items() for face, _ in faces}
+    with gallery.reading() as repository:
+        holders = {(photo, name): face for photo, face, *_, name in repository.faces.named()}
+    removed: list[_TableRow] = []
+    while taken := [
+        face
+        for face, row in row_of_face.items()
+        if (holder := holders.get((photo_of[face], row.label), face)) != face and holder not in row_of_face
+    ]:
+        removed += [row_of_face.pop(face) for face in taken]
+    return removed
 
 
 def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     Photos are identified by their content, or else by their path; one that does not show exactly one face is skipped.
-    A folder called #12 or the like is an identity without a name.
+    A folder called #12 or the like is an identity without a name. Of two folders with the same photo the first counts.
 
     Raises:
-        BadDataset: there are no such folders, one has no usable name, or one photo is in two; nothing is imported.
-        Contradiction: the folders contradict what the gallery contains; nothing is imported.
+        BadDataset: there are no such folders; nothing is imported.
     """
     photos = _PhotoLookup.load(gallery)
     folders = sorted(_list_folders(root))
@@ -157,10 +190,9 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     for folder in folders:
         label = folder.name.strip()
         if printable(label) != label or not label:
-            raise BadDataset(
-                f"{printable(str(folder))}: the folder's name is not one line of printable characters; rename it"
-            )
-        for path in find_photos([folder]) if any(folder.iterdir()) else []:
+            skipped.append(f"{folder}: the folder's name is not one line of printable characters; rename it")
+            continue
+        for path in _list_photos(folder, skipped):
             try:
                 photo = photos.with_content_of(path)
             except OSError as error:
@@ -173,7 +205,9 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
                 continue
             first_label, first_path = label_and_path.setdefault(faces[0][0], (label, path))
             if first_label != label:
-                raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
+                skipped.append(
+                    f"{path}: is the same photo as {first_path}, which counts; remove it from one of the two folders"
+                )
     label_of = {face: label for face, (label, _) in label_and_path.items()}
     return assign_labels(gallery, label_of, photos.faces, skipped)
 
@@ -192,6 +226,7 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     with gallery.reading() as repository:
         rows = repository.assignments.photos_by_identity()
     missing: list[str] = []
+    skipped: list[str] = []
     folder_names: set[str] = set()
     folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
     try:
@@ -200,7 +235,7 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
         folder.mkdir(parents=True, exist_ok=True)
         for number, name, path in rows:
             source = Path(path)
-            if not source.is_file():
+            if not os.path.isfile(source):  # noqa: PTH113 - `Path.is_file` may raise
                 missing.append(path)
                 continue
             if number not in folders:
@@ -208,15 +243,18 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
                 folders[number][0].mkdir()
             identity_folder, file_names = folders[number]
             target = identity_folder / unused_name(source.stem, source.suffix, file_names)
-            if mode == "link":
-                target.symlink_to(source)
-            else:
-                shutil.copy2(source, target)
+            try:
+                target.symlink_to(source) if mode == "link" else shutil.copy2(source, target)
+            except OSError as error:
+                if error.errno in DISK_FAILURES:
+                    raise
+                target.unlink(missing_ok=True)
+                skipped.append(f"{path}: cannot be {'linked' if mode == 'link' else 'copied'} ({error.strerror})")
         fsync_tree(folder)
         fsync_directory(folder.absolute().parent)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
-    return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
+    return ExportResult(len(rows) - len(missing) - len(skipped), len(folders), tuple(missing), tuple(skipped))
 
 
 def assign_labels(
@@ -300,25 +338,28 @@ class _PhotoLookup:
         return next((face for face, _ in faces if face == row.face), None)
 
 
-def _read_table(path: Path) -> Iterator[_TableRow]:
-    """Read the rows of a table. BadDataset names the first malformed line."""
+def _read_table(path: Path, skipped: list[str]) -> Iterator[_TableRow]:
+    """Read the rows of a table, and describe the malformed ones. BadDataset if it is no such table."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read ({error.strerror})") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        if not {"path", "name"} <= set(reader.fieldnames or ()):
-            raise BadDataset(
-                f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas'
-            )
-        for cells in reader:
-            if None in cells or None in cells.values():
-                raise ValueError("has more or fewer cells than the first line")
-            yield _parse_row(reader.line_num, cells)
-    except (csv.Error, ValueError) as error:
-        line = reader.line_num + isinstance(error, csv.Error)  # line_num is of the last row that could be read
-        raise BadDataset(f"{path}, line {line}: {error}; nothing was imported") from error
+        has_columns = {"path", "name"} <= set(reader.fieldnames or ())
+    except csv.Error:
+        has_columns = False
+    if not has_columns:
+        raise BadDataset(f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas')
+    for line, cells in read_rows(reader):
+        try:
+            if isinstance(cells, ValueError):
+                raise cells
+            row = _parse_row(line, cells)
+        except ValueError as error:
+            skipped.append(f"{path}, line {line}: {error}")
+        else:
+            yield row
 
 
 def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
@@ -340,11 +381,19 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     return _TableRow(line, cells["path"], box, int(face) if face else None, label)
 
 
+def _list_photos(folder: Path, skipped: list[str]) -> list[Path]:
+    try:
+        return find_photos([folder])
+    except UnreadablePhoto as error:
+        skipped.append(str(error))
+        return []
+
+
 def _list_folders(root: Path) -> Iterator[Path]:
     """List the folders in a folder, hidden ones left out."""
     try:
         for path in root.iterdir():
-            if path.is_dir() and not path.name.startswith("."):
+            if os.path.isdir(path) and not path.name.startswith("."):  # noqa: PTH112 - `Path.is_dir` may raise
                 yield path
     except OSError as error:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error

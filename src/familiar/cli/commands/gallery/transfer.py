@@ -52,7 +52,7 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
         raise BadDataset(
             f"{folder}: no name in the photos' metadata matches a face; nothing was imported"
             if xmp
-            else f"{sources[0]}: no row matches a face in {folder}; nothing was imported"
+            else f"{sources[0]}: nothing in it could be imported into {folder}; the lines above say why"
         )
     if as_json:
         print_json(asdict(result))
@@ -137,7 +137,7 @@ def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None
     else:
         with GalleryDatabase.open(folder) as gallery:
             result = export_folders(gallery, output, "copy" if copy else "link")
-        list_skipped([f"{path}: missing" for path in result.missing])
+        list_skipped([*(f"{path}: missing" for path in result.missing), *result.skipped])
         summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"
         document = asdict(result)
     if as_json:
