@@ -158,7 +158,7 @@ def test_wrong_usage_is_refused(familiar: Familiar, missing: Path, mean_color_bu
 
 def test_register_is_listed_and_written(familiar: Familiar, missing: Path):
     Path("pets.csv").write_text("name,status,place\nRed,found,Elm Street\nBlue,home,\n")
-    assert json.loads(familiar("gallery", "register", missing, "pets.csv", "--json").out) == {"entered": 2}
+    assert json.loads(familiar("gallery", "register", missing, "pets.csv", "--json").out) == {"entered": 2, "skipped": []}
     assert (
         familiar("gallery", "register", missing, "--status", "found").out == "Red (#3): found, Elm Street, 2 photos\n"
     )
