@@ -295,7 +295,7 @@ def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied(
     copy = shutil.copy2
 
     def failing(error: int) -> None:
-        def copy_one(source: Path, target: Path) -> Path:
+        def copy_one(source: Path, target: Path) -> object:
             if source == photos[0]:
                 raise OSError(error, os.strerror(error), str(source))
             return copy(source, target)

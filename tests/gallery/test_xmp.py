@@ -484,7 +484,7 @@ def test_first_file_that_names_a_face_counts(gallery: GalleryDatabase, sidecar: 
     assert result.skipped == (f"{photo}: Ann: a.xmp gives it to the face of Mia",)
 
 
-def of_another_program(packet: bytes, properties: str = "") -> bytes:
+def foreign_packet(packet: bytes, properties: str = "") -> bytes:
     """Return a packet as another program would have written it, with further properties."""
     attributes = f'rdf:about="" xmlns:ps="http://ns.adobe.com/photoshop/1.0/" {properties}'
     packet = packet.replace(MARKER_URI.encode(), b"urn:another-program:1.0/")
@@ -496,7 +496,7 @@ TURNED = 'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="3"'
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "properties"),
+    ("name", "companions", "properties"),
     [
         ("a.xmp", "a.mov a.mp4 a.aae a.json a.thm", ""),  # a Live Photo, edited
         ("a.XMP", "", ""),
@@ -509,18 +509,18 @@ TURNED = 'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="3"'
     ],
 )
 def test_reads_the_sidecar_of_a_photo_with_companions(
-    gallery: GalleryDatabase, photo: Path, name: str, beside: str, properties: str
+    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str
 ):
-    for other in beside.split():
+    for other in companions.split():
         photo.with_name(other).touch()
-    photo.with_name(name).write_bytes(of_another_program(sidecar_of(("red", "Mia")), properties))
+    photo.with_name(name).write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
     result = import_xmp(gallery)
     assert result.skipped == ()
     assert names_of(gallery) == {("a.jpg", "red"): "Mia"}
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "properties", "cause"),
+    ("name", "companions", "properties", "cause"),
     [
         ("a.xmp", "a.heic", "", "may belong to a.heic or a.jpg; rename it a.heic.xmp or a.jpg.xmp"),
         ("a.xmp", "a.psd", "", "may belong to a.jpg or a.psd"),
@@ -530,12 +530,12 @@ def test_reads_the_sidecar_of_a_photo_with_companions(
     ],
 )
 def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
-    gallery: GalleryDatabase, photo: Path, name: str, beside: str, properties: str, cause: str
+    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str, cause: str
 ):
-    for other in beside.split():
+    for other in companions.split():
         photo.with_name(other).touch()
     sidecar = photo.with_name(name)
-    sidecar.write_bytes(of_another_program(sidecar_of(("red", "Mia")), properties))
+    sidecar.write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
     (reason,) = import_xmp(gallery).skipped
     assert reason.startswith(f"{sidecar}: ")
     assert cause in reason
@@ -551,14 +551,14 @@ def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(
     packet = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Mia")], wh)
     assert packet is not None
     photo.with_name("a.nef").touch()
-    photo.with_name("a.xmp").write_bytes(of_another_program(packet))
+    photo.with_name("a.xmp").write_bytes(foreign_packet(packet))
     assert "belongs to a.nef" in import_xmp(gallery).skipped[0]
     assert names_of(gallery) == {}
 
 
 def test_sidecar_that_says_whose_it_is_is_read_for_that_photo_alone(tmp_path: Path, mean_color_bundle: Path):
     photos = [draw(tmp_path / name, "red", shade=shade) for shade, name in enumerate(("a.jpg", "a.png"))]
-    packet = of_another_program(sidecar_of(("red", "Mia")), FOR_JPG.replace("JPG", "png"))
+    packet = foreign_packet(sidecar_of(("red", "Mia")), FOR_JPG.replace("JPG", "png"))
     (tmp_path / "a.xmp").write_bytes(packet)
     with create(tmp_path / "gallery", mean_color_bundle, *photos) as gallery:
         assert import_xmp(gallery).skipped == ()
@@ -570,8 +570,8 @@ def test_sidecar_that_says_whose_it_is_is_read_for_that_photo_alone(tmp_path: Pa
 
 @pytest.mark.parametrize("other", ["a.cr2", "a.heic"])
 def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: GalleryDatabase, photo: Path, other: str):
-    shared, own = photo.with_name("a.xmp"), photo.with_name("a.jpg.xmp")
-    before = of_another_program(sidecar_of(("green", "Tom")))
+    shared, other_sidecar = photo.with_name("a.xmp"), photo.with_name("a.jpg.xmp")
+    before = foreign_packet(sidecar_of(("green", "Tom")))
     shared.write_bytes(before)
     give_names(gallery, red="Mia")
     export_xmp(gallery)
@@ -580,7 +580,7 @@ def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: GalleryDat
     for _ in range(2):
         export_xmp(gallery)
         assert shared.read_bytes() == before
-        assert written(own) == {"red": "Mia"}
+        assert written(other_sidecar) == {"red": "Mia"}
 
 
 def test_export_updates_a_sidecar_in_capitals(gallery: GalleryDatabase, photo: Path):

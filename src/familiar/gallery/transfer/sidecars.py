@@ -93,8 +93,8 @@ class MetadataFolders:
         names = {*folder.sidecars.get(_key(path.name), ()), *folder.sidecars.get(_key(path.stem), ())}
         pictures = sorted({*listed, photo})
         sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
-        own = _key(path.name)
-        return sorted(sidecars, key=lambda each: (_key(each.path.stem) != own, each.path.suffix != SUFFIX))
+        name_key = _key(path.name)
+        return sorted(sidecars, key=lambda each: (_key(each.path.stem) != name_key, each.path.suffix != SUFFIX))
 
     def new_sidecar(self, path: Path) -> Path:
         """Return the path of a sidecar to make for a photo.
@@ -174,22 +174,24 @@ def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
     if named := [name for name in pictures if _key(name) == _key(base)]:
         return _choose(sidecar, photo, [name for name in named if name == base] or named)
     if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
-        return _of_another(sidecar, photo, base)
+        return _sidecar_of_another(sidecar, photo, base)
     same_case = [name for name in pictures if Path(name).stem == base] or pictures
     try:
         suffix = read_owner_suffix(read_limited(sidecar))
     except BadMetadata:  # which is reported when its names are read
         suffix = None
     if suffix is not None:
-        of_suffix = [name for name in same_case if _suffix(name) == suffix]
-        return _choose(sidecar, photo, of_suffix) if of_suffix else _of_another(sidecar, photo, base + suffix)
+        with_suffix = [name for name in same_case if _suffix(name) == suffix]
+        return (
+            _choose(sidecar, photo, with_suffix) if with_suffix else _sidecar_of_another(sidecar, photo, base + suffix)
+        )
     return _choose(sidecar, photo, [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case)
 
 
 def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
     """Tell whose a sidecar is by the pictures that it may belong to."""
     if photo not in owners:
-        return _of_another(sidecar, photo, owners[0])
+        return _sidecar_of_another(sidecar, photo, owners[0])
     if len(owners) == 1:
         return Sidecar(sidecar, "photo")
     return Sidecar(
@@ -197,7 +199,7 @@ def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
     )
 
 
-def _of_another(sidecar: Path, photo: str, owner: str) -> Sidecar:
+def _sidecar_of_another(sidecar: Path, photo: str, owner: str) -> Sidecar:
     return Sidecar(
         sidecar,
         "raw" if _suffix(owner) in _RAW_SUFFIXES else "other",

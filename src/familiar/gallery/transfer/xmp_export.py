@@ -111,13 +111,13 @@ class _Export:
         return XmpExportResult(**counts, not_in_place=tuple(self.not_in_place), skipped=tuple(self.skipped))
 
     def write_photo(self, path: Path, stored: Sequence[StoredPhoto]) -> None:
-        found = self._folders.sidecars(path)
-        sidecars = [sidecar.path for sidecar in found if sidecar.owner == "photo"]
+        candidates = self._folders.sidecars(path)
+        sidecars = [sidecar.path for sidecar in candidates if sidecar.owner == "photo"]
         if any(photo.photo in self.faces for photo in stored):
             self._write_names(path, stored, sidecars)
         else:
             self._take_back(path, stored, sidecars)
-        for sidecar in found:
+        for sidecar in candidates:
             if sidecar.owner in ("raw", "unclear"):  # perhaps only since an earlier export wrote names to it
                 with contextlib.suppress(BadMetadata):
                     self._write_sidecars([sidecar.path], [], None)
