@@ -106,10 +106,11 @@ def test_saved_pet_remembers_what_it_is_not(familiar: Familiar, missing: Path, m
     assert names(match("found.png")[0])[0] == "Red"
 
 
-def test_pet_is_saved_though_one_of_its_photos_is_broken(familiar: Familiar, missing: Path, mean_color_bundle: Path):
+def test_pet_is_saved_though_one_of_its_photos_is_gone(familiar: Familiar, missing: Path, mean_color_bundle: Path):
+    Path("pets/B/gone.png").symlink_to("nowhere.png")
     result = familiar("match", "pets/B", "--gallery", missing, "--model", mean_color_bundle, "--save", "Stray")
     assert result.code == 0
-    assert "skipped pets/B/broken.png" in result.err
+    assert "skipped pets/B/gone.png: No such file" in result.err
     assert "Stray (#4): found" in familiar("gallery", "register", missing, "--status", "found").out
 
 
