@@ -469,7 +469,7 @@ def test_import_restores_names_from_exported_csv_and_folders(
     familiar("gallery", "undo", clustered)
     assert run_json(familiar, "import", clustered, tmp_path / "out")["faces"] == 6
     (tmp_path / "w.csv").write_text("path,name\ngone.png,Rosa\n")
-    assert "no row matches a face" in fails(familiar, "import", clustered, tmp_path / "w.csv")
+    assert "nothing in it could be imported" in fails(familiar, "import", clustered, tmp_path / "w.csv")
     assert "line 1" in fails(familiar, "import", clustered, photos / "red1.png")
     assert "not empty" in fails(familiar, "export", clustered, "-o", tmp_path / "out")
     assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--copy").code == 2

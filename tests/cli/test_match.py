@@ -64,11 +64,14 @@ def test_photo_is_matched_and_nothing_is_stored(familiar: Familiar, missing: Pat
 def test_folder_of_found_pets_gives_one_document_and_names_bad_photos(
     familiar: Familiar, missing: Path, mean_color_bundle: Path
 ):
+    Path("pets/C").mkdir()
+    Path("pets/C/notes.txt").touch()
     result = familiar("match", "pets", "--gallery", missing, "--model", mean_color_bundle, "--json")
     first, second = json.loads(result.out)
     assert (first["found"], names(first)[0]) == ("A", "Red")
     assert (second["found"], names(second)[0], second["photos"]) == ("B", "Blue", ["pets/B/1.png"])
     assert "skipped pets/B/broken.png" in result.err
+    assert "skipped no photo found in pets/C" in result.err
     assert first["candidates"][0]["probability"] > first["candidates"][1]["probability"]
 
 
@@ -101,6 +104,14 @@ def test_saved_pet_remembers_what_it_is_not(familiar: Familiar, missing: Path, m
     assert "Red" not in names(pet)
     assert "undone: mark different" in familiar("gallery", "undo", missing).out
     assert names(match("found.png")[0])[0] == "Red"
+
+
+def test_pet_is_saved_though_one_of_its_photos_is_gone(familiar: Familiar, missing: Path, mean_color_bundle: Path):
+    Path("pets/B/gone.png").symlink_to("nowhere.png")
+    result = familiar("match", "pets/B", "--gallery", missing, "--model", mean_color_bundle, "--save", "Stray")
+    assert result.code == 0
+    assert "skipped pets/B/gone.png: No such file" in result.err
+    assert "Stray (#4): found" in familiar("gallery", "register", missing, "--status", "found").out
 
 
 def test_unsaved_pet_is_not_compared_with_dismissed_ones_this_time(match: Any):
@@ -150,6 +161,17 @@ def test_expected_failures_are_one_line(familiar: Familiar, missing: Path, mean_
         assert message in result.err.splitlines()[-1]
 
 
+def test_register_enters_the_rows_that_it_can(familiar: Familiar, missing: Path):
+    Path("pets.csv").write_text("name,date\nRed,May\nBlue,2026-05-01\n")
+    result = familiar("gallery", "register", missing, "pets.csv")
+    assert (result.code, result.out) == (0, "1 report entered, 1 skipped\n")
+    assert result.err.startswith("skipped pets.csv, line 2: a date must be written as")
+    Path("pets.csv").write_text("name,date\nRed,May\n")
+    result = familiar("gallery", "register", missing, "pets.csv")
+    assert (result.code, result.out) == (1, "")
+    assert "no row could be entered; the lines above say why" in result.err
+
+
 def test_wrong_usage_is_refused(familiar: Familiar, missing: Path, mean_color_bundle: Path):
     for option in (("--save", "Stray"), ("--not", "Red"), ("--found-at", "Elm")):
         assert familiar("match", "pets", "--gallery", missing, "--model", mean_color_bundle, *option).code == 2
@@ -158,7 +180,10 @@ def test_wrong_usage_is_refused(familiar: Familiar, missing: Path, mean_color_bu
 
 def test_register_is_listed_and_written(familiar: Familiar, missing: Path):
     Path("pets.csv").write_text("name,status,place\nRed,found,Elm Street\nBlue,home,\n")
-    assert json.loads(familiar("gallery", "register", missing, "pets.csv", "--json").out) == {"entered": 2}
+    assert json.loads(familiar("gallery", "register", missing, "pets.csv", "--json").out) == {
+        "entered": 2,
+        "skipped": [],
+    }
     assert (
         familiar("gallery", "register", missing, "--status", "found").out == "Red (#3): found, Elm Street, 2 photos\n"
     )
@@ -172,7 +197,7 @@ def test_register_is_listed_and_written(familiar: Familiar, missing: Path):
     assert Path("out.csv").read_text().splitlines()[3] == "Red,found,,Elm Street,,,"
     Path("bad.csv").write_text("name\nBob\n")
     result = familiar("gallery", "register", missing, "bad.csv")
-    assert (result.code, "bad.csv, line 2" in result.err, "nothing was stored" in result.err) == (1, True, True)
+    assert (result.code, "bad.csv, line 2" in result.err, "no row could be entered" in result.err) == (1, True, True)
 
 
 @pytest.mark.parametrize(("lost", "found_lost", "unknown"), small_and_exhaustive((4, 1, 1), (20, 7, 3)))

@@ -74,9 +74,6 @@ def test_large_numbers_have_distinct_quartiles(tmp_path):
     ("text", "message"),
     [
         ("name,coat\n0,black\n", "the CSV needs a column photo or identity"),
-        ("identity,coat\n0,black\n0,white\n", "facts.csv:3: values for"),
-        ("identity,coat\n0,black,more\n", "facts.csv:2: has more or fewer"),
-        ("identity,coat\n0\n", "facts.csv:2: has more or fewer"),
         ("identity,coat\nnobody,black\n", "no row is about"),
         ("identity\n0\n", "no other column than"),
         ("identity,coat,coat\n0,a,b\n", "must be unique"),
@@ -88,6 +85,22 @@ def test_large_numbers_have_distinct_quartiles(tmp_path):
 def test_rejects_malformed_or_unmatched_csv(table, tmp_path, text, message):
     with pytest.raises(BadDataset, match=message):
         read_attributes(written(tmp_path, text), table)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("0,white", "facts.csv:3: values for 0 differ"),
+        ("1,black,more", "facts.csv:3: has more or fewer"),
+        ("1", "facts.csv:3: has more or fewer"),
+        ('"1"x,black', "facts.csv:3: "),
+    ],
+)
+def test_bad_row_is_skipped_with_a_warning(table, tmp_path, caplog, bad, message):
+    (coat,) = read_attributes(written(tmp_path, f"identity,coat\n0,black\n{bad}\n2,gray\n"), table)
+    assert list(coat.rows_by_value()) == ["black", "gray"]
+    (record,) = caplog.records
+    assert message in record.message
 
 
 def test_rejects_unreadable_file_and_missing_column(table, tmp_path):

@@ -252,6 +252,23 @@ def test_rejects_unlistable_folder_by_name(cats: Path, monkeypatch: pytest.Monke
         scan_folders(cats)
 
 
+def test_folder_of_an_identity_that_cannot_be_listed_is_skipped(
+    cats: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names, scandir = scan_folders(cats).names, os.scandir
+
+    def refuse_first(folder: Path) -> object:
+        if Path(folder).name == names[0].partition("/")[2]:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse_first)
+    table = scan_folders(cats)
+    assert table.names == names[1:]
+    assert table.ignored["folders that cannot be read"] == 1
+    assert f"{names[0]}: cannot be read (Permission denied)" in caplog.text
+
+
 # Identities by name
 
 

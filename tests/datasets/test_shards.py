@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, UnreadablePhoto
-from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
+from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, scan_folders
 from familiar.datasets.shards import packing, parquet
 from familiar.datasets.shards.packing import ShardFormat, pack
 from familiar.datasets.shards.scanning import name_of, rows_by_shard, scan_shards
@@ -62,6 +62,18 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     return path
+
+
+@pytest.mark.parametrize(("format_", "photos"), [("tar", 2), ("parquet", 1)])
+def test_name_that_is_not_utf8_does_not_stop_the_packing(tmp_path: Path, format_: ShardFormat, photos: int):
+    for name in ("a.png", "b\udcff.png"):
+        (tmp_path / "cats" / "Tom").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cats" / "Tom" / name).write_bytes(photo_bytes(8 + len(name)))
+    packed = pack(scan_folders(tmp_path / "cats"), tmp_path / "packed", format=format_)
+    assert packed.photos == photos
+    assert [str(error).rpartition(": ")[2] for error in packed.skipped] == [
+        "its name is not UTF-8, and Parquet stores no others; rename it, or pack into tar files"
+    ] * (2 - photos)
 
 
 @pytest.mark.parametrize("format_", FORMATS)

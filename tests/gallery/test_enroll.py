@@ -316,10 +316,12 @@ def test_unreadable_photos_are_skipped_and_reported(album: GalleryDatabase, embe
     (folder / "empty.png").write_bytes(b"")
     os.mkfifo(folder / "pipe.jpg")
     (folder / "folder.jpg").mkdir()
-    bad = [folder / name for name in ("broken.jpg", "empty.png", "pipe.jpg", "folder.jpg", "missing.jpg")]
+    bad = [
+        folder / name for name in ("broken.jpg", "empty.png", "pipe.jpg", "folder.jpg", "missing.jpg", "zero\0byte.jpg")
+    ]
     result = enroll(album, embedder, [photos[0], *bad[:3], photos[1], *bad[3:], photos[2]])
     assert counts(result) == {"photos": 3, "faces": 3}
-    assert len(result.skipped) == 5
+    assert len(result.skipped) == 6
     for path, error in zip(bad, result.skipped, strict=True):
         assert isinstance(error, UnreadablePhoto)
         assert str(error).startswith(f"{path}: ")

@@ -12,7 +12,12 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.lost_pets.candidates import PetFilter
 from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.register_table import COLUMNS, export_register, import_register
+from familiar.gallery.lost_pets.register_table import (
+    COLUMNS,
+    RegisterImportResult,
+    export_register,
+    import_register,
+)
 from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
@@ -39,7 +44,7 @@ def test_table_enters_reports_as_one_decision(pets: GalleryDatabase, table: Path
         encoding="utf-8",
     )
     before = len(decisions(pets))
-    assert import_register(pets, table) == 2
+    assert import_register(pets, table) == RegisterImportResult(2, ())
     assert find_pet(pets, 1).report == Report("lost", "cat", "Elm Street, 4", "2026-05-01", "555-0101", "red collar")
     assert find_pet(pets, 3).report == Report("found", location="Harbor")
     assert len(decisions(pets)) == before + 1
@@ -68,19 +73,14 @@ def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: GalleryDa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name,date\nLuna,2026-05-01\nBob,\n", "line 3: has no identity 'Bob'"),
-        ("name,date\nLuna,1.5.2026\n", "line 2: a date must be written as"),
-        ("name,status\nLuna,gone\n", "line 2: the status must be"),
-        ("name,status\nLuna,home\nLuna,lost\n", "line 3: Luna is in line 2 too"),
         ("name,color\nLuna,red\n", 'line 1: the columns are .*"color" is none of them'),
         ("place\nElm\n", 'line 1: .*"name" must be there'),
         ("name,name\nLuna,Luna\n", 'line 1: .*"name" must be there, each only once'),
         ("", "line 1"),
-        ("name,place\nLuna\n", "line 2: has more or fewer cells"),
-        ('name,place\n"Luna,x\n', "line 2: "),
+        ('"name,place\n', "line 1"),
     ],
 )
-def test_malformed_table_names_the_line_and_stores_nothing(
+def test_table_without_the_columns_names_the_line_and_stores_nothing(
     pets: GalleryDatabase, table: Path, content: str, message: str
 ):
     table.write_text(content)
@@ -89,6 +89,29 @@ def test_malformed_table_names_the_line_and_stores_nothing(
     assert str(error.value).startswith(f"{table}, line ")
     assert str(error.value).endswith("nothing was stored")
     assert not has_reports(pets)
+
+
+@pytest.mark.parametrize(
+    ("header", "bad", "message"),
+    [
+        ("name,date", "Bob,", "has no identity 'Bob'"),
+        ("name,date", "Luna,1.5.2026", "a date must be written as"),
+        ("name,status", "Luna,gone", "the status must be"),
+        ("name,status", "#3,lost", "#3 is in line 2 too, which counts"),
+        ("name,place", "Luna", "has more or fewer cells"),
+        ("name,place", '"Luna"x,y', "expected after"),
+    ],
+)
+def test_bad_row_is_listed_and_the_others_are_stored(
+    pets: GalleryDatabase, table: Path, header: str, bad: str, message: str
+):
+    table.write_text(f"{header}\n#3,\n{bad}\nTom,\n")
+    result = import_register(pets, table)
+    (reason,) = result.skipped
+    assert reason.startswith(f"{table}, line 3: ")
+    assert message in reason
+    assert result.reports == 2
+    assert [find_pet(pets, identity).is_reported for identity in (2, 3)] == [True, True]
 
 
 def test_unreadable_tables_are_named(pets: GalleryDatabase, table: Path):

@@ -516,6 +516,176 @@ def test_first_file_that_names_a_face_counts(gallery: GalleryDatabase, sidecar: 
     assert result.skipped == (f"{photo}: Ann: a.xmp gives it to the face of Mia",)
 
 
+def foreign_packet(packet: bytes, properties: str = "") -> bytes:
+    """Return a packet as another program would have written it, with further properties."""
+    attributes = f'rdf:about="" xmlns:ps="http://ns.adobe.com/photoshop/1.0/" {properties}'
+    packet = packet.replace(MARKER_URI.encode(), b"urn:another-program:1.0/")
+    return packet.replace(b'rdf:about=""', attributes.strip().encode(), 1)
+
+
+FOR_JPG, FOR_RAW = (f'ps:SidecarForExtension="{suffix}"' for suffix in ("JPG", "CR2"))
+TURNED = 'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="3"'
+
+
+@pytest.mark.parametrize(
+    ("name", "companions", "properties"),
+    [
+        ("a.xmp", "a.mov a.mp4 a.aae a.json a.thm", ""),  # a Live Photo, edited
+        ("a.XMP", "", ""),
+        ("A.JPG.Xmp", "a.heic", ""),
+        ("a.xmp", "A.jpg", ""),
+        ("a.xmp", "a.cr2", ""),
+        ("a.CR2.xmp", "a.CR2", ""),
+        ("a.xmp", "", FOR_RAW),
+        ("a.xmp", "a.heic a.cr2", FOR_JPG),
+    ],
+)
+def test_reads_the_sidecar_of_a_photo_with_companions(
+    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str
+):
+    for other in companions.split():
+        photo.with_name(other).touch()
+    photo.with_name(name).write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
+    result = import_xmp(gallery)
+    assert result.skipped == ()
+    assert names_of(gallery) == {("a.jpg", "red"): "Mia"}
+
+
+@pytest.mark.parametrize(
+    ("name", "companions", "properties", "cause"),
+    [
+        ("a.xmp", "a.heic", "", "may belong to a.heic or a.jpg; rename it a.heic.xmp or a.jpg.xmp"),
+        ("a.xmp", "a.psd", "", "may belong to a.jpg or a.psd"),
+        ("a.xmp", "a.heic", FOR_JPG.replace("JPG", "HEIC"), "belongs to a.heic; if it is about a.jpg too, copy it to"),
+        ("a.png.xmp", "", "", "belongs to a.png; if it is about a.jpg too, copy it to a.jpg.xmp"),
+        ("a.xmp", "a.cr2", TURNED, "turned as this one; it belongs to a.cr2; if it is about a.jpg too, copy it to"),
+    ],
+)
+def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
+    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str, cause: str
+):
+    for other in companions.split():
+        photo.with_name(other).touch()
+    sidecar = photo.with_name(name)
+    sidecar.write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
+    (reason,) = import_xmp(gallery).skipped
+    assert reason.startswith(f"{sidecar}: ")
+    assert cause in reason
+    assert names_of(gallery) == {}
+    sidecar.write_bytes(OTHER)
+    assert import_xmp(gallery).skipped == (), "nothing is left out if the sidecar has no names"
+
+
+@pytest.mark.parametrize("wh", [(120, 200), (200, 100)], ids=["turned", "cropped"])
+def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(
+    gallery: GalleryDatabase, photo: Path, wh: tuple[int, int]
+):
+    packet = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Mia")], wh)
+    assert packet is not None
+    photo.with_name("a.nef").touch()
+    photo.with_name("a.xmp").write_bytes(foreign_packet(packet))
+    assert "belongs to a.nef" in import_xmp(gallery).skipped[0]
+    assert names_of(gallery) == {}
+
+
+def test_sidecar_that_says_whose_it_is_is_read_for_that_photo_alone(tmp_path: Path, mean_color_bundle: Path):
+    photos = [draw(tmp_path / name, "red", shade=shade) for shade, name in enumerate(("a.jpg", "a.png"))]
+    packet = foreign_packet(sidecar_of(("red", "Mia")), FOR_JPG.replace("JPG", "png"))
+    (tmp_path / "a.xmp").write_bytes(packet)
+    with create(tmp_path / "gallery", mean_color_bundle, *photos) as gallery:
+        assert import_xmp(gallery).skipped == ()
+        assert names_of(gallery) == {("a.png", "red"): "Mia"}
+        give_names(gallery, red="Mia")
+        export_xmp(gallery)
+    assert written(tmp_path / "a.jpg.xmp") == {"red": "Mia"}
+
+
+@pytest.mark.parametrize("other", ["a.cr2", "a.heic"])
+def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: GalleryDatabase, photo: Path, other: str):
+    shared, other_sidecar = photo.with_name("a.xmp"), photo.with_name("a.jpg.xmp")
+    before = foreign_packet(sidecar_of(("green", "Tom")))
+    shared.write_bytes(before)
+    give_names(gallery, red="Mia")
+    export_xmp(gallery)
+    assert written(shared) == {"red": "Mia", "green": "Tom"}
+    photo.with_name(other).touch()
+    for _ in range(2):
+        export_xmp(gallery)
+        assert shared.read_bytes() == before
+        assert written(other_sidecar) == {"red": "Mia"}
+
+
+def test_export_updates_a_sidecar_in_capitals(gallery: GalleryDatabase, photo: Path):
+    capitals = photo.with_name("a.jpg.XMP")
+    capitals.write_bytes(OTHER)
+    give_names(gallery)
+    export_xmp(gallery)
+    assert written(capitals) == {"red": NAMES["red"], "green": NAMES["green"]}
+    assert sorted(path.name for path in photo.parent.iterdir()) == ["a.jpg", "a.jpg.XMP"]
+    undo(gallery)
+    export_xmp(gallery)
+    assert capitals.read_bytes() == OTHER
+
+
+@pytest.mark.parametrize(("stem_bytes", "sidecar"), [(248, "stem"), (251, "stem"), (248, "none")])
+def test_photo_with_a_name_too_long_for_a_sidecar_does_not_stop_the_export(
+    tmp_path: Path, mean_color_bundle: Path, stem_bytes: int, sidecar: str
+):
+    long = draw(tmp_path / ("a" * stem_bytes + ".jpg"), "red")
+    other = draw(tmp_path / "b.jpg", "green")
+    if sidecar == "none":
+        long.with_suffix(".png").touch()
+    with create(tmp_path / "gallery", mean_color_bundle, long, other) as gallery:
+        give_names(gallery)
+        for in_place in (False, True):
+            result = export_xmp(gallery, in_place=in_place)
+            assert written(tmp_path / "b.jpg.xmp") == {"green": NAMES["green"]}
+            if sidecar == "none" and not in_place:
+                (reason,) = result.skipped
+                assert reason == f"{long}: its name is too long for a sidecar, which adds .xmp; shorten it"
+            else:
+                assert result.skipped == ()
+        assert import_xmp(gallery).skipped == ()
+        assert long.with_suffix(".xmp").exists() == (sidecar == "stem")
+
+
+def test_special_files_and_folders_in_place_of_files_are_listed(tmp_path: Path, mean_color_bundle: Path):
+    photos = [draw(tmp_path / f"{color}.jpg", color) for color in FACES]
+    with create(tmp_path / "gallery", mean_color_bundle, *photos) as gallery:
+        give_names(gallery)
+        os.mkfifo(tmp_path / "red.jpg.xmp")
+        (tmp_path / "green.jpg.xmp").mkdir()
+        os.mkfifo(tmp_path / ".picasa.ini")
+        exported, imported = export_xmp(gallery), import_xmp(gallery)
+        assert counts(exported) == (1, 1, 0, 0)
+        for result, names in ((exported, ("green", "red")), (imported, (".picasa.ini", "green", "red"))):
+            assert [Path(reason.split(": ")[0]).name for reason in sorted(result.skipped)] == [
+                name if "." in name else f"{name}.jpg.xmp" for name in names
+            ]
+        photos[0].unlink()
+        os.mkfifo(photos[0])
+        assert "special file" in export_xmp(gallery, in_place=True).skipped[-1]
+
+
+def test_files_of_picasa_are_read_in_any_case(tmp_path: Path, mean_color_bundle: Path):
+    photo = draw(tmp_path / "a.jpg", "red", "green")
+    for name, color in ((".Picasa.ini", "red"), ("PICASA.INI", "green")):
+        left, top, right, bottom = np.divide(FACES[color], (200, 120, 200, 120))
+        rect = "".join(f"{round(share * 65535):04x}" for share in (left, top, right, bottom))
+        (tmp_path / name).write_text(f"[Contacts2]\n12ab={color};;\n[A.JPG]\nfaces=rect64({rect}),12ab\n")
+    with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
+        assert import_xmp(gallery).skipped == ()
+        assert names_of(gallery) == {("a.jpg", color): color for color in ("red", "green")}
+
+
+def test_folder_that_cannot_be_listed_is_named(gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch):
+    give_names(gallery)
+    monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    for result in (export_xmp(gallery), import_xmp(gallery)):
+        (reason,) = result.skipped
+        assert reason.startswith(f"{photo.parent}: cannot be listed (Permission denied)")
+
+
 @pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs ExifTool: apt install libimage-exiftool-perl")
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_exiftool_reads_what_was_written(tmp_path: Path, mean_color_bundle: Path, orientation: int):

@@ -584,6 +584,16 @@ def test_find_photos_rejects_paths_without_photos(tmp_path: Path) -> None:
         find_photos([tmp_path / "third"])
 
 
+def test_find_photos_lists_broken_links_and_missing_files_among_others(tmp_path: Path) -> None:
+    photo, link, missing, long = (tmp_path / name for name in ("a.jpg", "link.jpg", "missing.jpg", "b" * 300))
+    photo.touch()
+    link.symlink_to(missing)
+    paths = [photo, link, missing, long]
+    assert find_photos(paths) == paths
+    with pytest.raises(UnreadablePhoto, match=r"missing\.jpg: No such file or directory"):
+        load_photo(missing)
+
+
 @pytest.mark.parametrize("suffix", [".psd", ".xbm", ".txt"])
 def test_rejects_formats_that_cannot_be_written(suffix: str, tmp_path: Path):
     photo = Photo(np.zeros((4, 4, 3), np.uint8), "drawn", (4, 4))

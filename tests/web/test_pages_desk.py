@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
-from familiar.web.settings import Settings
+from familiar.web.settings import Limits, Settings
 from support.color_album import draw_photo
 from support.html import BROWSER, Answer, Page, text_of
 from support.web_forms import flash_of, make_client, post, redirect_of
@@ -101,6 +102,27 @@ def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, phot
     ):
         assert (answer.status_code, reason in answer.text) == (status, True), answer.text
     assert pets(folder, "found") == []
+
+
+def test_bad_photo_among_several_is_left_out_and_counted(serving: Callable[..., TestClient], folder: Path, photo: Path):
+    client = serving(limits=replace(Limits(), photo_bytes=100_000))
+    broken, large = photo.with_name("broken.png"), photo.with_name("large.png")
+    broken.write_text("no photo")
+    large.write_bytes(photo.read_bytes().ljust(200_000, b"\0"))
+    answer = enter(client, broken, photo, large)
+    path, query = redirect_of(answer)
+    assert query["left_out"] == "2"
+    (pet,) = pets(folder, "found")
+    assert pet.faces == 1
+    assert "Entered: #" in (text := text_of(client.get(answer.headers["location"])))
+    assert "; 2 photos left out, which cannot be read or show no face." in text
+    answer = client.post(
+        f"{path}/photos",
+        files=[("photos", (each.name, each.read_bytes())) for each in (broken, photo)],
+        follow_redirects=False,
+    )
+    assert redirect_of(answer)[1]["left_out"] == "1"
+    assert enter(client, large).status_code == 413
 
 
 def test_photos_without_a_face_are_not_stored(serving: Callable[..., TestClient], folder: Path, photo: Path):

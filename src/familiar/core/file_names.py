@@ -1,8 +1,11 @@
 """Names of files and folders that are made from other names."""
 
+import os
+
 from familiar.core.terminal_text import printable
 
-_MAX_BYTES = 200  # file systems allow 255, and a number may be appended
+_MAX_BYTES = 200  # of a name that is made; a number may be appended
+_NAME_MAX_BYTES = 255  # of file systems
 
 
 def safe_file_name(name: str) -> str:
@@ -17,10 +20,15 @@ def safe_file_name(name: str) -> str:
 
 
 def unused_name(stem: str, suffix: str, used_names: set[str]) -> str:
-    """Return the file name, with -2, -3, ... appended if it is used, also in other case; record it as used."""
+    """Return the file name, with -2, -3, ... appended if it is used, also in other case; record it as used.
+
+    The stem of a name that this makes too long is shortened.
+    """
     name, count = stem + suffix, 1
     while name.casefold() in used_names:
         count += 1
+        while stem and len(os.fsencode(f"{stem}-{count}{suffix}")) > _NAME_MAX_BYTES:
+            stem = stem[:-1]
         name = f"{stem}-{count}{suffix}"
     used_names.add(name.casefold())
     return name

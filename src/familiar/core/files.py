@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -17,6 +18,8 @@ _UNFINISHED = ".familiar."
 _CANNOT_SYNC_FOLDERS = frozenset(
     {errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP}
 )
+# Of the disk itself, so that the next file would fail too.
+DISK_FAILURES = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS})
 _LOCKED_BY_OTHERS = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
 _ERASED_BYTES = 1 << 24  # written at once
 
@@ -121,12 +124,25 @@ def make_folder(folder: Path) -> None:
         raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
 
 
+def require_regular_file(path: Path) -> os.stat_result:
+    """Return the status of a file that is to be read: reading a named pipe would wait forever.
+
+    Raises:
+        OSError: it is missing, a folder or a special file.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "a folder or a special file", str(path))
+    return status
+
+
 def content_sha256(path: Path) -> bytes:
     """Hash a file's content.
 
     Raises:
         OSError: the file cannot be read.
     """
+    require_regular_file(path)
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 
@@ -191,7 +207,7 @@ def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None
         older_than_seconds: if other processes may be writing there, longer than writing one file takes.
     """
     for path in unfinished_files(folder):
-        with contextlib.suppress(FileNotFoundError):  # finished just now
+        with contextlib.suppress(OSError):  # finished just now, or another user's
             if not older_than_seconds or time.time() - path.stat().st_mtime > older_than_seconds:
                 path.unlink()
 

@@ -1,15 +1,20 @@
 """Attributes of identities or photos, read from a CSV with an `identity` or `photo` column."""
 
 import csv
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset
+from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable
 from familiar.datasets.spellings import unify_identity
+
+log = logging.getLogger(__name__)
 
 KEY_COLUMNS = ("photo", "identity")  # the column that says which photos a row describes
 MAX_DISTINCT_NUMBERS = 12  # a column of more distinct numbers is binned into quartiles
@@ -37,7 +42,8 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
     """Read attributes of the photos of a table from a CSV.
 
     A column of more than twelve distinct numbers is binned into quartiles, with equally many rows in each. Rows about
-    photos or identities that are not in the table are skipped.
+    photos or identities that are not in the table are skipped; so are, with a warning, malformed ones and those that
+    contradict an earlier one.
 
     Args:
         path: the CSV. Its first line names the columns, one of which is `identity` (the folder's name, or
@@ -49,8 +55,7 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
         One attribute per column, in the order of the file.
 
     Raises:
-        BadDataset: the file cannot be read, lacks a column, has conflicting rows for one key, or has no row for any
-            photo of the table.
+        BadDataset: the file cannot be read, lacks a column, or has no row for any photo of the table.
     """
     header, rows = _read_csv(path)
     key = next((name for name in KEY_COLUMNS if name in header), None)
@@ -65,7 +70,7 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
     for line_number, row in rows:
         row[key] = _unify_key(row[key])
         if rows_by_key.setdefault(row[key], row) != row:
-            raise BadDataset(f"{path}:{line_number}: values for {row[key]} differ from those of an earlier line")
+            _warn(path, line_number, f"values for {row[key]} differ from those of an earlier line, which count")
     _check_photo_names_unique(path, rows_by_key, table, key)
     matches = [_matching_row(rows_by_key, table, photo, key) for photo in range(len(table))]
     if not any(row is not None for row in matches):
@@ -80,17 +85,22 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
-            rows: list[tuple[int, dict[str, str]]] = []
-            for row in reader:
-                if None in row or None in row.values():
-                    raise BadDataset(f"{path}:{reader.line_num}: has more or fewer fields than the first line")
-                rows.append((reader.line_num, {name.strip(): value.strip() for name, value in row.items()}))
             header = [name.strip() for name in reader.fieldnames or ()]
+            rows: list[tuple[int, dict[str, str]]] = []
+            for line, row in read_rows(reader):
+                if isinstance(row, ValueError):
+                    _warn(path, line, str(row))
+                else:
+                    rows.append((line, {name.strip(): value.strip() for name, value in row.items()}))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadDataset(f"{path}: cannot be read as a CSV ({error})") from error
     if len(set(header)) != len(header) or "" in header:
         raise BadDataset(f"{path}: column names must be unique and not empty; the first line has {header}")
     return header, rows
+
+
+def _warn(path: Path, line: int, reason: str) -> None:
+    log.warning("skipped %s", one_line(f"{path}:{line}: {reason}"))
 
 
 def _matching_row(rows_by_key: _RowsByKey, table: IdentityTable, photo: int, key: str) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import BadDataset
-from familiar.core.terminal_text import printable
+from familiar.core.terminal_text import one_line, printable
 from familiar.datasets.idx import IdxPhoto, mnist_photos
 from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
 from familiar.datasets.spellings import Spellings, unify_identity
@@ -70,10 +70,11 @@ def abbreviate_names(names: Iterable[str]) -> str:
 def scan_folder(root: Path, ignored: Counter[str]) -> Source:
     """List a folder laid out as `ROOT/IDENTITY/PHOTO`, sorted by name.
 
-    Folders whose names look the same are one identity, with a warning.
+    Folders whose names look the same are one identity, with a warning. An identity's folder that cannot be listed is
+    left out with a warning.
 
     Raises:
-        BadDataset: there is no photo, or a folder cannot be listed.
+        BadDataset: there is no photo, or the folder cannot be listed.
     """
     real_root = root.resolve()
     photos_by_identity: dict[str, list[Path]] = {}
@@ -87,7 +88,13 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Source:
             ignored["files outside an identity's folder"] += 1
             continue
         photos: list[Path] = []
-        for inner in _sorted_entries(Path(entry.path)):
+        try:
+            entries = _sorted_entries(Path(entry.path))
+        except BadDataset as error:
+            ignored["folders that cannot be read"] += 1
+            log.warning("skipped %s", one_line(str(error)))
+            continue
+        for inner in entries:
             if _is_skipped(inner, real_root, ignored):
                 continue
             if inner.is_dir():

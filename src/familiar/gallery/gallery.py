@@ -559,11 +559,10 @@ class Gallery(TableSource):
 
         Returns:
             The numbers of labeled faces, of their identities and of further faces that changed, and the rows or photos
-            that match no face of the gallery.
+            that were left out, with the reasons.
 
         Raises:
             BadDataset: the table or the folder cannot be used; nothing is imported.
-            Contradiction: it contradicts what the gallery contains; nothing is imported.
         """
         path = Path(source)
         if path.is_dir():

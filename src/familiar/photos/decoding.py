@@ -236,21 +236,20 @@ def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
             files.
 
     Returns:
-        The files in the order given, those of each folder sorted. A folder that cannot be listed is among them: an
-        attempt to open it reports the cause, so that its photos are not missed silently.
+        The files in the order given, those of each folder sorted. A folder that cannot be listed and a path that does
+        not exist are among them: an attempt to open it reports the cause, so that nothing is missed silently.
 
     Raises:
-        UnreadablePhoto: a path does not exist, or no photo is found at all.
+        UnreadablePhoto: none of the paths exists, or no photo is found at all.
     """
     sources = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     photos: list[Path] = []
     for path in sources:
-        if path.is_dir():
-            photos += sorted(_walk_photos(path))
-        elif path.exists():
-            photos.append(path)
-        else:
-            raise UnreadablePhoto(f"{path}: no such file or folder")
+        # `Path.is_dir` raises if a name is too long.
+        photos += sorted(_walk_photos(path)) if os.path.isdir(path) else [path]  # noqa: PTH112
+    missing = [path for path in sources if _is_missing(path)]
+    if missing and len(missing) == len(photos):
+        raise UnreadablePhoto(f"{missing[0]}: no such file or folder")
     if not photos:
         raise UnreadablePhoto(f"no photo found in {', '.join(map(str, sources))}")
     return photos
@@ -280,6 +279,16 @@ def save_photo(photo: Photo, path: Path) -> Path:
         raise CannotWrite(f"{path}: cannot be written in this format ({error}); use .png or .jpg") from error
     write_atomically(path, content.getvalue())
     return path
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte
+        return True
+    except OSError:  # which opening it reports
+        pass
+    return False
 
 
 def _walk_photos(folder: Path) -> Iterator[Path]:

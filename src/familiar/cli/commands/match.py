@@ -86,11 +86,11 @@ def match(
 
     only = PetFilter(species or "", location or "", since or "", until or "")
     report = Report("found", species or "", found_at, found_on) if name or found_at or found_on else None
-    groups = list_found_pets(photos)
+    groups, without_photo = list_found_pets(photos)
     if len(groups) > 1 and (report is not None or dismissed):
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
-    skipped: list[FamiliarError] = []
+    skipped: list[FamiliarError] = [*without_photo]
     with GalleryDatabase.open(folder) as gallery:
         embedder = open_model(model, providers=providers)
         gallery.check_comparable(*embedder.space)

@@ -87,7 +87,7 @@ def pack(
     photos = 0
     try:
         make_folder(output)
-        for entries in _shards_of(_entries(table, seed, skipped, on_photo), shard_bytes):
+        for entries in _shards_of(_entries(table, seed, format, skipped, on_photo), shard_bytes):
             shard = output / f"{len(shards):05d}.{format}"
             write(shard, entries)
             shards.append(shard)
@@ -100,19 +100,34 @@ def pack(
 
 
 def _entries(
-    table: IdentityTable, seed: int, skipped: list[FamiliarError], on_photo: Callable[[int, int], None]
+    table: IdentityTable,
+    seed: int,
+    shard_format: ShardFormat,
+    skipped: list[FamiliarError],
+    on_photo: Callable[[int, int], None],
 ) -> Iterator[_Entry]:
     order = np.random.default_rng((PACK_STREAM, seed)).permutation(len(table))
     for done, row in enumerate(order.tolist(), start=1):
         photo = table.photos[row]
         identity = table.names[table.labels[row]].partition("/")[2]
         try:
+            if shard_format == "parquet":
+                _require_utf8(photo, identity)
             data = _file_content(photo)
         except UnreadablePhoto as error:
             skipped.append(error)
         else:
             yield _Entry(identity, photo.name.rpartition("/")[2], data)
         on_photo(done, len(table))
+
+
+def _require_utf8(photo: PhotoRef, identity: str) -> None:
+    try:
+        f"{identity}/{photo.name}".encode()
+    except UnicodeEncodeError as error:
+        raise UnreadablePhoto(
+            f"{photo}: its name is not UTF-8, and Parquet stores no others; rename it, or pack into tar files"
+        ) from error
 
 
 def _file_content(photo: PhotoRef) -> bytes:

@@ -100,9 +100,10 @@ def list_photo_files(sources: Iterable[str]) -> list[PhotoFile]:
 
     Raises:
         BadDataset: there is no shard, or a damaged one.
-        UnreadablePhoto: a source does not exist or has no photo.
+        UnreadablePhoto: no source that is not shards exists, or none has a photo.
     """
     photos: dict[str, PhotoFile] = {}
+    files_and_folders: list[str] = []
     for source in sources:
         if names_shards(source):
             for photos_in_shards in scan_shards(source, Counter()).values():
@@ -110,8 +111,9 @@ def list_photo_files(sources: Iterable[str]) -> list[PhotoFile]:
                 files = [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos_in_shards]
                 photos |= {file.name: file for file in files}
         else:
-            paths = map(absolute_path, find_photos([source]))
-            photos |= {str(path): _photo_file(path) for path in paths}
+            files_and_folders.append(source)
+    for path in map(absolute_path, find_photos(files_and_folders) if files_and_folders else []):
+        photos[str(path)] = _photo_file(path)
     return list(photos.values())
 
 

@@ -101,4 +101,6 @@ def _read_file(path: Path, enrolled: EnrolledPhotos) -> PhotoFile | None:
         sha256 = content_sha256(path)
     except OSError as error:
         raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # a zero byte, or half of a character
+        raise UnreadablePhoto(f"{path}: {error}") from error
     return PhotoFile(path, sha256, status.st_size, status.st_mtime_ns)

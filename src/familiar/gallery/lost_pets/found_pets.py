@@ -1,5 +1,6 @@
 """Found pets that come as photo files: search for them among the lost ones, enter them, and print what was found."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,22 +40,33 @@ class FoundPet:
     ranking: Ranking
 
 
-def list_found_pets(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the photos of each found pet, by a label.
+def list_found_pets(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
+    """Return the photos of each found pet, by a label, and the errors of the subfolders without a photo.
 
     Args:
         paths: photos and folders of one pet, or a folder that has no photos itself, but one subfolder per pet.
 
     Raises:
-        UnreadablePhoto: there is no photo.
+        UnreadablePhoto: there is no photo of one pet.
     """
-    if len(paths) == 1 and paths[0].is_dir():
+    if len(paths) == 1 and os.path.isdir(paths[0]):  # noqa: PTH112 - `Path.is_dir` may raise
         entries = sorted(path for path in paths[0].iterdir() if not path.name.startswith("."))
         subfolders = [path for path in entries if path.is_dir()]
         if subfolders and not any(path.suffix.lower() in PHOTO_SUFFIXES for path in entries if path.is_file()):
-            return {path.name: find_photos([path]) for path in subfolders if any(path.iterdir())}
-    label = paths[0].name if paths[0].is_dir() else paths[0].stem
-    return {label: find_photos(paths)}
+            return _list_subfolders(subfolders)
+    label = paths[0].name if os.path.isdir(paths[0]) else paths[0].stem  # noqa: PTH112 - `Path.is_dir` may raise
+    return {label: find_photos(paths)}, []
+
+
+def _list_subfolders(folders: Sequence[Path]) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
+    photos: dict[str, list[Path]] = {}
+    errors: list[UnreadablePhoto] = []
+    for folder in folders:
+        try:
+            photos[folder.name] = find_photos([folder])
+        except UnreadablePhoto as error:
+            errors.append(error)
+    return photos, errors
 
 
 def search_found_pet(

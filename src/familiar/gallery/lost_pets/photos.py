@@ -87,18 +87,14 @@ def embed_pet_photos(
 
 
 def photo_ids(gallery: GalleryDatabase, paths: Sequence[Path]) -> list[int]:
-    """Return the ids of the photos that the gallery has, by their content.
-
-    Raises:
-        UnreadablePhoto: a file cannot be read.
-    """
+    """Return the ids of the photos that the gallery has, by their content. A file that cannot be read is none."""
     ids: list[int] = []
     with gallery.reading() as repository:
         for path in paths:
             try:
                 photo = repository.photos.with_hash(content_sha256(path))
-            except OSError as error:
-                raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+            except OSError:
+                continue
             ids += [] if photo is None else [photo[0]]
     return ids
 

@@ -4,9 +4,10 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
@@ -27,37 +28,49 @@ FIELD_OF_COLUMN = {
 COLUMNS = ("name", *FIELD_OF_COLUMN)
 
 
-def import_register(gallery: GalleryDatabase, path: Path) -> int:
-    """Store the reports of a CSV table, as one decision.
+@dataclass(frozen=True)
+class RegisterImportResult:
+    """The outcome of an import of reports.
+
+    Attributes:
+        reports: the number of reports that were stored.
+        skipped: each row that was left out, and why.
+    """
+
+    reports: int
+    skipped: tuple[str, ...]
+
+
+def import_register(gallery: GalleryDatabase, path: Path) -> RegisterImportResult:
+    """Store the reports of a CSV table, as one decision. Rows that cannot be used are skipped.
 
     Args:
         gallery: to write to.
         path: of a table with the column `name`, which has a name or a number such as #12, and some of `COLUMNS`. A
             column that is missing leaves the field as it is; an empty cell empties it, and an empty status is "lost".
-
-    Returns:
-        The number of rows.
+            Of two rows about one pet the first counts.
 
     Raises:
-        BadDataset: the table cannot be read, or a row is malformed or names no identity; nothing is stored.
+        BadDataset: the file cannot be read, lacks the column, or has another; nothing is stored.
     """
     reports: dict[int, Report] = {}
     lines: dict[int, int] = {}
+    skipped: list[str] = []
     with gallery.exclusive():  # a field that is left as it is must not be changed in between
         for line, cells in _read_rows(path):
             try:
+                if isinstance(cells, ValueError):
+                    raise cells
                 identity = resolve_identity(gallery, cells["name"])
+                if identity in lines:
+                    raise ValueError(f"{cells['name']} is in line {lines[identity]} too, which counts")
                 fields = {field: cells[column].strip() for column, field in FIELD_OF_COLUMN.items() if column in cells}
                 reports[identity] = _changed_report(gallery, identity, fields)
-            except FamiliarError as error:
-                reason = str(error).removeprefix(f"{gallery.folder}: ")
-                raise BadDataset(f"{path}, line {line}: {reason}; nothing was stored") from error
-            if identity in lines:
-                name = printable(cells["name"])
-                raise BadDataset(f"{path}, line {line}: {name} is in line {lines[identity]} too; nothing was stored")
-            lines[identity] = line
+                lines[identity] = line
+            except (FamiliarError, ValueError) as error:
+                skipped.append(f"{path}, line {line}: {str(error).removeprefix(f'{gallery.folder}: ')}")
         set_reports(gallery, reports)
-    return len(reports)
+    return RegisterImportResult(len(reports), tuple(skipped))
 
 
 def export_register(gallery: GalleryDatabase, path: Path) -> int:
@@ -89,8 +102,8 @@ def _changed_report(gallery: GalleryDatabase, identity: int, fields: Mapping[str
     return replace(previous, **dict(fields) | {"status": status})
 
 
-def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Read the line and the cells of each row. BadDataset names the first malformed line."""
+def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str] | ValueError]]:
+    """Read the line and the cells of each row, or its error. BadDataset if it is no such table."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -100,15 +113,11 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in reader.fieldnames or ()]
-        unknown = [name for name in header if name not in COLUMNS]
-        if "name" not in header or unknown or len(set(header)) < len(header):
-            wrong = f'"{printable(unknown[0])}" is none of them' if unknown else '"name" must be there, each only once'
-            raise BadDataset(f"{path}, line 1: the columns are {', '.join(COLUMNS)}; {wrong}; nothing was stored")
-        reader.fieldnames = header
-        for cells in reader:
-            if None in cells or None in cells.values():
-                raise ValueError("has more or fewer cells than the first line")
-            yield reader.line_num, {key: str(value) for key, value in cells.items()}
-    except (csv.Error, ValueError) as error:
-        line = reader.line_num + isinstance(error, csv.Error)  # line_num is of the last row that could be read
-        raise BadDataset(f"{path}, line {line}: {error}; nothing was stored") from error
+    except csv.Error as error:
+        raise BadDataset(f"{path}, line 1: {error}; nothing was stored") from error
+    unknown = [name for name in header if name not in COLUMNS]
+    if "name" not in header or unknown or len(set(header)) < len(header):
+        wrong = f'"{printable(unknown[0])}" is none of them' if unknown else '"name" must be there, each only once'
+        raise BadDataset(f"{path}, line 1: the columns are {', '.join(COLUMNS)}; {wrong}; nothing was stored")
+    reader.fieldnames = header
+    yield from read_rows(reader)

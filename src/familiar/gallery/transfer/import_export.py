@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.files import DISK_FAILURES, content_sha256, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import GalleryDatabase
@@ -37,7 +38,8 @@ class ImportResult:
         faces: the number of labeled faces.
         identities: the number of identities that they were assigned to.
         propagated_faces: other faces that were reassigned as a consequence.
-        skipped: each row or photo that matches no face of the gallery, and why.
+        skipped: each row or photo that was left out, and why: it cannot be read, matches no face of the gallery, or
+            contradicts another.
     """
 
     faces: int
@@ -98,7 +100,9 @@ def export_csv(gallery: GalleryDatabase, path: Path) -> int:
 
 
 def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
-    """Assign faces to identities as a CSV table says, as one decision.
+    """Assign faces to identities as a CSV table says, as one decision. Rows that cannot be applied are skipped.
+
+    Of two rows that contradict each other the first counts.
 
     Args:
         gallery: to write to.
@@ -108,14 +112,13 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
             the column `identity` are one identity without a name; a row with neither is ignored.
 
     Raises:
-        BadDataset: a row is malformed, assigns two faces of one photo to one identity, or one face to two; nothing is
-            imported.
-        Contradiction: the table contradicts what the gallery contains; nothing is imported.
+        BadDataset: the file cannot be read, or lacks a column; nothing is imported.
     """
-    rows = list(_read_table(path))
+    skipped: list[str] = []
+    rows = list(_read_table(path, skipped))
     contents = {row.path: _read_content(row.path) for row in rows if row.sha256 is None}
     with gallery.exclusive():  # faces and names that the rows mean must not change before they are assigned
-        return _import_rows(gallery, path, rows, contents)
+        return _import_rows(gallery, path, rows, contents, skipped)
 
 
 def _read_content(path: str) -> bytes | UnreadablePhoto | None:
@@ -131,33 +134,27 @@ def _import_rows(
     path: Path,
     rows: Sequence[_TableRow],
     contents: Mapping[str, bytes | UnreadablePhoto | None],
+    skipped: list[str],
 ) -> ImportResult:
     photos = _PhotoLookup.load(gallery)
     row_of_face: dict[int, _TableRow] = {}
-    rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
-    skipped: list[str] = []
     for row in rows:
         try:
-            photo, face = photos.find_face(row, contents.get(row.path))
+            _, face = photos.find_face(row, contents.get(row.path))
         except FamiliarError as error:
             reason = str(error).removeprefix(f"{row.path}: ")
             skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
             continue
         if not row.label:
             continue
-        first_of_face = row_of_face.setdefault(face, row)
-        if first_of_face.label != row.label:
-            raise BadDataset(
-                f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first_of_face.label} in line "
-                f"{first_of_face.line}"
-            )
-        if first_of_face is row:
-            first_in_photo = rows_by_label[row.label].setdefault(photo, row)
-            if first_in_photo is not row:
-                raise BadDataset(
-                    f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
-                    "two faces in one photo cannot be the same individual"
+        if (first := row_of_face.get(face)) is not None:
+            if first.label != row.label:
+                skipped.append(
+                    f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first.label} in line "
+                    f"{first.line}, which counts; remove the wrong one"
                 )
+            continue
+        row_of_face[face] = row
     return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
 
 
@@ -166,11 +163,10 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
 
     Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
     the like is an identity without a name. One called as `export_folders` calls that of a name which no file system
-    accepts, such as AC_DC for AC/DC, is that identity's.
+    accepts, such as AC_DC for AC/DC, is that identity's. Of two folders with the same photo the first counts.
 
     Raises:
-        BadDataset: there are no such folders, one has no usable name, or one photo is in two; nothing is imported.
-        Contradiction: the folders contradict what the gallery contains; nothing is imported.
+        BadDataset: there are no such folders; nothing is imported.
     """
     photos = _PhotoLookup.load(gallery)
     folders = sorted(_list_folders(root))
@@ -183,9 +179,10 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
         try:
             label = normalize_name(folder.name)
         except ValueError as error:
-            raise BadDataset(f"{printable(str(folder))}: {error}; rename the folder") from error
+            skipped.append(f"{printable(str(folder))}: {error}; rename the folder")
+            continue
         label = label_of_folder.get(label, label)
-        for path in find_photos([folder]) if any(folder.iterdir()) else []:
+        for path in _list_photos(folder, skipped):
             try:
                 faces = [face for photo in photos.with_content_of(path) for face, _ in photos.faces.get(photo, [])]
                 if len(faces) != 1:
@@ -195,7 +192,9 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
                 continue
             first_label, first_path = label_and_path.setdefault(faces[0], (label, path))
             if first_label != label:
-                raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
+                skipped.append(
+                    f"{path}: is the same photo as {first_path}, which counts; remove it from one of the two folders"
+                )
     label_of = {face: label for face, (label, _) in label_and_path.items()}
     return assign_labels(gallery, label_of, photos.faces, skipped)
 
@@ -214,7 +213,6 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     with gallery.reading() as repository:
         rows = repository.assignments.photos_by_identity()
     left_out: dict[str, str | None] = {}  # of each path: why, or None
-    exported = 0
     folder_names = _folder_names([name for _, name, *_ in rows])
     folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
     try:
@@ -227,22 +225,25 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
                 left_out[path] = _reason_to_leave_out(source, sha256)
             if left_out[path] is not None:
                 continue
-            exported += 1
             if number not in folders:
                 folders[number] = folder / folder_names[name], set()
                 folders[number][0].mkdir()
             identity_folder, file_names = folders[number]
             target = identity_folder / unused_name(source.stem, source.suffix, file_names)
-            if mode == "link":
-                target.symlink_to(source)
-            else:
-                shutil.copy2(source, target)
+            try:
+                target.symlink_to(source) if mode == "link" else shutil.copy2(source, target)
+            except OSError as error:
+                if error.errno in DISK_FAILURES:
+                    raise
+                target.unlink(missing_ok=True)
+                left_out[path] = f"cannot be {'linked' if mode == 'link' else 'copied'} ({error.strerror})"
         fsync_tree(folder)
         fsync_directory(folder.absolute().parent)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
     missing = tuple(path for path, reason in left_out.items() if reason == _MISSING)
     skipped = tuple(f"{path}: {reason}" for path, reason in left_out.items() if reason not in (None, _MISSING))
+    exported = sum(left_out[path] is None for _, _, path, _ in rows)
     return ExportResult(exported, len(folders), missing, skipped)
 
 
@@ -380,25 +381,28 @@ def _matching_face(faces: Sequence[tuple[int, int, Box]], row: _TableRow) -> tup
     return next(((photo, face) for photo, face, _ in faces if face == row.face), None)
 
 
-def _read_table(path: Path) -> Iterator[_TableRow]:
-    """Read the rows of a table. BadDataset names the first malformed line."""
+def _read_table(path: Path, skipped: list[str]) -> Iterator[_TableRow]:
+    """Read the rows of a table, and describe the malformed ones. BadDataset if it is no such table."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read ({error.strerror})") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        if not {"path", "name"} <= set(reader.fieldnames or ()):
-            raise BadDataset(
-                f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas'
-            )
-        for cells in reader:
-            if None in cells or None in cells.values():
-                raise ValueError("has more or fewer cells than the first line")
-            yield _parse_row(reader.line_num, cells)
-    except (csv.Error, ValueError) as error:
-        line = reader.line_num + isinstance(error, csv.Error)  # line_num is of the last row that could be read
-        raise BadDataset(f"{path}, line {line}: {error}; nothing was imported") from error
+        has_columns = {"path", "name"} <= set(reader.fieldnames or ())
+    except csv.Error:
+        has_columns = False
+    if not has_columns:
+        raise BadDataset(f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas')
+    for line, cells in read_rows(reader):
+        try:
+            if isinstance(cells, ValueError):
+                raise cells
+            row = _parse_row(line, cells)
+        except ValueError as error:
+            skipped.append(f"{path}, line {line}: {error}")
+        else:
+            yield row
 
 
 def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
@@ -424,11 +428,19 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     )
 
 
+def _list_photos(folder: Path, skipped: list[str]) -> list[Path]:
+    try:
+        return find_photos([folder])
+    except UnreadablePhoto as error:
+        skipped.append(str(error))
+        return []
+
+
 def _list_folders(root: Path) -> Iterator[Path]:
     """List the folders in a folder, hidden ones left out."""
     try:
         for path in root.iterdir():
-            if path.is_dir() and not path.name.startswith("."):
+            if os.path.isdir(path) and not path.name.startswith("."):  # noqa: PTH112 - `Path.is_dir` may raise
                 yield path
     except OSError as error:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error

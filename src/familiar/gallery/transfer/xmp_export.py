@@ -1,5 +1,6 @@
 """Write the names of a gallery's faces into XMP sidecars, or into the JPEGs themselves."""
 
+import contextlib
 import hashlib
 import os
 from collections import Counter
@@ -13,18 +14,17 @@ from familiar.core.files import (
     fsync_directory,
     real_path,
     remove_unfinished_files,
+    require_regular_file,
     write_atomically,
 )
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.transfer.photo_metadata import (
-    SUFFIX,
-    MetadataFolders,
     PhotoContent,
     StoredPhoto,
     load_photos,
-    read_limited,
     read_photo,
 )
+from familiar.gallery.transfer.sidecars import MetadataFolders, read_limited
 from familiar.photos.decoding import read_metadata
 from familiar.photos.metadata.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
 from familiar.photos.metadata.regions import Box, Region, stored_box
@@ -86,6 +86,8 @@ def export_xmp(gallery: GalleryDatabase, *, in_place: bool = False) -> XmpExport
             export.write_photo(path, stored)
         except FamiliarError as error:
             export.skipped.append(str(error))
+        except OSError as error:
+            export.skipped.append(f"{error.filename or path}: {error.strerror}")
     return export.result()
 
 
@@ -108,10 +110,18 @@ class _Export:
         return XmpExportResult(**counts, not_in_place=tuple(self.not_in_place), skipped=tuple(self.skipped))
 
     def write_photo(self, path: Path, stored: Sequence[StoredPhoto]) -> None:
-        sidecars = self._folders.sidecars(path)
-        if not any(photo.photo in self.faces for photo in stored):
+        candidates = self._folders.sidecars(path)
+        sidecars = [sidecar.path for sidecar in candidates if sidecar.owner == "photo"]
+        if any(photo.photo in self.faces for photo in stored):
+            self._write_names(path, stored, sidecars)
+        else:
             self._take_back(path, stored, sidecars)
-            return
+        for sidecar in candidates:
+            if sidecar.owner in ("raw", "unclear"):  # perhaps only since an earlier export wrote names to it
+                with contextlib.suppress(BadMetadata):
+                    self._write_sidecars([sidecar.path], [], None)
+
+    def _write_names(self, path: Path, stored: Sequence[StoredPhoto], sidecars: Sequence[Path]) -> None:
         photo, content = read_photo(path, stored)
         regions = _regions(self.faces.get(photo.photo, ()), content)
         written_in_place = self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions)
@@ -119,7 +129,7 @@ class _Export:
             # A sidecar with names of an earlier export would contradict the photo.
             self._write_sidecars(sidecars, regions, content)
         else:
-            self._write_sidecars(sidecars or [path.with_name(path.name + SUFFIX)], regions, content, create=True)
+            self._write_sidecars(sidecars or [self._folders.new_sidecar(path)], regions, content, create=True)
         self._counts.update(photos=bool(regions), faces=len(regions))
 
     def _take_back(self, path: Path, stored: Sequence[StoredPhoto], sidecars: Sequence[Path]) -> None:
@@ -249,6 +259,7 @@ def _packet_of(content: PhotoContent) -> bytes | None:
 def _may_have_names(path: Path) -> bool:
     """Whether a JPEG contains names of an earlier export, by its first bytes."""
     try:
+        require_regular_file(path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:

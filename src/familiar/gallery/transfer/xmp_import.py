@@ -12,15 +12,14 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import check_name
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import (
-    MetadataFolders,
     PhotoContent,
     load_photos,
-    read_limited,
     read_photo,
 )
+from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
 from familiar.photos.decoding import find_photos
 from familiar.photos.metadata.regions import Box, Region, intersection_over_union, upright_box_px
-from familiar.photos.metadata.xmp import read_regions
+from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
 
 _REMEDY = "its names are left out; repair or remove it"
 
@@ -29,7 +28,8 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
     """Assign faces to identities as the metadata of their photos names them, as one decision.
 
     Of several files that name one face, the first counts: the sidecar `photo.jpg.xmp`, `photo.xmp`, the photo itself,
-    `.picasa.ini`. A region means the face that it overlaps most, by `SAME_BOX` at least.
+    `.picasa.ini`. The sidecar of a raw file of the same name counts if its regions are for a photo of the same
+    proportions. A region means the face that it overlaps most, by `SAME_BOX` at least.
 
     Args:
         gallery: to write to.
@@ -37,7 +37,8 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
 
     Returns:
         The counts; skipped are photos that are not in the gallery or have changed since they were enrolled, files that
-        cannot be read, and names that match no face or contradict another. Nothing is said of regions without a name.
+        cannot be read, sidecars with names that may be another photo's, and names that match no face or contradict
+        another. Nothing is said of regions without a name.
 
     Raises:
         UnreadablePhoto: one of `paths` does not exist, or there is no photo in them.
@@ -63,6 +64,7 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
             continue
         labels = reader.labels(path, content, boxes.get(photo.photo, []))
         label_of |= reader.without_contradictions(path, labels, names.get(photo.photo, {}))
+    reader.skip_unused()
     return assign_labels(gallery, label_of, boxes, reader.skipped)
 
 
@@ -72,6 +74,8 @@ class _Reader:
 
     skipped: list[str] = field(default_factory=list[str])
     _folders: MetadataFolders = field(default_factory=MetadataFolders)
+    _used: set[Path] = field(default_factory=set[Path])
+    _unused: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def labels(self, path: Path, content: PhotoContent, faces: Sequence[tuple[int, Box]]) -> dict[int, str]:
         """Return the name of each face of a photo that a file names."""
@@ -122,13 +126,16 @@ class _Reader:
     def _sources(self, path: Path, content: PhotoContent) -> Iterator[tuple[Path, list[Region]]]:
         """Iterate over the files that may name a photo's faces, and the regions in each."""
         size_px = content.metadata.stored_size_px
-        for sidecar in self._folders.sidecars(path):
-            try:
-                packet = read_limited(sidecar)
-            except BadMetadata as error:
-                self.skipped.append(str(error))
-                continue
-            yield sidecar, self._regions(f"{sidecar}: ", packet, size_px)
+        try:
+            sidecars, picasa_files = self._folders.sidecars(path), self._folders.picasa_files(path)
+        except BadMetadata as error:
+            sidecars, picasa_files = [], []
+            self._skip(str(error))
+        for sidecar in sidecars:
+            if sidecar.owner in ("photo", "raw"):
+                yield sidecar.path, self._sidecar_regions(sidecar, content)
+            else:
+                self._unused[sidecar.path] = sidecar.reason
         try:
             packet = content.packet
             if packet is not None:
@@ -136,27 +143,56 @@ class _Reader:
                 if (extended := content.extended_packet) is not None:
                     yield path, self._regions(f"{path}: its extended XMP packet ", extended, size_px)
         except BadMetadata as error:
-            self._skip(f"{path}: ", error)
-        try:
-            picasa = self._folders.picasa_regions(path)
-        except BadMetadata as error:
-            self.skipped.append(str(error))
-            return
-        if picasa is not None:
-            file, regions = picasa
+            self._skip(f"{path}: {error}; {_REMEDY}")
+        for file in picasa_files:
+            try:
+                regions = self._folders.picasa_regions(file, path.name)
+            except BadMetadata as error:
+                self._skip(str(error))
+                continue
             if any(not region.name for region in regions):
                 self.skipped.append(f"{path}: {file.name} names a face by a contact whose name it does not have")
             yield file, regions
+
+    def _sidecar_regions(self, sidecar: Sidecar, content: PhotoContent) -> list[Region]:
+        """Read the regions of a sidecar, and note that it belongs to a photo."""
+        self._used.add(sidecar.path)
+        size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
+        if (packet := self._read(sidecar.path)) is None:
+            return []
+        if sidecar.owner == "photo":
+            return self._regions(f"{sidecar.path}: ", packet, size_px)
+        try:
+            return read_raw_regions(packet, size_px, orientation)
+        except BadMetadata as error:
+            self._skip(f"{sidecar.path}: {error}; it {sidecar.reason}")
+            return []
+
+    def skip_unused(self) -> None:
+        """List the sidecars with names that were left out, as they are, or may be, those of other files."""
+        for sidecar, reason in self._unused.items():
+            packet = None if sidecar in self._used else self._read(sidecar)
+            try:
+                if packet is not None and has_named_regions(packet):
+                    self._skip(f"{sidecar}: {reason}")
+            except BadMetadata as error:
+                self._skip(f"{sidecar}: {error}; {_REMEDY}")
+
+    def _read(self, sidecar: Path) -> bytes | None:
+        try:
+            return read_limited(sidecar)
+        except BadMetadata as error:
+            self._skip(str(error))
+            return None
 
     def _regions(self, description: str, packet: bytes, size_px: tuple[int, int]) -> list[Region]:
         try:
             return read_regions(packet, size_px)
         except BadMetadata as error:
-            self._skip(description, error)
+            self._skip(f"{description}{error}; {_REMEDY}")
             return []
 
-    def _skip(self, description: str, error: BadMetadata) -> None:
-        message = f"{description}{error}; {_REMEDY}"
+    def _skip(self, message: str) -> None:
         if message not in self.skipped:
             self.skipped.append(message)
 

@@ -12,6 +12,7 @@ the packet as other programs left it, and then adds the names there are now. Eve
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
@@ -43,11 +44,14 @@ from familiar.photos.metadata.xmp_regions import (
     MP_URI,
     add_regions,
     check_proportions,
+    has_same_frame,
     iterate_regions,
     restore_regions,
 )
 
 _NOTE = "http://ns.adobe.com/xmp/note/"
+_PHOTOSHOP = "http://ns.adobe.com/photoshop/1.0/"
+_CAMERA_RAW = "http://ns.adobe.com/camera-raw-settings/1.0/"
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,49 @@ def read_regions(packet: bytes, stored_size_px: tuple[int, int]) -> list[Region]
     if mwg:
         check_proportions(resources, stored_size_px)
     return mwg + [region for _, region in iterate_regions(resources, MP_REGION_URI)]
+
+
+def read_raw_regions(packet: bytes, stored_size_px: tuple[int, int], orientation: int) -> list[Region]:
+    """Read the regions of a raw file's sidecar for a photo of the same picture, as `read_regions` does.
+
+    Args:
+        packet: the sidecar.
+        stored_size_px: of the photo before it is turned upright.
+        orientation: of the photo, by EXIF.
+
+    Raises:
+        BadMetadata: it is not XMP, or has names and does not say that they are for a photo of these proportions that
+            is turned as this one.
+    """
+    resources = resources_of(parse_xml(packet))
+    regions = [region for uri in (MWG_URI, MP_REGION_URI) for _, region in iterate_regions(resources, uri)]
+    if any(region.name for region in regions) and not has_same_frame(resources, stored_size_px, orientation):
+        raise BadMetadata("its regions are not known to be for a photo of these proportions, turned as this one")
+    return regions
+
+
+def has_named_regions(packet: bytes) -> bool:
+    """Whether a packet names a face.
+
+    Raises:
+        BadMetadata: it is not XMP.
+    """
+    resources = resources_of(parse_xml(packet))
+    return any(region.name for uri in (MWG_URI, MP_REGION_URI) for _, region in iterate_regions(resources, uri))
+
+
+def read_owner_suffix(packet: bytes) -> str | None:
+    """Return the suffix of the file that a sidecar says it belongs to, in lower case with its point.
+
+    Raises:
+        BadMetadata: it is not XMP.
+    """
+    for resource in resources_of(parse_xml(packet)):
+        if suffix := field_text(resource, _PHOTOSHOP, "SidecarForExtension"):
+            return "." + suffix.strip().lower().removeprefix(".")
+        if name := field_text(resource, _CAMERA_RAW, "RawFileName"):
+            return PurePath(name.strip()).suffix.lower() or None
+    return None
 
 
 def has_added_names(packet: bytes) -> bool:

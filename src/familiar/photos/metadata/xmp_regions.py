@@ -31,6 +31,7 @@ from familiar.photos.metadata.xml_tree import Element, declaration
 
 MP_URI = "http://ns.microsoft.com/photo/1.2/"
 MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"
+_TIFF = "http://ns.adobe.com/tiff/1.0/"
 _MP_INFO = "http://ns.microsoft.com/photo/1.2/t/RegionInfo#"
 # Markers in a region: one that was added, and the name that other programs gave to one that was renamed.
 ADDED = "added"
@@ -87,18 +88,33 @@ def _valid_box(left: float, top: float, right: float, bottom: float) -> Box | No
     return (left, top, right, bottom) if is_valid else None
 
 
+def _marked_size(resources: Sequence[Element]) -> tuple[float, float] | None:
+    """Return width and height of the photo in which the MWG regions were marked, if the packet has them."""
+    prop = find_property(resources, MWG_URI, "Regions")
+    dimensions = None if prop is None else field_element(prop, MWG_URI, "AppliedToDimensions")
+    if dimensions is None:
+        return None
+    width, height = (_number(field_text(dimensions, DIMENSIONS_URI, side)) for side in "wh")
+    return (width, height) if 0 < width < math.inf and 0 < height < math.inf else None
+
+
+def has_same_frame(resources: Sequence[Element], stored_size_px: tuple[int, int], orientation: int) -> bool:
+    """Whether the MWG regions certainly were marked in a photo of these proportions that is turned like this one."""
+    if (size := _marked_size(resources)) is None:
+        return False
+    aspect, stored_aspect = (width / height for width, height in (size, stored_size_px))
+    turned = next((text for each in resources if (text := field_text(each, _TIFF, "Orientation"))), str(orientation))
+    return turned.strip() == str(orientation) and abs(aspect / stored_aspect - 1) <= _MAX_ASPECT_ERROR
+
+
 def check_proportions(resources: Sequence[Element], stored_size_px: tuple[int, int]) -> None:
     """Raise BadMetadata if the regions were marked in a photo of other proportions.
 
     Width and height may be swapped: some programs write those of the upright photo.
     """
-    prop = find_property(resources, MWG_URI, "Regions")
-    dimensions = None if prop is None else field_element(prop, MWG_URI, "AppliedToDimensions")
-    if dimensions is None:
+    if (size := _marked_size(resources)) is None:
         return
-    width, height = (_number(field_text(dimensions, DIMENSIONS_URI, side)) for side in "wh")
-    if not (0 < width < math.inf and 0 < height < math.inf):
-        return
+    width, height = size
     aspect, stored_aspect = (max(size) / min(size) for size in ((width, height), stored_size_px))
     if abs(aspect / stored_aspect - 1) > _MAX_ASPECT_ERROR:
         raise BadMetadata(

@@ -2,12 +2,14 @@
 
 import logging
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
+from familiar.core.gallery_types import SkippedPhoto
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
@@ -20,7 +22,7 @@ from familiar.web.pages.assignment_forms import Name
 from familiar.web.pages.flash import read_flash, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
-from familiar.web.uploads import receive, store
+from familiar.web.uploads import BadUpload, receive, store
 
 MAX_RANKED = 100  # found pets on the page; of further ones the candidate is on their own page
 PETS = 500  # of the register on a page
@@ -107,38 +109,44 @@ async def enter(
 ) -> RedirectResponse:
     """Enter a lost or found pet with its photos, and redirect to its candidates."""
     report = Report(status, species, location, reported_on, contact or "", note)
-    photo_numbers = await enroll_uploads(service, photos)
+    photo_numbers, left_out = await enroll_uploads(service, photos)
     identity = await service.executor.write_locked(enter_pet, photo_numbers, name, report)
-    return RedirectResponse(url_with_flash(f"/desk/{identity}", "entered", identity=identity), 303)
+    url = url_with_flash(f"/desk/{identity}", "entered", left_out=left_out, identity=identity)
+    return RedirectResponse(url, 303)
 
 
-async def enroll_uploads(service: Service, files: list[UploadFile]) -> list[int]:
-    """Store and enroll the photos of a pet on which a face is detected; return their numbers.
+async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[list[int], int]:
+    """Store and enroll the photos of a pet on which a face is detected; return their numbers, and how many others are.
 
     Raises:
         NoFaceFound: there is no face on any of them; nothing is stored.
-        HttpProblem: a file is no photo or too large; nothing is stored.
+        FamiliarError: none of them can be used, and one is no photo or too large; nothing is stored.
     """
     service.executor.require_writable()
     embedder, detector, limits = service.inference.embedder, service.inference.detector, service.settings.limits
-    async with receive(files, limits) as uploads:
+    too_large: list[SkippedPhoto] = []
+    async with receive(files, limits, skipped=too_large) as uploads:
         results = await service.inference.detect_all(uploads, embed=False)
         errors = [result for result in results if isinstance(result, FamiliarError)]
-        if errors:
-            raise errors[0]
         with_face = [
             upload
             for upload, result in zip(uploads, results, strict=True)
             if isinstance(result, PhotoResult) and result.faces
         ]
         if not with_face:
+            if errors:
+                raise errors[0]
+            if too_large:
+                raise BadUpload(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{too_large[0].name}: {too_large[0].reason}"
+                )
             raise NoFaceFound(
                 "no face was found on these photos; take some on which it is larger, upright and turned to the camera"
             )
         paths = await store(with_face, service.allowed_paths.uploads, limits)
     await service.executor.compute_then_write(enroll, embedder, paths, detector)
     await service.executor.compute_then_write(_sync_index)
-    return await service.executor.read(photo_ids, paths)
+    return await service.executor.read(photo_ids, paths), len(files) - len(with_face)
 
 
 def shows_contact(service: Service) -> bool:

@@ -189,9 +189,10 @@ async def edit(
 async def add_photos(service: ServiceDep, identity: Number, photos: PhotosField) -> RedirectResponse:
     """Add photos to the pet."""
     await service.executor.read(find_pet, identity)  # before anything is stored
-    numbers = await enroll_uploads(service, photos)
+    numbers, left_out = await enroll_uploads(service, photos)
     count = await service.executor.write_locked(register.add_photos, identity, numbers)
-    return RedirectResponse(url_with_flash(f"/desk/{identity}", "photos-added", count=count, identity=identity), 303)
+    url = url_with_flash(f"/desk/{identity}", "photos-added", count=count, left_out=left_out, identity=identity)
+    return RedirectResponse(url, 303)
 
 
 @router.get("/desk/{identity:int}/{candidate:int}/print")

@@ -13,7 +13,7 @@ from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages.render import display_name
 
-_KEYS = ("done", "count", "propagated", "individual", "decision")
+_KEYS = ("done", "count", "propagated", "left_out", "individual", "decision")
 _MAX_DIGITS = 18  # fewer than SQLite's largest number has
 _SENTENCES = {  # by `done`: the text before the individual's name, if there is one
     "named": "Now called",
@@ -48,12 +48,14 @@ class FlashMessage:
         identity: the individual that the change is about, if any.
         name: the individual's name or number.
         propagated_faces: number of similar faces that were changed too.
+        left_out: number of photos that could not be used.
     """
 
     text: str
     identity: int | None
     name: str
     propagated_faces: int
+    left_out: int
 
 
 def url_after_change(gallery: GalleryDatabase, path: str, done: str, **values: Any) -> str:
@@ -75,6 +77,7 @@ def url_with_flash(
     *,
     count: int = 0,
     propagated: int = 0,
+    left_out: int = 0,
     identity: int | None = None,
     decision: int | None = None,
 ) -> str:
@@ -87,6 +90,7 @@ def url_with_flash(
         "done": done or None,
         "count": count or None,
         "propagated": propagated or None,
+        "left_out": left_out or None,
         "individual": identity,
         "decision": decision,
     }
@@ -110,6 +114,7 @@ def read_flash(gallery: GalleryDatabase, query: Mapping[str, str]) -> FlashMessa
         identity,
         "" if identity is None else display_name(identity, load_assignments(gallery).names.get(identity)),
         _parse_number(query.get("propagated")) or 0,
+        _parse_number(query.get("left_out")) or 0,
     )
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, label
-from familiar.cli.console import print_json
+from familiar.cli.console import list_skipped, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
+from familiar.core.errors import BadDataset
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 
@@ -24,7 +25,7 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
 
     FILE.csv has the columns name, status, species, place, date, contact, note, or only name and some of the others. A
     name is that of an identity of the gallery, or its number as #12. The status is lost, found or home; a named
-    identity without an entry is lost. All rows are entered, or none. Without FILE.csv the register is listed.
+    identity without an entry is lost. Rows that cannot be entered are listed. Without FILE.csv the register is listed.
 
     \b
     Example:
@@ -41,8 +42,15 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
         require_parent_folder(output)
     with GalleryDatabase.open(folder) as gallery:
         if table is not None:
-            rows = import_register(gallery, table)
-            print_json({"entered": rows}) if as_json else click.echo(f"{pluralize(rows, 'report')} entered")
+            result = import_register(gallery, table)
+            list_skipped(result.skipped)
+            if result.skipped and not result.reports:
+                raise BadDataset(f"{table}: no row could be entered; the lines above say why")
+            if as_json:
+                print_json({"entered": result.reports, "skipped": result.skipped})
+            else:
+                others = f", {len(result.skipped):,} skipped" if result.skipped else ""
+                click.echo(f"{pluralize(result.reports, 'report')} entered{others}")
             return
         if output is not None:
             pets = export_register(gallery, output)

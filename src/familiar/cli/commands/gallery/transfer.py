@@ -52,7 +52,7 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
         raise BadDataset(
             f"{folder}: no name in the photos' metadata matches a face; nothing was imported"
             if xmp
-            else f"{sources[0]}: no row matches a face in {folder}; nothing was imported"
+            else f"{sources[0]}: nothing in it could be imported into {folder}; the lines above say why"
         )
     if as_json:
         print_json(asdict(result))

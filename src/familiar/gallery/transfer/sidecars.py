@@ -1,0 +1,223 @@
+"""The files beside photos that may name their faces: XMP sidecars, and Picasa's file in a folder."""
+
+import errno
+import os
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from familiar.core.errors import BadMetadata, CannotWrite
+from familiar.core.files import require_regular_file
+from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.photos.metadata import picasa
+from familiar.photos.metadata.regions import Region
+from familiar.photos.metadata.xml_tree import MAX_BYTES
+from familiar.photos.metadata.xmp import read_owner_suffix
+
+SUFFIX = ".xmp"
+_RAW_SUFFIXES = frozenset(  # of the raw formats that ExifTool knows
+    {
+        *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".gpr", ".iiq", ".k25", ".kdc"),
+        *(".mef", ".mos", ".mrw", ".nef", ".nrw", ".orf", ".ori", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2"),
+        *(".srf", ".srw", ".x3f"),
+    }
+)
+_UNREAD_SUFFIXES = frozenset({".jp2", ".jxl", ".psb", ".psd"})  # of other pictures, which this program cannot read
+_PICTURES = PHOTO_SUFFIXES | _RAW_SUFFIXES | _UNREAD_SUFFIXES
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """An XMP sidecar that is a photo's, or may be.
+
+    Attributes:
+        path: of the sidecar.
+        owner: "photo": it is the photo's own; "raw": it is that of a raw file, which shows the same picture; "unclear":
+            it may be that of several photos; "other": it is another photo's.
+        reason: whose it is and what to do, unless it is the photo's own.
+    """
+
+    path: Path
+    owner: Literal["photo", "raw", "unclear", "other"]
+    reason: str = ""
+
+
+@dataclass
+class _Folder:
+    """The names of files in a folder that matter here.
+
+    Attributes:
+        pictures: by their stems.
+        sidecars: by their names without `.xmp`, and if that is the whole name of a picture, by its stem too.
+        picasa: of Picasa's files.
+    """
+
+    pictures: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    sidecars: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    picasa: list[str] = field(default_factory=list[str])
+
+    def add(self, name: str) -> None:
+        suffix, stem = _suffix(name), Path(name).stem
+        if suffix in _PICTURES:
+            self.pictures.setdefault(_key(stem), []).append(name)
+        elif suffix == SUFFIX:
+            stems = [stem, Path(stem).stem] if _suffix(stem) in _PICTURES else [stem]
+            for key in map(_key, stems):
+                self.sidecars.setdefault(key, []).append(name)
+        elif name.lower() in picasa.INI_NAMES:
+            self.picasa.append(name)
+
+
+@dataclass
+class MetadataFolders:
+    """The folders of photos, each listed once. Names are compared without regard to case and Unicode form."""
+
+    _folders: dict[Path, _Folder] = field(default_factory=dict[Path, _Folder])
+    _picasa: dict[Path, Mapping[str, list[Region]]] = field(default_factory=dict[Path, Mapping[str, list[Region]]])
+
+    def sidecars(self, path: Path) -> list[Sidecar]:
+        """Return the XMP sidecars that are a photo's or may be, its own first.
+
+        `photo.jpg.xmp` (digiKam, darktable) comes before `photo.xmp` (Lightroom). The latter is that of the photo which
+        it names itself, or else of the raw file called `photo`, or else of the only picture called `photo`.
+
+        Raises:
+            BadMetadata: the folder cannot be listed.
+        """
+        folder = self._folder(path.parent)
+        listed = folder.pictures.get(_key(path.stem), [])
+        same = [name for name in listed if _key(name) == _key(path.name)]
+        photo = path.name if path.name in listed or not same else same[0]
+        names = {*folder.sidecars.get(_key(path.name), ()), *folder.sidecars.get(_key(path.stem), ())}
+        pictures = sorted({*listed, photo})
+        sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
+        name_key = _key(path.name)
+        return sorted(sidecars, key=lambda each: (_key(each.path.stem) != name_key, each.path.suffix != SUFFIX))
+
+    def new_sidecar(self, path: Path) -> Path:
+        """Return the path of a sidecar to make for a photo.
+
+        It is `photo.xmp` only if `photo.jpg.xmp` is too long for the file system and nothing else is called `photo`.
+
+        Raises:
+            CannotWrite: neither is possible.
+        """
+        by_name, by_stem = (path.with_name(each + SUFFIX) for each in (path.name, path.stem))
+        if not _is_too_long(by_name):
+            return by_name
+        pictures = {path.name, *self._folder(path.parent).pictures.get(_key(path.stem), ())}
+        if len(pictures) > 1 or os.path.lexists(by_stem) or _is_too_long(by_stem):
+            raise CannotWrite(f"{path}: its name is too long for a sidecar, which adds {SUFFIX}; shorten it")
+        return by_stem
+
+    def picasa_files(self, path: Path) -> list[Path]:
+        """Return Picasa's files in a photo's folder.
+
+        Raises:
+            BadMetadata: the folder cannot be listed.
+        """
+        names = self._folder(path.parent).picasa
+        return [path.with_name(name) for name in sorted(names, key=lambda name: picasa.INI_NAMES.index(name.lower()))]
+
+    def picasa_regions(self, file: Path, photo: str) -> list[Region]:
+        """Return the regions of a photo in Picasa's file.
+
+        Raises:
+            BadMetadata: the file cannot be read; only the first call says so.
+        """
+        if file not in self._picasa:
+            self._picasa[file] = {}
+            self._picasa[file] = picasa.read_picasa_ini(read_limited(file))
+        return self._picasa[file].get(photo.casefold(), [])
+
+    def _folder(self, path: Path) -> _Folder:
+        if path not in self._folders:
+            folder = _Folder()
+            try:
+                for name in os.listdir(path):  # noqa: PTH208 - names are enough, a Path each is slow
+                    folder.add(name)
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # the photo is reported as missing
+            except OSError as error:
+                raise BadMetadata(
+                    f"{path}: cannot be listed ({error.strerror}), so sidecars in it are left out; allow listing it"
+                ) from error
+            self._folders[path] = folder
+        return self._folders[path]
+
+
+def read_limited(path: Path) -> bytes:
+    """Read a file with metadata.
+
+    Raises:
+        BadMetadata: it cannot be read, or is too large.
+    """
+    try:
+        if (size_bytes := require_regular_file(path).st_size) > MAX_BYTES:
+            raise BadMetadata(f"{path}: has {size_bytes:,} bytes, more than the limit of {MAX_BYTES:,}; it is left out")
+        return path.read_bytes()
+    except OSError as error:
+        raise BadMetadata(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
+    """Tell whose a sidecar is.
+
+    Args:
+        sidecar: its name begins with the stem of the photo.
+        photo: the photo's name.
+        pictures: the pictures of that stem; the photo is one.
+    """
+    base = sidecar.stem
+    if named := [name for name in pictures if _key(name) == _key(base)]:
+        return _choose(sidecar, photo, [name for name in named if name == base] or named)
+    if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
+        return _sidecar_of_another(sidecar, photo, base)
+    same_case = [name for name in pictures if Path(name).stem == base] or pictures
+    try:
+        suffix = read_owner_suffix(read_limited(sidecar))
+    except BadMetadata:  # which is reported when its names are read
+        suffix = None
+    if suffix is not None:
+        with_suffix = [name for name in same_case if _suffix(name) == suffix]
+        return (
+            _choose(sidecar, photo, with_suffix) if with_suffix else _sidecar_of_another(sidecar, photo, base + suffix)
+        )
+    return _choose(sidecar, photo, [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case)
+
+
+def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
+    """Tell whose a sidecar is by the pictures that it may belong to."""
+    if photo not in owners:
+        return _sidecar_of_another(sidecar, photo, owners[0])
+    if len(owners) == 1:
+        return Sidecar(sidecar, "photo")
+    return Sidecar(
+        sidecar, "unclear", f"may belong to {' or '.join(owners)}; rename it {f'{SUFFIX} or '.join(owners)}{SUFFIX}"
+    )
+
+
+def _sidecar_of_another(sidecar: Path, photo: str, owner: str) -> Sidecar:
+    return Sidecar(
+        sidecar,
+        "raw" if _suffix(owner) in _RAW_SUFFIXES else "other",
+        f"belongs to {owner}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
+    )
+
+
+def _key(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _suffix(name: str) -> str:
+    return Path(name).suffix.lower()
+
+
+def _is_too_long(path: Path) -> bool:
+    try:
+        path.lstat()
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
