@@ -99,7 +99,7 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
             same number in the column `identity` are one identity without a name; a row with neither is ignored.
 
     Raises:
-        BadDataset: a row is malformed, assigns two faces of one photo to one identity, or one face to two; nothing is
+        BadDataset: a row is malformed, or assigns a face that an earlier one assigns to another identity; nothing is
             imported.
         Contradiction: the table contradicts what the gallery contains; nothing is imported.
     """
@@ -111,7 +111,6 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
 def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]) -> ImportResult:
     photos = _PhotoLookup.load(gallery)
     row_of_face: dict[int, _TableRow] = {}
-    rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
     skipped: list[str] = []
     for row in rows:
         photo = photos.at_path(row.path)
@@ -128,13 +127,6 @@ def _import_rows(gallery: GalleryDatabase, path: Path, rows: Sequence[_TableRow]
                 f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first_of_face.label} in line "
                 f"{first_of_face.line}"
             )
-        if first_of_face is row:
-            first_in_photo = rows_by_label[row.label].setdefault(photo, row)
-            if first_in_photo is not row:
-                raise BadDataset(
-                    f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
-                    "two faces in one photo cannot be the same individual"
-                )
     return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
 
 
