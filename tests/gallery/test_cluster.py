@@ -320,7 +320,7 @@ def test_faces_of_one_photo_share_an_identity_only_by_the_users_word(tmp_path_fa
     with GalleryDatabase.create(folder, SPACE) as gallery:
         photos = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3), min_size=2, max_size=6))
         for index, shown in enumerate(photos):
-            axes = [draw_individuals([0] * axis + [1], seed=9 * index + place) for place, axis in enumerate(shown)]
+            axes = [draw_individuals([0] * axis + [1], seed=9 * index + side) for side, axis in enumerate(shown)]
             enroll_in_one_photo(gallery, np.concatenate(axes), f"{index}.jpg")
         photo_of = dict(zip(gallery.faces().ids.tolist(), gallery.faces().photo_ids.tolist(), strict=True))
         faces = st.sampled_from(sorted(photo_of))

@@ -215,7 +215,7 @@ def test_answer_that_two_faces_of_one_photo_are_the_same_is_kept(
     with gallery.writing() as repository:
         repository.assignments.unassign(leaving)
     first, second = (None if face in leaving else identity_of(gallery, face) for face in pair)
-    answer_question(gallery, Question("merge", *pair, first, second, 0.5, 0.5, 1.0), True)
+    answer_question(gallery, Question("merge", pair[0], pair[1], first, second, 0.5, 0.5, 1.0), True)
     cluster(gallery, rebuild=True)
     assert any(set(pair) <= members for members in groups(gallery))
     for question in propose_questions(gallery, 50):

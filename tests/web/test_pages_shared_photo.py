@@ -48,14 +48,14 @@ def say_yes(client: TestClient, page: str) -> httpx2.Response:
 
 
 def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClient, gallery: GalleryDatabase):
-    asked = send(client, "/photos/1/faces/5", {"operation": "name", "name": "mia"})
-    assert (asked.status_code, asked.headers["HX-Replace-Url"]) == (200, "false")
-    assert "Is this Mia twice?" in asked.text
-    assert "Yes, both are Mia" in asked.text
-    assert '<a class="button quiet" href="/photos/1">No' in asked.text
-    assert re.findall(r"/api/v1/faces/(\d)/image", asked.text) == ["1", "5"]
+    question_page = send(client, "/photos/1/faces/5", {"operation": "name", "name": "mia"})
+    assert (question_page.status_code, question_page.headers["HX-Replace-Url"]) == (200, "false")
+    assert "Is this Mia twice?" in question_page.text
+    assert "Yes, both are Mia" in question_page.text
+    assert '<a class="button quiet" href="/photos/1">No' in question_page.text
+    assert re.findall(r"/api/v1/faces/(\d)/image", question_page.text) == ["1", "5"]
     assert identity_of(gallery, 5) == 2
-    answer = say_yes(client, asked.text)
+    answer = say_yes(client, question_page.text)
     assert redirect_of(answer)[0] == "/photos/1"
     assert flash_of(client, answer).startswith("1 face moved to Mia")
     cluster(gallery, rebuild=True)
@@ -92,8 +92,8 @@ def test_pages_ask_before_a_photo_shows_one_individual_twice(
     assert program.status_code == 409
     assert program.json()["type"] == "urn:familiar:problem:shared-photo"
     assert "red1.png: would show" in program.json()["detail"]
-    asked = send(client, path, fields)
-    assert f'{cancel}">No, change nothing' in unescape(asked.text)
+    question_page = send(client, path, fields)
+    assert f'{cancel}">No, change nothing' in unescape(question_page.text)
     assert (identity_of(gallery, 1), identity_of(gallery, 5)) == before
-    assert redirect_of(say_yes(client, asked.text))
+    assert say_yes(client, question_page.text).status_code == 303
     assert identity_of(gallery, 1) == identity_of(gallery, 5) != -1

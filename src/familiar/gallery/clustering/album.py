@@ -173,10 +173,10 @@ def _measure(
             whitening = result[0]
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated[part].threshold if estimate is None else estimate.threshold
-        strangers = np.searchsorted(rows, different[(species[different] == number).all(axis=1)])
+        different_rows = np.searchsorted(rows, different[(species[different] == number).all(axis=1)])
         same = burst_pairs(faces.photo_ids[rows], times)
         stranger_matches, same_matches = (
-            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (strangers, same)
+            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different_rows, same)
         )
         whitenings.append(whitening)
         thresholds.append(
@@ -186,7 +186,7 @@ def _measure(
                 threshold,
                 None if estimate is None else estimate.uncertainty,
                 None if estimate is None else estimate.false_match_rate,
-                len(strangers),
+                len(different_rows),
                 stranger_matches,
                 len(same),
                 same_matches,
