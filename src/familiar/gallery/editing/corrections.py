@@ -389,8 +389,7 @@ def _faces_in_shared_photos(
         raise SharedPhoto(
             f"{', '.join(paths[:_MAX_LISTED])}{others}: would show {name or 'one identity'} twice, as the faces "
             f"{faces[0, 0]} and {faces[0, 1]}; move or reject the wrong one first, or, if that is right, as in a "
-            "collage or a mirror, say so: --same-photo for familiar gallery merge, move and split; same_photo in Python "
-            "and HTTP",
+            "collage or a mirror, say so: --same-photo for familiar gallery merge, move and split, else same_photo",
             [(first, second) for first, second in faces.tolist()],
             name,
         )
