@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from familiar.cli.commands.gallery import COMMANDS
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.assignments import load_assignments, resolve_face
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
@@ -219,6 +220,26 @@ def test_corrections_apply_and_undo_reverts_each_in_order(familiar: Familiar, cl
     assert familiar("gallery", "undo", clustered).out.startswith("undone: cluster of 20")
     assert set(identity_by_photo(clustered).values()) == {"-1"}
     assert "nothing to undo" in fails(familiar, "undo", clustered)
+
+
+def test_one_identity_twice_in_a_photo_needs_an_option(familiar: Familiar, clustered: Path, photos: Path):
+    blue, green = photos / "blue1.png", photos / "green1.png"
+    with GalleryDatabase.open(clustered) as gallery:
+        first, second = resolve_face(gallery, str(blue)), resolve_face(gallery, str(green))
+        with gallery.writing(faces_change=True) as repository:
+            repository.connection.execute(
+                "UPDATE faces SET photo_id = (SELECT photo_id FROM faces WHERE id = ?) WHERE id = ?", (second, first)
+            )
+    to = f"#{identity_by_photo(clustered)['green2']}"
+    run_json(familiar, "split", clustered, first, "--name", "Blau")
+    for name, *rest in (("merge", to, "Blau"), ("move", first, "--to", to), ("split", first, second)):
+        assert "green1.png: would show one identity twice" in fails(familiar, name, clustered, *rest)
+        result = run_json(familiar, name, clustered, *rest, "--same-photo")
+        with GalleryDatabase.open(clustered) as gallery:
+            assignments = load_assignments(gallery)
+            rows = assignments.faces.rows_of(np.array([first, second]))
+            assert assignments.identity[rows].tolist() == [result["identity"]] * 2
+        assert run_json(familiar, "undo", clustered)["kind"] == name
 
 
 def test_corrections_reject_unknown_identity_face_or_bad_name(familiar: Familiar, clustered: Path, photos: Path):

@@ -84,12 +84,12 @@ def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert [item.face.face for item in client.faces_of(BLUE)] in ([8, 9], [9, 8])
     client.confirm([5])
     assert client.face(5).by_user
-    assert client.move([9], GREEN).identity == GREEN
-    new = client.split([9], "Ida").identity
+    assert client.move([9], GREEN, same_photo=True).identity == GREEN
+    new = client.split([9], "Ida", same_photo=True).identity
     assert identities_of(client, [8, 9]) == [BLUE, new]
     client.reject([9], new)
     assert identities_of(client, [9]) == [None]
-    assert client.merge(RED, [GREEN]).identity == RED
+    assert client.merge(RED, [GREEN], same_photo=True).identity == RED
     (last,) = client.decisions(1)
     assert last.kind == "merge"
     assert client.undo() == last

@@ -97,6 +97,19 @@ def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
 
 
+def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(gallery: GalleryDatabase):
+    rows = draw_individuals([EACH] * 8)
+    enroll_vectors(gallery, rows)
+    twins = enroll_in_one_photo(gallery, np.stack([rows[0], rows[1], rows[EACH]]), "three.jpg")
+    load_album(gallery)
+    corrections.split(gallery, twins[:2], same_photo=True)
+    (threshold,) = load_album(gallery).thresholds
+    assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (2, 0)
+    undo(gallery)
+    (threshold,) = load_album(gallery).thresholds
+    assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
+
+
 def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach_the_threshold(
     gallery: GalleryDatabase,
 ):

@@ -312,6 +312,33 @@ def test_overtaken_plans_respect_the_corrections_made_meanwhile(tmp_path_factory
         assert check(gallery).problems == ()
 
 
+@pytest.mark.slow
+@expensive()
+@given(st.integers(0, 10**6))
+def test_faces_of_one_photo_share_an_identity_only_by_the_users_word(tmp_path_factory, seed: int):
+    rng = np.random.default_rng(seed)
+    with GalleryDatabase.create(tmp_path_factory.mktemp("twice") / "gallery", SPACE) as gallery:
+        for index in range(6):
+            shown = rng.integers(0, 3, rng.integers(1, 4))  # often one individual twice
+            embeddings = normalize((np.eye(DIM)[shown] + rng.normal(size=(len(shown), DIM)) * 0.08).astype(np.float32))
+            enroll_in_one_photo(gallery, embeddings, f"{index}.jpg")
+        faces, photos = gallery.faces().ids, gallery.faces().photo_ids
+        together: list[set[int]] = []  # by the user's word
+        for number in range(4):
+            cluster(gallery, threshold=float(rng.choice([-1.0, 0.3, 0.9])), rebuild=bool(rng.integers(2)))
+            by_user = load_assignments(gallery).by_user
+            photo_of = {
+                face: (photo, by_user[row]) for row, (face, photo) in enumerate(zip(faces, photos, strict=True))
+            }
+            for members in groups(gallery):
+                shared = [photo_of[face] for face in members]
+                assert all(decided or [photo for photo, _ in shared].count(photo) == 1 for photo, decided in shared)
+            assert all(any(named <= members for members in groups(gallery)) for named in together)
+            named = set(rng.choice(faces, rng.integers(1, 4), replace=False).tolist())
+            corrections.split(gallery, sorted(named), f"Mia {number}", same_photo=True)
+            together = [rest for others in together if (rest := others - named)] + [named]
+
+
 def names_of_faces(gallery: GalleryDatabase) -> dict[int, str | None]:
     assignments = load_assignments(gallery)
     return {

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
+from familiar.core.gallery_types import Question
 from familiar.gallery.clustering.assignments import load_assignments, resolve_identity
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.editing.corrections import IdentityFaces
 from familiar.gallery.editing.undo_log import decisions, undo
 from support.small_gallery import (
     DIM,
@@ -122,19 +125,111 @@ def test_merging_transfers_rejections_to_the_merged_identity(gallery: GalleryDat
     assert identity_of(gallery, outside) == -1
 
 
-def test_rejects_joining_two_faces_of_one_photo(gallery: GalleryDatabase):
+@pytest.fixture
+def pair(gallery: GalleryDatabase) -> list[int]:
+    """Two faces of one photo, the first in #1 and the second in #2."""
     pair = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=9), "both.jpg")
     cluster(gallery)
     assert [identity_of(gallery, face) for face in pair] == [1, 2]
+    return pair
+
+
+def say_same(gallery: GalleryDatabase, pair: list[int], how: str, *, same_photo: bool) -> None:
+    """Say that both faces of a photo show one individual: the second one moves, all do, or both identities are one."""
+    if how == "merge":
+        corrections.merge(gallery, 1, [2], same_photo=same_photo)
+    elif how == "move":
+        corrections.move(gallery, [pair[1]], 1, same_photo=same_photo)
+    else:
+        corrections.split(gallery, pair, "Mia", same_photo=same_photo)
+
+
+SAYING = pytest.mark.parametrize("how", ["merge", "move", "split"])
+
+
+@SAYING
+def test_one_identity_twice_in_a_photo_is_refused_unless_it_is_said(
+    gallery: GalleryDatabase, pair: list[int], how: str
+):
+    corrections.name_identity(gallery, 1, "Tom")
     before = rows(gallery)
-    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
-        corrections.merge(gallery, 1, [2])
-    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
-        corrections.move(gallery, [pair[1]], 1)
-    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
-        corrections.split(gallery, pair)
+    with pytest.raises(SharedPhoto, match=r"both\.jpg: would show (Tom|Mia) twice.* --same-photo") as refusal:
+        say_same(gallery, pair, how, same_photo=False)
+    assert refusal.value.faces == (tuple(pair),)
     assert rows(gallery) == before
-    assert [entry.kind for entry in decisions(gallery)] == ["cluster", "cluster"]
+    say_same(gallery, pair, how, same_photo=True)
+    assert identity_of(gallery, pair[0]) == identity_of(gallery, pair[1])
+    undo(gallery)
+    assert rows(gallery) == before
+
+
+@SAYING
+def test_what_was_said_of_a_photo_stays_through_clustering_and_other_corrections(
+    gallery: GalleryDatabase, pair: list[int], how: str
+):
+    say_same(gallery, pair, how, same_photo=True)
+    more = enroll_vectors(gallery, draw_individuals([2, 2], seed=4), "more")
+    for rebuild in (True, False, True):
+        cluster(gallery, rebuild=rebuild)
+        assert any(set(pair) <= members for members in groups(gallery))
+    corrections.reject(gallery, [1])
+    corrections.split(gallery, [more[0]])
+    cluster(gallery, rebuild=True)
+    assert any(set(pair) <= members for members in groups(gallery))
+    to = identity_of(gallery, pair[0])
+    corrections.move(gallery, [pair[1]], to)  # nothing new is said
+    with pytest.raises(Contradiction, match="both confirmed"):
+        corrections.mark_different(gallery, *pair)
+    corrections.move(gallery, pair, identity_of(gallery, more[1]))
+    assert any({*pair, more[1]} <= members for members in groups(gallery))
+
+
+def test_refusal_names_all_photos_that_identities_share(gallery: GalleryDatabase, pair: list[int]):
+    for index in range(7):
+        enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=index), f"{index}.jpg")
+    cluster(gallery)
+    with pytest.raises(SharedPhoto, match=r"^both\.jpg, 0\.jpg, 1\.jpg, 2\.jpg, 3\.jpg and 3 more: would"):
+        corrections.merge(gallery, 1, [2])
+    corrections.merge(gallery, 1, [2], same_photo=True)
+    assert len(groups(gallery)) == 1
+    cluster(gallery, rebuild=True)
+    assert all(identity_of(gallery, face) == identity_of(gallery, pair[0]) for face in range(pair[0], pair[0] + 16))
+
+
+def test_a_third_face_of_a_photo_needs_another_word(gallery: GalleryDatabase):
+    three = enroll_in_one_photo(gallery, draw_individuals([1, 1, 1], seed=9), "three.jpg")
+    corrections.split(gallery, three[:2], "Mia", same_photo=True)
+    mia = identity_of(gallery, three[0])
+    with pytest.raises(SharedPhoto, match="three"):
+        corrections.move(gallery, [three[2]], mia)
+    cluster(gallery, threshold=-1.0)
+    assert identity_of(gallery, three[2]) != mia
+
+
+def test_list_accepts_one_identity_twice_in_a_photo_and_dissolves_what_clustering_guessed(
+    gallery: GalleryDatabase, pair: list[int]
+):
+    corrections.name_identity(gallery, 1, "Tom")
+    assert corrections.assign(gallery, [IdentityFaces("Tom", (pair[1],))]) == 1
+    assert (identity_of(gallery, pair[0]), identity_of(gallery, pair[1])) == (-1, 1), "nobody said the first is Tom"
+    corrections.assign(gallery, [IdentityFaces("Tom", (pair[0],))])
+    cluster(gallery, rebuild=True)
+    assert [identity_of(gallery, face) for face in pair] == [1, 1]
+
+
+@pytest.mark.parametrize("before", ["in two identities", "one unassigned", "both unassigned"])
+def test_answer_that_two_faces_of_one_photo_are_the_same_is_kept(
+    gallery: GalleryDatabase, pair: list[int], before: str
+):
+    leaving = {"in two identities": [], "one unassigned": pair[:1], "both unassigned": pair}[before]
+    with gallery.writing() as repository:
+        repository.assignments.unassign(leaving)
+    first, second = (None if face in leaving else identity_of(gallery, face) for face in pair)
+    answer_question(gallery, Question("merge", pair[0], pair[1], first, second, 0.5, 0.5, 1.0), True)
+    cluster(gallery, rebuild=True)
+    assert any(set(pair) <= members for members in groups(gallery))
+    for question in propose_questions(gallery, 50):
+        assert {question.first_face, question.second_face} != set(pair)
 
 
 def test_moving_a_face_rejects_its_previous_identity(gallery: GalleryDatabase):

@@ -235,6 +235,17 @@ def test_edited_photo_keeps_faces_and_assignments(album: GalleryDatabase, embedd
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
+def test_edited_collage_keeps_its_equal_faces(album: GalleryDatabase, embedder: Embedder, tmp_path: Path):
+    (photo,) = draw_pets(tmp_path / "drawn", 1, 1)
+    pixels = load_photo(photo).rgb_u8
+    collage = save_photo(side_by_side(pixels, pixels), tmp_path / "collage.png")
+    enroll(album, embedder, [collage], SquareDetector())
+    corrections.split(album, [1, 2], "Mia", same_photo=True)
+    save_photo(side_by_side(pixels, pixels, 255 - pixels), collage)
+    assert counts(enroll(album, embedder, [collage], SquareDetector())) == {"edited": 1, "faces": 1}
+    assert load_assignments(album).identity.tolist() == [1, 1, -1]
+
+
 def test_edited_photo_at_a_reused_path_keeps_its_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:1])
     shutil.copy(photos[2], photos[0])

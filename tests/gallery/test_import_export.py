@@ -211,6 +211,27 @@ def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(ga
     assert faces_by_label(gallery) == {"Rosa": {"red1.png 0"}}
 
 
+def test_csv_import_accepts_one_identity_twice_in_a_photo(gallery: GalleryDatabase, tmp_path: Path):
+    both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
+    import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32"))
+    assert import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,0,0,32,32")).skipped == ()
+    assert faces_by_label(gallery) == {"Rosa": {"both.png 0", "both.png 32"}}
+    export_csv(gallery, tmp_path / "labels.csv")
+    assert export_folders(gallery, tmp_path / "folders").photos == 1
+    assert [path.name for path in (tmp_path / "folders" / "Rosa").iterdir()] == ["both.png"]
+    undo(gallery)
+    undo(gallery)
+    assert faces_by_label(gallery) == {}
+    import_csv(gallery, tmp_path / "labels.csv")
+    cluster(gallery, rebuild=True)
+    assert {"both.png 0", "both.png 32"} <= faces_by_label(gallery)["Rosa"]
+    # Two names are swapped.
+    swapped = table(tmp_path / "n.csv", columns, f"{both},Gerd,32,0,64,32", f"{both},Rosa,0,0,32,32")
+    import_csv(gallery, swapped)
+    assert "both.png 32" in faces_by_label(gallery)["Gerd"]
+    assert "both.png 0" in faces_by_label(gallery)["Rosa"]
+
+
 def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Path):
     (plain,) = draw_album(tmp_path / "odd", red=1)
     odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd" / "r") + b'\xff, "1"\n.png'))
@@ -266,7 +287,8 @@ def test_folder_import_skips_what_it_cannot_use(gallery: GalleryDatabase, tmp_pa
         f"{root}/Rosa/both.png: shows 2 faces",
         f"{root}/Rosa/gone.png: No such file or directory",
         f"{root}/Rosa/pipe.png: a folder or a special file",
-        f"{root}/Tom\\x1b: 'Tom\\x1b' is not a valid name: it has the control character U+001B (escape); rename the folder",
+        f"{root}/Tom\\x1b: 'Tom\\x1b' is not a valid name: it has the control character U+001B (escape); rename the "
+        "folder",
         f"no photo found in {root}/empty",
     )
     assert faces_by_label(gallery) == {"Rosa": {"red1.png 0"}, "Blau": {"blue1.png 0"}}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery
+from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SharedPhoto
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database import salvage
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase
@@ -219,6 +219,27 @@ def test_reunion_merges_both_and_is_undone_as_a_whole(gallery: GalleryDatabase, 
     assert pet.report.contact == "555-0101; finder@example.org"
     assert undo(gallery).kind == "reunite"
     assert rows(gallery, TABLES) == before
+
+
+def test_reunion_of_two_pets_of_one_photo_must_be_meant(gallery: GalleryDatabase, pair: tuple[int, int]):
+    lost, other = pair
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute(
+            "UPDATE faces SET photo_id = 1 WHERE id = (SELECT face_id FROM assignments WHERE identity_id = ?)", (other,)
+        )
+    with pytest.raises(SharedPhoto):
+        reunite(gallery, lost, other)
+    reunite(gallery, lost, other, same_photo=True)
+    assert find_pet(gallery, lost).faces == 5
+
+
+def test_adding_a_photo_of_a_pet_again_adds_no_other_face_of_it(gallery: GalleryDatabase):
+    identity = add_pet(gallery, 0, 2, "Luna")
+    enroll_in_one_photo(gallery, draw_individuals([1]), "other.jpg")
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = (SELECT max(id) FROM faces)")
+    add_photos(gallery, identity, [1])
+    assert find_pet(gallery, identity).faces == 2
 
 
 def test_reunion_needs_a_lost_and_a_found_pet(gallery: GalleryDatabase, pair: tuple[int, int]):

@@ -127,9 +127,11 @@ class _Checker:
         """Check what is true of every state."""
         state = self.state
         identity_of = {key[0]: row[0] for key, row in state["assignments"].items()}
-        photos = Counter((identity, state["faces"][(face,)][0]) for face, identity in identity_of.items())
-        repeated = [pair for pair, count in photos.items() if count > 1]
-        assert not repeated, f"{commit}: two faces of one photo in one identity: {repeated}"
+        photos: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for (face,), (identity, by_user) in state["assignments"].items():
+            photos[identity, state["faces"][(face,)][0]].append(by_user)
+        repeated = [pair for pair, by_user in photos.items() if len(by_user) > 1 and not all(by_user)]
+        assert not repeated, f"{commit}: two faces of one photo in one identity, and nobody said so: {repeated}"
         for (first, second), (same,) in state["constraints"].items():
             together = identity_of.get(first) is not None and identity_of.get(first) == identity_of.get(second)
             assert same or not together, f"{commit}: faces {first} and {second} are different, and in one identity"

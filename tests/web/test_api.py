@@ -205,6 +205,21 @@ def test_corrections_update_gallery(client: TestClient, gallery: GalleryDatabase
     post(client, "faces/move", 404, faces=[1], identity=99)
 
 
+def test_one_identity_twice_in_a_photo_needs_a_word(client: TestClient, gallery: GalleryDatabase):
+    with gallery.writing(faces_change=True) as repository:
+        repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
+    corrections_of_photo: list[tuple[str, dict[str, Any]]] = [
+        ("faces/move", {"faces": [5], "identity": RED}),
+        ("faces/split", {"faces": [1, 5]}),
+        (f"identities/{RED}/merge", {"identities": [GREEN]}),
+    ]
+    for path, body in corrections_of_photo:
+        assert post(client, path, 409, **body)["type"] == "urn:familiar:problem:shared-photo"
+        identity = post(client, path, **body, same_photo=True)["identity"]
+        assert identities_of(gallery, [1, 5]) == [identity, identity]
+        post(client, "undo")
+
+
 def test_undo_reverts_last_decision(client: TestClient, gallery: GalleryDatabase):
     post(client, f"identities/{RED}/merge", identities=[GREEN])
     assert [item["kind"] for item in get(client, "decisions")] == ["merge", "cluster"]

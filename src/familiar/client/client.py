@@ -268,20 +268,23 @@ class Client:
         body = {"name": name, "confirm": confirm}
         return _parse(CorrectionResult, self._server.request("PATCH", f"identities/{identity}", body=body))
 
-    def merge(self, into: int, identities: Sequence[int]) -> CorrectionResult:
+    def merge(self, into: int, identities: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
         """Merge identities into one, which keeps its number and, if it has one, its name.
 
         Args:
             into: number of the identity that remains. If it has no name, it gets the first name of the others.
             identities: numbers of the others, 1 to 1,000; they no longer exist afterwards.
+            same_photo: accept that a photo shows two of them, as a collage or a mirror does.
 
         Returns:
             The identity that remains, and the number of further faces that changed: similar ones that joined it.
 
         Raises:
-            ServerError: 409, one photo shows two of them.
+            ServerError: 409, a photo shows two of them, and `same_photo` is False.
         """
-        return self._post(CorrectionResult, f"identities/{into}/merge", identities=list(identities))
+        return self._post(
+            CorrectionResult, f"identities/{into}/merge", identities=list(identities), same_photo=same_photo
+        )
 
     def confirm(self, faces: Sequence[int]) -> None:
         """Mark faces as assigned correctly, so that clustering never moves them. Unassigned faces stay unassigned.
@@ -291,35 +294,38 @@ class Client:
         """
         self._server.request("POST", "faces/confirm", body={"faces": list(faces)})
 
-    def move(self, faces: Sequence[int], identity: int) -> CorrectionResult:
+    def move(self, faces: Sequence[int], identity: int, *, same_photo: bool = False) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them than to the rest move along.
 
         Args:
             faces: numbers of 1 to 10,000 faces, which are then confirmed.
             identity: number of the identity that they show.
+            same_photo: accept that a photo has two faces in that identity, as a collage or a mirror does.
 
         Returns:
             The identity, and the number of further faces that changed.
 
         Raises:
-            ServerError: 409, one photo would have two faces in that identity.
+            ServerError: 409, a photo would have two faces in that identity, and `same_photo` is False.
         """
-        return self._post(CorrectionResult, "faces/move", faces=list(faces), identity=identity)
+        return self._post(CorrectionResult, "faces/move", faces=list(faces), identity=identity, same_photo=same_photo)
 
-    def split(self, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
+    def split(self, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False) -> CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them than to the rest move along.
 
         Args:
             faces: numbers of 1 to 10,000 faces, which are then confirmed.
             name: name of the new identity, as in `name`; None: it has none.
+            same_photo: accept that two of the faces are in one photo.
 
         Returns:
             The new identity, and the number of further faces that changed.
 
         Raises:
-            ServerError: 409, two of the faces are in one photo, or the name is taken or not valid.
+            ServerError: 409, two of the faces are in one photo and `same_photo` is False, or the name is taken or not
+                valid.
         """
-        return self._post(CorrectionResult, "faces/split", faces=list(faces), name=name)
+        return self._post(CorrectionResult, "faces/split", faces=list(faces), name=name, same_photo=same_photo)
 
     def reject(self, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
         """Note that faces do not show an identity. Those that are in it are taken out and clustered again.

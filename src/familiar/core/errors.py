@@ -1,5 +1,7 @@
 """Exceptions by cause. Each message names the file, the cause and the remedy."""
 
+from collections.abc import Sequence
+
 
 class FamiliarError(Exception):
     """An expected failure: the command line prints the message in one line and exits with 1, without a traceback."""
@@ -58,7 +60,21 @@ class NotInGallery(FamiliarError):
 
 
 class Contradiction(FamiliarError):
-    """A correction that contradicts a certain fact, such as giving two faces in one photo the same identity."""
+    """A correction that contradicts a certain fact, such as an earlier correction."""
+
+
+class SharedPhoto(Contradiction):
+    """A correction by which a photo would show one identity twice, without a word that it is meant so.
+
+    Attributes:
+        faces: pairs of faces of one photo that would show one identity.
+        name: of that identity, if it has one.
+    """
+
+    def __init__(self, message: str, faces: Sequence[tuple[int, int]], name: str | None) -> None:
+        super().__init__(message)
+        self.faces = tuple(faces)
+        self.name = name
 
 
 class UnsureSpecies(FamiliarError):

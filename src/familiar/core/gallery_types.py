@@ -55,7 +55,7 @@ class SpeciesThreshold:
         uncertainty: Its standard deviation, if it was estimated from the album; none if the album shows too few
             individuals, or was calibrated: then it is the calibration's.
         false_match_rate: Estimated share, in [0, 1], of the pairs of two individuals that reach it, an upper limit.
-        same_photo_pairs: Number of pairs of faces in one photo, which are known to show two individuals.
+        same_photo_pairs: Number of pairs of faces in one photo, which show two individuals: nobody said otherwise.
         same_photo_matches: How many of these reach the threshold all the same.
         burst_pairs: Number of pairs of photos with a single face each, taken one right after the other within ten
             seconds, which nearly always show the same individual.

@@ -371,55 +371,67 @@ class Gallery(TableSource):
         with self.database.exclusive():
             corrections.confirm(self.database, self._faces(faces))
 
-    def merge(self, into: int | str, others: Sequence[int | str]) -> corrections.CorrectionResult:
+    def merge(
+        self, into: int | str, others: Sequence[int | str], *, same_photo: bool = False
+    ) -> corrections.CorrectionResult:
         """Merge identities into one.
 
         Args:
             into: the identity that stays, by number or name. If it has no name, it gets the first name of the others.
             others: the identities that become part of it.
+            same_photo: accept that a photo shows two of them, as a collage or a mirror does. Their faces in it are
+                then confirmed.
 
         Returns:
             The identity, and how many further, similar faces changed.
 
         Raises:
             NotInGallery: there is no such identity.
-            Contradiction: one photo shows two of them.
+            SharedPhoto: a photo does, and `same_photo` is False.
         """
         with self.database.exclusive():
-            return corrections.merge(self.database, self._identity(into), [self._identity(other) for other in others])
+            numbers = [self._identity(other) for other in others]
+            return corrections.merge(self.database, self._identity(into), numbers, same_photo=same_photo)
 
-    def split(self, faces: Sequence[int | str], name: str | None = None) -> corrections.CorrectionResult:
+    def split(
+        self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
+    ) -> corrections.CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
             faces: the faces.
             name: of the new identity.
+            same_photo: accept that two of them are in one photo.
 
         Raises:
             NotInGallery: there is no such face.
-            Contradiction: the faces are in one photo, or the name is taken.
+            SharedPhoto: two are, and `same_photo` is False.
+            Contradiction: the name is taken.
             ValueError: no face is given.
         """
         with self.database.exclusive():
-            return corrections.split(self.database, self._faces(faces), name)
+            return corrections.split(self.database, self._faces(faces), name, same_photo=same_photo)
 
-    def move(self, faces: Sequence[int | str], to: int | str) -> corrections.CorrectionResult:
+    def move(
+        self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False
+    ) -> corrections.CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
             faces: numbers of faces, or paths of photos with one face.
             to: the identity, by number or name.
+            same_photo: accept that a photo has two faces in it, as a collage or a mirror does. They are then confirmed.
 
         Returns:
             The identity, and how many further faces changed.
 
         Raises:
             NotInGallery: there is no such face or identity.
-            Contradiction: one photo would show the identity twice.
+            SharedPhoto: a photo would show the identity twice, and `same_photo` is False.
             ValueError: no face is given.
         """
         with self.database.exclusive():
-            return corrections.move(self.database, self._faces(faces), self._identity(to))
+            return corrections.move(self.database, self._faces(faces), self._identity(to), same_photo=same_photo)
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.

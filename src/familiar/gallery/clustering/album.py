@@ -14,7 +14,7 @@ from familiar.gallery.clustering.calibration import (
     clustering_calibration,
     model_clustering,
 )
-from familiar.gallery.clustering.constraints import burst_pairs, same_photo_pairs
+from familiar.gallery.clustering.constraints import are_together, burst_pairs, gallery_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
@@ -111,7 +111,8 @@ def load_album(gallery: GalleryDatabase) -> Album:
     Otherwise they are compared as they are, from the threshold of `clustering_calibration` on. If the user calibrated
     the gallery, all of them are.
 
-    Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected.
+    Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected, or other faces
+    of one photo show one individual.
     """
     with gallery.reading():
         calibrated = [clustering_calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
@@ -120,8 +121,10 @@ def load_album(gallery: GalleryDatabase) -> Album:
         learned = learned_rows(gallery)
         identities = load_assignments(gallery).identity
         lesson = learned.tobytes() + identities[learned].tobytes()
-        state = gallery.faces().revision, tuple(calibrated), lesson
-        return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned))
+        pairs = gallery_photo_pairs(gallery)
+        together = are_together(pairs, identities)  # by the user's word
+        state = gallery.faces().revision, tuple(calibrated), lesson, pairs[together].tobytes()
+        return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned, pairs[~together]))
 
 
 def is_guess(gallery: GalleryDatabase) -> bool:
@@ -143,7 +146,10 @@ def _is_by_user(clustering: ClusteringCalibration) -> bool:
 
 
 def _measure(
-    gallery: GalleryDatabase, calibrated: Sequence[ClusteringCalibration], learned: Int64[np.ndarray, " k"]
+    gallery: GalleryDatabase,
+    calibrated: Sequence[ClusteringCalibration],
+    learned: Int64[np.ndarray, " k"],
+    different: Int64[np.ndarray, "p 2"],
 ) -> Album:
     faces, identities = gallery.faces(), load_assignments(gallery).identity
     with gallery.reading() as repository:
@@ -167,9 +173,10 @@ def _measure(
             whitening = result[0]
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated[part].threshold if estimate is None else estimate.threshold
-        different, same = same_photo_pairs(faces.photo_ids[rows]), burst_pairs(faces.photo_ids[rows], times)
+        different_rows = np.searchsorted(rows, different[(species[different] == number).all(axis=1)])
+        same = burst_pairs(faces.photo_ids[rows], times)
         stranger_matches, same_matches = (
-            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different, same)
+            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different_rows, same)
         )
         whitenings.append(whitening)
         thresholds.append(
@@ -179,7 +186,7 @@ def _measure(
                 threshold,
                 None if estimate is None else estimate.uncertainty,
                 None if estimate is None else estimate.false_match_rate,
-                len(different),
+                len(different_rows),
                 stranger_matches,
                 len(same),
                 same_matches,

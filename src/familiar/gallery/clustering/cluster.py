@@ -39,9 +39,10 @@ class _ConcurrentWriteError(Exception):
 def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
     """Cluster all unassigned faces, as one decision that can be undone.
 
-    Never together: two faces of one photo, faces that the user marked as different or rejected, and two existing
-    identities. Faces of a quality below .02 are only in an identity if the user put them there, or if it has a name.
-    The result is deterministic. Other writers wait only while it is written.
+    Never together: two faces of one photo, unless the user said that they show one individual; faces that the user
+    marked as different or rejected; and two existing identities. Faces of a quality below .02 are only in an identity
+    if the user put them there, or if it has a name. The result is deterministic. Other writers wait only while it is
+    written.
 
     Args:
         gallery: the gallery to change.

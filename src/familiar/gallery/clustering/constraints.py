@@ -25,7 +25,7 @@ def build_constraints(
 
     Must-link: the faces of one fixed identity, and pairs that the user marked as the same individual. Cannot-link:
     faces of one photo, pairs that the user marked as different, and a face and an identity it was rejected from. Where
-    the two contradict each other, must-link wins.
+    the two contradict each other, must-link wins: so two faces of one photo share an identity if the user said so.
 
     Args:
         gallery: where the corrections are stored.
@@ -47,9 +47,7 @@ def build_constraints(
             _rejection_pairs(gallery, assignments, fixed_identity, rows),
         ]
     )
-    first_seed, second_seed = seeds[cannot_link].T
-    linked = (first_seed == second_seed) & (first_seed != UNASSIGNED)
-    return Constraints(seeds, locked, cannot_link[~linked]), seed_identities
+    return Constraints(seeds, locked, cannot_link[~are_together(cannot_link, seeds)]), seed_identities
 
 
 def _seeds(
@@ -117,6 +115,18 @@ def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"
         first, second = np.triu_indices(end - start, 1)
         pairs.append(np.stack([order[start + first], order[start + second]], axis=1))
     return np.concatenate(pairs)
+
+
+def gallery_photo_pairs(gallery: GalleryDatabase) -> Int64[np.ndarray, "p 2"]:
+    """List all pairs of a gallery's rows that are faces of one photo; cached until its faces change."""
+    faces = gallery.faces()
+    return gallery.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
+
+
+def are_together(pairs: Int64[np.ndarray, "p 2"], identity: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " p"]:
+    """Tell of each pair of rows whether both are in the same identity, and not both unassigned."""
+    first, second = identity[pairs].T
+    return (first == second) & (first != UNASSIGNED)
 
 
 def burst_pairs(photos: Int64[np.ndarray, " m"], times: Sequence[tuple[int, str]]) -> Int64[np.ndarray, "p 2"]:

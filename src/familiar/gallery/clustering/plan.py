@@ -9,7 +9,7 @@ from familiar.core.errors import GalleryBusy
 from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.album import Album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
-from familiar.gallery.clustering.constraints import build_constraints
+from familiar.gallery.clustering.constraints import are_together, build_constraints
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.neighbors.domains import IN_DOMAIN
@@ -121,8 +121,7 @@ def unassign_conflicts(
 
     Clusters respect cannot-link pairs, but an identity with faces of two domains consists of two clusters.
     """
-    first, second = cannot_link.T
-    conflict = (identity[first] == identity[second]) & (identity[first] != UNASSIGNED)
+    first, second = cannot_link[are_together(cannot_link, identity)].T
     result = identity.copy()
-    result[np.where(fixed_identity[second] == UNASSIGNED, second, first)[conflict]] = UNASSIGNED
+    result[np.where(fixed_identity[second] == UNASSIGNED, second, first)] = UNASSIGNED
     return result

@@ -11,6 +11,7 @@ from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.constraints import gallery_photo_pairs
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.clustering import size_penalized_cosine
@@ -256,9 +257,8 @@ def _cannot_link_keys(gallery: GalleryDatabase, clusters: Clusters) -> Int64[np.
     with gallery.reading() as repository:
         different = repository.constraints.pairs(same=False)
         rejections = repository.constraints.rejections()
-        same_photo = gallery.cached("pairs in one photo", faces.revision, repository.faces.pairs_in_one_photo)
-    face_pairs = np.array([*different, *same_photo], np.int64).reshape(-1, 2)
-    pairs = labels[faces.rows_of(face_pairs.reshape(-1))].reshape(-1, 2)
+    marked = faces.rows_of(np.array(different, np.int64).reshape(-1)).reshape(-1, 2)
+    pairs = labels[np.concatenate([marked, gallery_photo_pairs(gallery)])]
     identities, first_rows = np.unique(clusters.assignments.identity, return_index=True)
     cluster_of_identity = dict(zip(identities.tolist(), labels[first_rows].tolist(), strict=True))
     rejected = [

@@ -95,6 +95,7 @@ def answer_question(gallery: GalleryDatabase, question: Question, same: bool) ->
 
     Raises:
         NotInGallery: one of the faces does not exist any more.
+        SharedPhoto: another photo than theirs would show one identity twice; merge the identities if it does.
         Contradiction: one of them is in another identity by now, or the answer contradicts a correction.
     """
     with gallery.exclusive():  # or another process might reassign the faces after they were checked
@@ -106,6 +107,8 @@ def answer_question(gallery: GalleryDatabase, question: Question, same: bool) ->
 
 def _apply_answer(gallery: GalleryDatabase, question: Question, same: bool) -> None:
     first, second = question.first_face, question.second_face
+    with gallery.reading() as repository:
+        same_photo = repository.faces.photo_of(first) == repository.faces.photo_of(second)
     if question.kind == "split":
         if same:
             corrections.confirm(gallery, [first, second])
@@ -119,11 +122,12 @@ def _apply_answer(gallery: GalleryDatabase, question: Question, same: bool) -> N
     elif not same:
         corrections.mark_different(gallery, first, second)
     elif question.first is not None and question.second is not None:
-        corrections.merge(gallery, question.first, [question.second])
+        corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
     elif question.first is None and question.second is None:
-        corrections.split(gallery, [first, second])  # off from the unassigned faces, as a new identity
+        # Off from the unassigned faces, as a new identity.
+        corrections.split(gallery, [first, second], same_photo=same_photo)
     elif question.first is None:
         assert question.second is not None
-        corrections.move(gallery, [first], question.second)
+        corrections.move(gallery, [first], question.second, same_photo=same_photo)
     else:
-        corrections.move(gallery, [second], question.first)
+        corrections.move(gallery, [second], question.first, same_photo=same_photo)

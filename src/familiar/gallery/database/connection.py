@@ -64,6 +64,7 @@ UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its c
 BUSY_SECONDS = 10.0  # how long a writer waits for another
 
 _BUSY_RETRY_SECONDS = 0.02
+_FACE_VALUES = ("faces", "centered faces", "album", "pairs in one photo")  # cached values that no decision changes
 
 T = TypeVar("T")
 
@@ -498,7 +499,7 @@ class GalleryDatabase:
         One value is cached per key, and None never. Within a transaction that changes what the value is computed from,
         it is computed every time.
         """
-        if self._writing and (key not in ("faces", "centered faces", "album") or self._faces_change):
+        if self._writing and (key not in _FACE_VALUES or self._faces_change):
             return factory()
         version = (self._file, revision)
         cached_version, value = self._cache.get(key, (None, None))

@@ -2,6 +2,9 @@
 
 Clustering never changes what the user corrected. A correction also propagates: within the same transaction, faces that
 the user did not place are clustered again where the correction concerns them.
+
+Two faces of one photo are in one identity only if the user put or confirmed both there. As that may be a slip, a
+correction by which it would happen is refused, unless it says `same_photo`. What a file says is accepted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.core.errors import Contradiction
+from familiar.core.errors import Contradiction, SharedPhoto
 from familiar.core.gallery_types import CorrectionResult
 from familiar.core.names import normalize_name
 from familiar.gallery.clustering.assignments import (
@@ -21,11 +24,14 @@ from familiar.gallery.clustering.assignments import (
     load_assignments,
 )
 from familiar.gallery.clustering.cluster import recluster
+from familiar.gallery.clustering.constraints import are_together, same_photo_pairs
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import merge_reports
+
+_MAX_LISTED = 5  # photos in a message
 
 
 @dataclass(frozen=True)
@@ -68,56 +74,78 @@ def confirm(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
         repository.assignments.confirm(faces)
 
 
-def merge(gallery: GalleryDatabase, into: int, others: Sequence[int]) -> CorrectionResult:
+def merge(gallery: GalleryDatabase, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
     """Merge identities into one, named as `into` is, or else as the first of the others that has a name.
 
+    Args:
+        gallery: the gallery to change.
+        into: the identity that stays.
+        others: the identities that go.
+        same_photo: accept that a photo shows two of them; these faces are then confirmed.
+
     Raises:
-        Contradiction: one photo shows two of them.
+        SharedPhoto: a photo does, and `same_photo` is False.
     """
     others = [other for other in dict.fromkeys(others) if other != into]
     with decision(gallery, "merge") as repository:
         check_identities(gallery, [into, *others])
-        for other in others:
-            merge_pair(repository, load_assignments(gallery), into, other)
+        merge_all(gallery, repository, into, others, same_photo=same_photo)
         propagated = recluster(gallery, repository, np.empty(0, np.int64), [into]).changed
     return CorrectionResult(into, propagated)
 
 
-def move(gallery: GalleryDatabase, faces: Sequence[int], to: int) -> CorrectionResult:
+def move(gallery: GalleryDatabase, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
     """Assign these faces to the identity `to`, and reject them from their previous identities.
 
+    Args:
+        gallery: the gallery to change.
+        faces: ids of the faces.
+        to: the identity's number.
+        same_photo: accept that a photo has two faces in that identity, which are then confirmed.
+
     Raises:
-        Contradiction: one photo would have two faces in that identity.
+        SharedPhoto: a photo would, and `same_photo` is False.
     """
     with decision(gallery, "move") as repository:
         check_faces(gallery, faces)
         check_identities(gallery, [to])
-        return CorrectionResult(to, reassign(gallery, repository, dict.fromkeys(faces, to)))
+        return CorrectionResult(to, reassign(gallery, repository, dict.fromkeys(faces, to), same_photo=same_photo))
 
 
-def split(gallery: GalleryDatabase, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
+def split(
+    gallery: GalleryDatabase, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False
+) -> CorrectionResult:
     """Move these faces to a new identity.
 
+    Args:
+        gallery: the gallery to change.
+        faces: ids of the faces.
+        name: of the new identity; None: none.
+        same_photo: as for `move`.
+
     Raises:
-        Contradiction: as in `move` and `name_identity`.
+        SharedPhoto: as in `move`.
+        Contradiction: as in `name_identity`.
     """
     with decision(gallery, "split") as repository:
         check_faces(gallery, faces)
         identity = create_identity(gallery, repository, name)
-        return CorrectionResult(identity, reassign(gallery, repository, dict.fromkeys(faces, identity)))
+        identity_of_face = dict.fromkeys(faces, identity)
+        return CorrectionResult(identity, reassign(gallery, repository, identity_of_face, same_photo=same_photo))
 
 
 def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> int:
     """Assign many faces from a list, as one decision.
 
     The faces that some of them were clustered with are clustered again; unassigned faces wait for the next `cluster`.
-    An individual without a name is the identity that has all its faces already, or else a new identity.
+    An individual without a name is the identity that has all its faces already, or else a new identity. Several faces
+    of one photo may be listed for one individual; a face of that photo that only clustering put there leaves it.
 
     Returns:
         The number of other faces that changed.
 
     Raises:
-        Contradiction: as in `move` and `name_identity`, for the assignments after the whole list.
+        Contradiction: as in `name_identity`.
         ValueError: a face is listed twice.
     """
     faces = [face for individual in individuals for face in individual.faces]
@@ -134,7 +162,7 @@ def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> in
                 identity = create_identity(gallery, repository, individual.name)
             used.add(identity)
             identity_of_face |= dict.fromkeys(individual.faces, identity)
-        return reassign(gallery, repository, identity_of_face, join=False)
+        return reassign(gallery, repository, identity_of_face, is_list=True)
 
 
 def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
@@ -193,7 +221,19 @@ def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
         _unassign_and_recluster(gallery, repository, before, leaving, opposite)
 
 
-def merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
+def merge_all(
+    gallery: GalleryDatabase, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool
+) -> None:
+    """Merge identities as `merge` does, within an open decision, without clustering again."""
+    before = load_assignments(gallery)
+    members = np.flatnonzero(np.isin(before.identity, [into, *others]))
+    shared = _faces_in_shared_photos(repository, before, into, members, same_photo)
+    for other in others:
+        _merge_pair(repository, load_assignments(gallery), into, other)
+    repository.assignments.confirm(shared)
+
+
+def _merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
     """Move all faces, rejections and, if needed, the name of `other` to `into`, merge the reports, and delete `other`.
 
     Args:
@@ -201,12 +241,8 @@ def merge_pair(repository: Repository, before: FaceAssignments, into: int, other
         before: the assignments as they are.
         into: the identity that stays.
         other: the identity that goes.
-
-    Raises:
-        Contradiction: one photo shows both.
     """
     into_rows, other_rows = before.rows_of_identity(into), before.rows_of_identity(other)
-    _require_different_photos(repository, before, into_rows, other_rows)
     if len(into_rows) and len(other_rows):
         repository.constraints.add(before.central_face(into_rows), before.central_face(other_rows), same=True)
     repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
@@ -267,7 +303,12 @@ def _find_identity(repository: Repository, before: FaceAssignments, individual: 
 
 
 def reassign(
-    gallery: GalleryDatabase, repository: Repository, identity_of_face: Mapping[int, int], *, join: bool = True
+    gallery: GalleryDatabase,
+    repository: Repository,
+    identity_of_face: Mapping[int, int],
+    *,
+    same_photo: bool = False,
+    is_list: bool = False,
 ) -> int:
     """Assign each face to its identity by the user's decision, and reject it from its previous one.
 
@@ -275,31 +316,41 @@ def reassign(
         gallery: the gallery to change.
         repository: of the open decision.
         identity_of_face: new identity by face id.
-        join: let similar unassigned faces join these identities.
+        same_photo: as for `move`.
+        is_list: the faces are those of a list, as for `assign`. Similar unassigned faces do not join.
 
     Returns:
         The number of other faces that changed.
 
     Raises:
-        Contradiction: a photo would have two faces in one identity.
+        SharedPhoto: a photo would have two faces in one identity, and neither `same_photo` nor `is_list` is True.
     """
     before = load_assignments(gallery)
     rows = before.faces.rows_of(np.array(list(identity_of_face), np.int64))
     target = np.array(list(identity_of_face.values()), np.int64)
     target_identities: list[int] = np.unique(target).tolist()
+    shared: list[int] = []
+    displaced = np.empty(0, np.int64)
     for identity in target_identities:
-        staying = np.setdiff1d(before.rows_of_identity(identity), rows)
-        _require_different_photos(repository, before, staying, rows[target == identity])
+        staying, added = np.setdiff1d(before.rows_of_identity(identity), rows), rows[target == identity]
+        if is_list:
+            in_photo_of_added = np.isin(before.faces.photo_ids[staying], before.faces.photo_ids[added])
+            displaced = np.union1d(displaced, staying[in_photo_of_added & ~before.by_user[staying]])
+        members = np.union1d(np.setdiff1d(staying, displaced), added)
+        shared += _faces_in_shared_photos(repository, before, identity, members, same_photo or is_list)
     leaving = rows[(before.identity[rows] != target) & (before.identity[rows] != UNASSIGNED)]
     repository.constraints.add_rejections(
         zip(before.faces.ids[leaving].tolist(), before.identity[leaving].tolist(), strict=True)
     )
     repository.assignments.assign(identity_of_face, by_user=True)
+    repository.assignments.unassign(before.faces.ids[displaced].tolist())
+    repository.assignments.confirm(shared)
     for identity in target_identities:
         repository.constraints.drop_stale(identity)
     free, source_identities = release_similar_faces(gallery, repository, before, leaving)
-    touched = [*target_identities, *source_identities] if join else []
-    return recluster(gallery, repository, free, touched).changed
+    touched = [] if is_list else [*target_identities, *source_identities]
+    changed = recluster(gallery, repository, np.union1d(free, before.faces.ids[displaced]), touched).changed
+    return changed + int((load_assignments(gallery).identity[displaced] == UNASSIGNED).sum())
 
 
 def _unassign_and_recluster(
@@ -320,19 +371,37 @@ def _unassign_and_recluster(
     return recluster(gallery, repository, np.concatenate([leaving_ids, free]), source_identities).changed
 
 
-def _require_different_photos(
+def _faces_in_shared_photos(
     repository: Repository,
     before: FaceAssignments,
-    staying: Int64[np.ndarray, " k"],
-    added: Int64[np.ndarray, " m"],
-) -> None:
-    """Raise Contradiction if a photo would have two faces in one identity, at least one of them `added`."""
-    photo_ids = before.faces.photo_ids[np.concatenate([staying, added])]
-    photos, counts = np.unique(photo_ids, return_counts=True)
-    shared = np.intersect1d(photos[counts > 1], before.faces.photo_ids[added])
-    if len(shared):
-        path = repository.photos.path(int(shared[0]))
-        raise Contradiction(
-            f"{path}: shows two of these faces, and two faces of one photo are never the same individual; "
-            "move or reject the wrong one first"
+    identity: int,
+    members: Int64[np.ndarray, " k"],
+    same_photo: bool,
+) -> list[int]:
+    """List the faces that newly share a photo and an identity.
+
+    Args:
+        repository: of the open decision.
+        before: the assignments as they are.
+        identity: the identity's number.
+        members: rows of all faces that it will have.
+        same_photo: whether the user accepts that there are any.
+
+    Raises:
+        SharedPhoto: he does not.
+    """
+    pairs = members[same_photo_pairs(before.faces.photo_ids[members])]
+    pairs = pairs[~are_together(pairs, before.identity)]
+    faces = before.faces.ids[pairs]
+    if len(pairs) and not same_photo:
+        paths = [repository.photos.path(photo) for photo in np.unique(before.faces.photo_ids[pairs[:, 0]]).tolist()]
+        others = f" and {len(paths) - _MAX_LISTED} more" if len(paths) > _MAX_LISTED else ""
+        name = repository.identities.name(identity)
+        raise SharedPhoto(
+            f"{', '.join(paths[:_MAX_LISTED])}{others}: would show {name or 'one identity'} twice, as the faces "
+            f"{faces[0, 0]} and {faces[0, 1]}; move or reject the wrong one first, or, if that is right, as in a "
+            "collage or a mirror, say so: --same-photo for familiar gallery merge, move and split, else same_photo",
+            [(first, second) for first, second in faces.tolist()],
+            name,
         )
+    return faces.reshape(-1).tolist()

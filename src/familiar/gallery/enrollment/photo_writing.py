@@ -115,9 +115,9 @@ def _match_edited_faces(
 ) -> dict[int, int]:
     """Match the faces of a photo with those of an earlier photo at the same path, which it may be an edit of.
 
-    They match only if every face of the earlier photo is still there. Otherwise another photo has taken the name, and
-    the earlier one keeps its faces, in case it turns up elsewhere. Of several earlier photos the latest is tried
-    first.
+    They match only if every face of the earlier photo is still there, each as another face, the most similar ones
+    first. Otherwise another photo has taken the name, and the earlier one keeps its faces, in case it turns up
+    elsewhere. Of several earlier photos the latest is tried first.
 
     Returns:
         The id of the earlier face for each index into `file.faces` that has one.
@@ -130,7 +130,12 @@ def _match_edited_faces(
         earlier_faces, encoded = zip(*((row[1], row[2]) for row in earlier_rows), strict=True)
         earlier_embeddings = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in encoded])
         similarity = earlier_embeddings.astype(np.float32) @ new_embeddings.T
-        indices = similarity.argmax(axis=1).tolist()
-        if len(set(indices)) == len(earlier_faces) and similarity.max(axis=1).min() >= SAME_PICTURE:
-            return dict(zip(indices, earlier_faces, strict=True))
+        matched: dict[int, int] = {}  # rows of `similarity` by column
+        for row, column in zip(
+            *np.unravel_index(np.argsort(-similarity, axis=None, kind="stable"), similarity.shape), strict=True
+        ):
+            if similarity[row, column] >= SAME_PICTURE and column not in matched and row not in matched.values():
+                matched[int(column)] = int(row)
+        if len(matched) == len(earlier_faces):
+            return {column: earlier_faces[row] for column, row in matched.items()}
     return {}

@@ -9,7 +9,7 @@ from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_identities, load_assignments
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.database.repository import Repository
-from familiar.gallery.editing.corrections import create_identity, merge_pair, reassign, set_name
+from familiar.gallery.editing.corrections import create_identity, merge_all, reassign, set_name
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import Report, find_pet
 
@@ -79,7 +79,7 @@ def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report
                 "camera"
             )
         identity = create_identity(gallery, repository, name if unify_spelling(name) else None)
-        reassign(gallery, repository, dict.fromkeys(faces, identity), join=False)
+        reassign(gallery, repository, dict.fromkeys(faces, identity), is_list=True)
         repository.reports.store(identity, report.row)
     return identity
 
@@ -99,7 +99,7 @@ def add_photos(gallery: GalleryDatabase, identity: int, photos: Sequence[int]) -
     with decision(gallery, "report") as repository:
         check_identities(gallery, [identity])
         faces = choose_faces(gallery, repository, photos, identity)
-        reassign(gallery, repository, dict.fromkeys(faces, identity), join=False)
+        reassign(gallery, repository, dict.fromkeys(faces, identity), is_list=True)
     return len(faces)
 
 
@@ -153,7 +153,7 @@ def dismissed_pets(gallery: GalleryDatabase, identity: int) -> frozenset[int]:
         return frozenset(repository.constraints.different_identities(identity))
 
 
-def reunite(gallery: GalleryDatabase, lost: int, found_pet: int) -> None:
+def reunite(gallery: GalleryDatabase, lost: int, found_pet: int, *, same_photo: bool = False) -> None:
     """Record that a found pet is a lost one: both become one identity with the photos of both, which is home.
 
     It keeps the number and the name of the lost pet, and its note says where it was found.
@@ -162,23 +162,25 @@ def reunite(gallery: GalleryDatabase, lost: int, found_pet: int) -> None:
         gallery: to write to.
         lost: identity of a lost pet.
         found_pet: identity of a found pet.
+        same_photo: accept that a photo shows both.
 
     Raises:
         NotInGallery: there is no such pet.
-        Contradiction: it is not a lost and a found pet, or one photo shows both.
+        SharedPhoto: a photo shows both, and `same_photo` is False.
+        Contradiction: it is not a lost and a found pet.
     """
     with decision(gallery, "reunite") as repository:
         pets = find_pet(gallery, lost), find_pet(gallery, found_pet)
         if [pet.report.status for pet in pets] != ["lost", "found"]:
             raise Contradiction(f"{pets[0].label} and {pets[1].label} are not a lost and a found pet any more")
-        merge_pair(repository, load_assignments(gallery), lost, found_pet)  # its report says that it is home
+        merge_all(gallery, repository, lost, [found_pet], same_photo=same_photo)  # its report says that it is home
         repository.assignments.confirm_identity(lost)
 
 
 def choose_faces(
     gallery: GalleryDatabase, repository: Repository, photos: Sequence[int], identity: int | None = None
 ) -> list[int]:
-    """Choose the face of each photo that shows the pet: the best one that shows no person.
+    """Choose the face of each photo that shows the pet: its own, or else the best one that shows no person.
 
     Args:
         gallery: to read.
@@ -192,13 +194,14 @@ def choose_faces(
     Raises:
         Contradiction: the face was entered as another pet.
     """
-    by_photo: dict[int, list[tuple[bool, float, int]]] = {}
+    by_photo: dict[int, list[tuple[bool, bool, float, int]]] = {}
     owners: dict[int, tuple[int, str | None]] = {}
     for photo, face, quality, species, owner, name, by_user in repository.faces.choices(photos):
-        by_photo.setdefault(photo, []).append((species != PERSON, quality, face))
+        is_own = owner is not None and owner == identity
+        by_photo.setdefault(photo, []).append((is_own, species != PERSON, quality, face))
         if owner is not None and (name is not None or by_user):
             owners[face] = owner, name
-    faces = [max(choices)[2] for choices in by_photo.values()]
+    faces = [max(choices)[3] for choices in by_photo.values()]
     for face in faces:
         owner, name = owners.get(face, (identity, None))
         if owner != identity:

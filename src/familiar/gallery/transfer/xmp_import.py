@@ -1,7 +1,7 @@
 """Read the names of faces that other programs wrote: XMP sidecars, XMP packets in photos, and Picasa's files."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,9 +48,6 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
         boxes: dict[int, list[tuple[int, Box]]] = {}
         for photo, face, left, top, right, bottom in repository.faces.boxes():
             boxes.setdefault(photo, []).append((face, (left, top, right, bottom)))
-        names: dict[int, dict[int, str]] = {}
-        for photo, face, *_, name in repository.faces.named():
-            names.setdefault(photo, {})[face] = name
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
@@ -62,8 +59,7 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
         except FamiliarError as error:
             reader.skipped.append(str(error))
             continue
-        labels = reader.labels(path, content, boxes.get(photo.photo, []))
-        label_of |= reader.without_contradictions(path, labels, names.get(photo.photo, {}))
+        label_of |= reader.labels(path, content, boxes.get(photo.photo, []))
     reader.skip_unused()
     return assign_labels(gallery, label_of, boxes, reader.skipped)
 
@@ -80,35 +76,23 @@ class _Reader:
     def labels(self, path: Path, content: PhotoContent, faces: Sequence[tuple[int, Box]]) -> dict[int, str]:
         """Return the name of each face of a photo that a file names."""
         label_of: dict[int, str] = {}
-        unmatched: dict[str, str] = {}  # of each name: the reason
+        unmatched: dict[str, tuple[int, str]] = {}  # of each name: how many regions have it, and the reason
         for source, regions in self._sources(path, content):
             valid = [named for region in regions if (named := self._with_valid_name(source, path, region))]
+            counts = Counter(region.name for region in valid)
             matches = _match(valid, faces, content)
             for region in valid:
                 face = matches.get(region)
                 if face is None:
-                    unmatched[region.name] = (
-                        f"{path}: {region.name}: its region in {source.name} matches no face of the gallery"
-                    )
+                    reason = f"its region in {source.name} matches no face of the gallery"
                 elif (label := label_of.setdefault(face, region.name)) != region.name:
-                    unmatched[region.name] = f"{path}: {region.name}: {source.name} gives it to the face of {label}"
-        present = set(label_of.values())
-        self.skipped += [reason for name, reason in unmatched.items() if name not in present]
+                    reason = f"{source.name} gives it to the face of {label}"
+                else:
+                    continue
+                unmatched[region.name] = counts[region.name], f"{path}: {region.name}: {reason}"
+        named = Counter(label_of.values())
+        self.skipped += [reason for name, (count, reason) in unmatched.items() if named[name] < count]
         return label_of
-
-    def without_contradictions(
-        self, path: Path, label_of: dict[int, str], current: Mapping[int, str]
-    ) -> dict[int, str]:
-        """Leave out names that two faces of one photo would have: after the import, with those that keep theirs."""
-        label_of = dict(label_of)
-        while True:
-            after = Counter((dict(current) | label_of).values())
-            repeated = {face: label for face, label in label_of.items() if after[label] > 1}
-            if not repeated:
-                return label_of
-            for name in dict.fromkeys(repeated.values()):
-                self.skipped.append(f"{path}: {name}: two faces of one photo cannot be the same individual")
-            label_of = {face: label for face, label in label_of.items() if face not in repeated}
 
     def _with_valid_name(self, source: Path, path: Path, region: Region) -> Region | None:
         """Return a region with its name as it is stored; None if it has none that an identity may have.

@@ -52,8 +52,8 @@ async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
     responses=problems(404, *WRITE_STATUSES),
 )
 async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
-    """Assign faces to an identity."""
-    return await service.executor.write(corrections.move, body.faces, body.identity)
+    """Assign faces to an identity. Conflict if a photo would show it twice, unless `same_photo` accepts that."""
+    return await service.executor.write(corrections.move, body.faces, body.identity, same_photo=body.same_photo)
 
 
 @router.post(
@@ -64,8 +64,8 @@ async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionRes
     responses=problems(404, *WRITE_STATUSES),
 )
 async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
-    """Move faces to a new identity."""
-    return await service.executor.write(corrections.split, body.faces, body.name)
+    """Move faces to a new identity. Conflict if two are in one photo, unless `same_photo` accepts that."""
+    return await service.executor.write(corrections.split, body.faces, body.name, same_photo=body.same_photo)
 
 
 @router.post(

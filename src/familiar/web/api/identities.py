@@ -97,5 +97,8 @@ async def name(service: ServiceDep, identity: requests.PathNumber, body: request
     responses=problems(404, *WRITE_STATUSES),
 )
 async def merge(service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest) -> CorrectionResult:
-    """Merge identities into this one. It keeps its name, or gets the first name that one of them has."""
-    return await service.executor.write(corrections.merge, identity, body.identities)
+    """Merge identities into this one. It keeps its name, or gets the first name that one of them has.
+
+    Conflict if a photo shows two of them, unless `same_photo` accepts that.
+    """
+    return await service.executor.write(corrections.merge, identity, body.identities, same_photo=body.same_photo)

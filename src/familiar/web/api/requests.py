@@ -59,6 +59,13 @@ NameText = Annotated[
 Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
 K = Annotated[int, Field(ge=1, le=1000, description="Maximum number of results of each kind."), WHOLE_NUMBER]
 ResultKind = Literal["photo", "identity"]
+SamePhoto = Annotated[
+    bool,
+    Field(
+        description="Accept that a photo shows the identity twice, as a collage or a mirror does. These faces are then "
+        "confirmed."
+    ),
+]
 
 
 class EnrollFolderRequest(RequestBody):
@@ -79,6 +86,7 @@ class MergeRequest(RequestBody):
     identities: list[Number] = Field(
         min_length=1, max_length=1000, description="The identities to merge into this one.", examples=[[5, 9]]
     )
+    same_photo: SamePhoto = False
 
 
 class FacesRequest(RequestBody):
@@ -87,10 +95,12 @@ class FacesRequest(RequestBody):
 
 class MoveRequest(FacesRequest):
     identity: Number = Field(description="The identity that the faces show.")
+    same_photo: SamePhoto = False
 
 
 class SplitRequest(FacesRequest):
     name: NameText | None = Field(None, description="Name of the new identity; null: none.")
+    same_photo: SamePhoto = False
 
 
 class RejectRequest(FacesRequest):

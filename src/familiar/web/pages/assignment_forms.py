@@ -67,16 +67,16 @@ def set_name(gallery: GalleryDatabase, identity: int, name: str, states: Sequenc
     return None
 
 
-def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str) -> CorrectionResult:
+def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
     """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
     require_existing(gallery, faces=faces)
     target = find_by_name(gallery, name)
     if target is not None:
-        return corrections.move(gallery, faces, target)
+        return corrections.move(gallery, faces, target, same_photo=same_photo)
     if not unify_spelling(name):
-        return corrections.split(gallery, faces)
+        return corrections.split(gallery, faces, same_photo=same_photo)
     require_name(name)
-    return corrections.split(gallery, faces, name)
+    return corrections.split(gallery, faces, name, same_photo=same_photo)
 
 
 def names_unnamed_group(gallery: GalleryDatabase, face: GalleryFace, name: str) -> bool:

@@ -25,6 +25,7 @@ from familiar.web.pages.assignment_forms import Name, Number, StatesDep
 from familiar.web.pages.desk import ContactField, PhotosField, TextField, enroll_uploads, shows_contact
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
+from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import Service, ServiceDep
 
 CANDIDATES = 10  # on a page
@@ -145,18 +146,23 @@ async def reconsider(
 
 @router.post("/desk/{identity:int}/reunite")
 async def reunite(
-    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], states: StatesDep
-) -> RedirectResponse:
+    request: Request,
+    service: ServiceDep,
+    identity: Number,
+    candidate: Annotated[Number, Form()],
+    states: StatesDep,
+    same_photo: SamePhoto = False,
+) -> Response:
     """Record that the pet is this candidate: both become one, which is home."""
 
     def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, states, report=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
-        register.reunite(gallery, lost, found_pet)
+        register.reunite(gallery, lost, found_pet, same_photo=same_photo)
         return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await write_or_ask(request, service, write)
 
 
 @router.post("/desk/{identity:int}/report")

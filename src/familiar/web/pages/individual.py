@@ -23,6 +23,7 @@ from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
 from familiar.web.pages.render import render_page
+from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
@@ -100,6 +101,7 @@ async def similar(
 
 @router.post("/individuals/{identity:int}/faces")
 async def correct(
+    request: Request,
     service: ServiceDep,
     identity: Number,
     face: Annotated[list[Number], Form(max_length=FACES)],
@@ -107,7 +109,8 @@ async def correct(
     states: StatesDep,
     name: Annotated[Name, Form()] = "",
     back: Back = None,
-) -> RedirectResponse:
+    same_photo: SamePhoto = False,
+) -> Response:
     """Correct the selected faces of an individual."""
     if operation == "move" and not unify_spelling(name):
         raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
@@ -124,7 +127,7 @@ async def correct(
         if operation == "reject":
             propagated_faces = corrections.reject(gallery, faces, identity).propagated_faces
             return url_after_change(gallery, path, "rejected", count=len(faces), propagated=propagated_faces)
-        result = assign_faces(gallery, faces, name)
+        result = assign_faces(gallery, faces, name, same_photo=same_photo)
         if result.identity == identity:  # the name is that of this individual
             return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
         done = "moved" if operation == "move" else "split"
@@ -132,7 +135,7 @@ async def correct(
             gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
         )
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await write_or_ask(request, service, write)
 
 
 @router.post("/individuals/{identity:int}/confirm")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
@@ -33,6 +33,7 @@ from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
+from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -92,12 +93,14 @@ async def individuals(
 
 @router.post("/individuals/unassigned")
 async def assign_unassigned(
+    request: Request,
     service: ServiceDep,
     face: Annotated[list[Number], Form(max_length=FACES)],
     states: StatesDep,
     name: Annotated[Name, Form()] = "",
     back: Back = "/individuals?tab=unassigned",
-) -> RedirectResponse:
+    same_photo: SamePhoto = False,
+) -> Response:
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
@@ -105,11 +108,11 @@ async def assign_unassigned(
         require_existing(gallery, faces=faces)
         for state in states:
             check_identity_of_faces(gallery, faces, state)
-        result = assign_faces(gallery, faces, name)
+        result = assign_faces(gallery, faces, name, same_photo=same_photo)
         values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
         return url_after_change(gallery, local_path(back), "moved", **values)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await write_or_ask(request, service, write)
 
 
 @router.post("/individuals/group")
@@ -137,12 +140,14 @@ async def choose_merge(
 
 @router.post("/individuals/merge")
 async def merge(
+    request: Request,
     service: ServiceDep,
     identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
     states: StatesDep,
     into: Annotated[Number | None, Form()] = None,
     back: Back = "/individuals",
-) -> RedirectResponse:
+    same_photo: SamePhoto = False,
+) -> Response:
     """Merge individuals into `into`; without `into`, redirect to the page that asks for it."""
     identities = list(dict.fromkeys(identity if into is None else [*identity, into]))
     if len(identities) < 2:
@@ -156,10 +161,10 @@ async def merge(
     def write(gallery: GalleryDatabase) -> str:
         check_states(gallery, [state for state in states if state.identity in identities])
         require_existing(gallery, identities=identities)
-        result = corrections.merge(gallery, into, identities)
+        result = corrections.merge(gallery, into, identities, same_photo=same_photo)
         return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await write_or_ask(request, service, write)
 
 
 @router.get("/individuals/names")

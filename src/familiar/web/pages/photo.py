@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Form, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
@@ -25,6 +25,7 @@ from familiar.web.pages.assignment_forms import (
 )
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
+from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
 
@@ -109,13 +110,15 @@ async def move_box(
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
 async def correct(
+    request: Request,
     service: ServiceDep,
     photo: Number,
     face: Number,
     operation: Annotated[Literal["name", "reject", "confirm", "delete"], Form()],
     states: StatesDep,
     name: Annotated[Name, Form()] = "",
-) -> RedirectResponse:
+    same_photo: SamePhoto = False,
+) -> Response:
     """Correct one face."""
 
     def write(gallery: GalleryDatabase) -> str:
@@ -132,12 +135,12 @@ async def correct(
         if operation == "reject":
             result = corrections.reject(gallery, [face])
             return url_after_change(gallery, url, "rejected", count=1, propagated=result.propagated_faces)
-        return _assign_by_name(gallery, listing.face(gallery, face), name, url)
+        return _assign_by_name(gallery, listing.face(gallery, face), name, url, same_photo=same_photo)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await write_or_ask(request, service, write)
 
 
-def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url: str) -> str:
+def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
     """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
 
     Returns:
@@ -148,7 +151,7 @@ def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url:
         corrections.confirm(gallery, [face.face])  # so that the face keeps the name if its box is changed
         corrections.name_identity(gallery, face.identity, name)  # last, so that it is undone first
         return url_after_change(gallery, url, "named", identity=face.identity)
-    result = assign_faces(gallery, [face.face], name)
+    result = assign_faces(gallery, [face.face], name, same_photo=same_photo)
     if result.identity == face.identity:
         return url_after_change(gallery, url, "confirmed", count=1, propagated=result.propagated_faces)
     return url_after_change(

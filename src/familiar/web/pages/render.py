@@ -79,7 +79,7 @@ def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
         "undo_is_foreign": False,
         "error": error,
         "status": error.status,
-        "reload": _page_of_form(request.url.path) if error.status == HTTPStatus.CONFLICT else None,
+        "reload": page_of_form(request.url.path) if error.status == HTTPStatus.CONFLICT else None,
     }
     text = _ENVIRONMENT.get_template("error.html").render(
         _frame_context(request, get_service(request)) | context_values
@@ -87,10 +87,10 @@ def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
     return HTMLResponse(text, error.status, {**problem_headers(error)})
 
 
-def _page_of_form(path: str) -> str:
+def page_of_form(path: str) -> str:
     """Return the page that has the form which is sent to a path.
 
-    >>> _page_of_form("/desk/12/report"), _page_of_form("/individuals/merge")
+    >>> page_of_form("/desk/12/report"), page_of_form("/individuals/merge")
     ('/desk/12', '/individuals')
     """
     parts = path.split("/")

@@ -27,9 +27,9 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """Cluster faces into identities.
 
     Faces that have an identity keep it; new faces join existing identities or form new ones. Corrections are never
-    changed, and two faces of one photo never become one identity. The threshold is estimated from the similarities of
-    the album's faces, for each species. With fewer than 24 faces, or of fewer than four individuals, it is that of the
-    calibration; --threshold sets another.
+    changed, and two faces of one photo are in one identity only where you said so. The threshold is estimated from the
+    similarities of the album's faces, for each species. With fewer than 24 faces, or of fewer than four individuals, it
+    is that of the calibration; --threshold sets another.
 
     \b
     Example:

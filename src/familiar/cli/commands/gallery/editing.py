@@ -22,6 +22,10 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.gallery_types import CorrectionResult
     from familiar.gallery.database.connection import GalleryDatabase
 
+same_photo_option = click.option(
+    "--same-photo", is_flag=True, help="Accept that a photo shows the identity twice, as a collage or a mirror does."
+)
+
 
 @click.command()
 @folder_argument
@@ -74,11 +78,13 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
 @folder_argument
 @identity_argument
 @click.argument("others", nargs=-1, required=True, metavar="OTHERS...")
+@same_photo_option
 @json_option
-def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -> None:
+def merge(folder: Path, identity: str, others: tuple[str, ...], same_photo: bool, as_json: bool) -> None:
     """Merge identities.
 
-    Merges OTHERS into IDENTITY, which keeps its number and name; without a name it takes the first among OTHERS.
+    Merges OTHERS into IDENTITY, which keeps its number and name; without a name it takes the first among OTHERS. If a
+    photo shows two of them, they are hardly the same: say --same-photo if they are.
 
     \b
     Example:
@@ -90,7 +96,7 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -
     with open_to_correct(folder) as gallery:
         with gallery.exclusive():
             number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
-            result = corrections.merge(gallery, number, rest)
+            result = corrections.merge(gallery, number, rest, same_photo=same_photo)
         _print_result(gallery, result, f"{', '.join(others)} became", as_json)
 
 
@@ -98,8 +104,9 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -
 @folder_argument
 @faces_argument
 @click.option("--name", "new_name", metavar="NAME", help="Name of the new identity.")
+@same_photo_option
 @json_option
-def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: bool) -> None:
+def split(folder: Path, faces: tuple[str, ...], new_name: str | None, same_photo: bool, as_json: bool) -> None:
     """Move faces to a new identity.
 
     Unconfirmed faces of the same identity move along if they resemble the moved faces more than the remaining ones.
@@ -113,7 +120,7 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: b
     with open_to_correct(folder) as gallery:
         with gallery.exclusive():
             numbers = resolve_faces(gallery, faces)
-            result = corrections.split(gallery, numbers, new_name)
+            result = corrections.split(gallery, numbers, new_name, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
@@ -121,8 +128,9 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: b
 @folder_argument
 @faces_argument
 @click.option("--to", "identity", required=True, metavar="IDENTITY", help="The identity that the faces show.")
+@same_photo_option
 @json_option
-def move(folder: Path, faces: tuple[str, ...], identity: str, as_json: bool) -> None:
+def move(folder: Path, faces: tuple[str, ...], identity: str, same_photo: bool, as_json: bool) -> None:
     """Move faces to another identity.
 
     The identity that they had is rejected: they are never assigned to it again.
@@ -137,7 +145,7 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, as_json: bool) -> 
     with open_to_correct(folder) as gallery:
         with gallery.exclusive():
             number, numbers = resolve_identity(gallery, identity), resolve_faces(gallery, faces)
-            result = corrections.move(gallery, numbers, number)
+            result = corrections.move(gallery, numbers, number, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 

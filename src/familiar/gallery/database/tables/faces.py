@@ -107,13 +107,6 @@ class Faces(Table):
         """Return the species of all faces, by rising id."""
         return [species for (species,) in self._connection.execute("SELECT species FROM faces ORDER BY id")]
 
-    def pairs_in_one_photo(self) -> list[tuple[int, int]]:
-        """Return all pairs of faces of one photo."""
-        return self._connection.execute(
-            "SELECT first.id, second.id FROM faces AS first JOIN faces AS second "
-            "ON first.photo_id = second.photo_id AND first.id < second.id"
-        ).fetchall()
-
     def embeddings_at_path(self, path: Path, *, except_photo: int) -> list[tuple[int, int, bytes]]:
         """Return photo, face and encoded embedding of the faces in the other photos from a path, newest photo first."""
         return self._connection.execute(
