@@ -163,7 +163,7 @@ def _write_batch(gallery: GalleryDatabase, photos: Iterable[_SearchedPhoto], enr
                 else:
                     repository.migration.delete_face(replaced)  # an unfinished migration may have embedded the crop
                     repository.domains.delete([replaced])
-                    repository.faces.move_to_photo(replaced, photo, stored)
+                    repository.faces.move_to_photo(replaced, photo, stored, face.species)
     return counts
 
 

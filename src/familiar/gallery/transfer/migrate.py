@@ -107,7 +107,7 @@ def migrate(
     """
     old, new = gallery.space, Space.from_model(embedder)
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
-        return _truncate(gallery, old, new, embedder)
+        return _truncate(gallery, old, new, name_of_model(embedder))
     is_compatible = new.space_id == old.space_id
     if is_compatible:
         gallery.check_space(*embedder.space)
@@ -126,14 +126,14 @@ def migrate(
             )
         elif without_photo:
             cosine = _map_by_bridge(gallery, new, without_photo)
-        if (swapped := _swap_embeddings(gallery, new, embedder, cosine)) is not None:
+        if (swapped := _swap_embeddings(gallery, new, name_of_model(embedder), cosine)) is not None:
             result, was_calibrated_by_user = swapped
             _recalibrate(gallery, was_calibrated_by_user)
             return _find_more_faces(gallery, embedder, result, flip, on_batch)
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: GalleryDatabase, old: Space, new: Space, embedder: Model) -> MigrationResult:
+def _truncate(gallery: GalleryDatabase, old: Space, new: Space, name: str | None) -> MigrationResult:
     if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
@@ -146,7 +146,7 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space, embedder: Model)
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
         was_calibrated_by_user = _is_calibrated_by_user(gallery)
-        _change_space(repository, new, embedder)
+        _change_space(repository, new, name)
     _recalibrate(gallery, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
@@ -318,7 +318,7 @@ def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarr
 
 
 def _swap_embeddings(
-    gallery: GalleryDatabase, new: Space, embedder: Model, cosine: float | None
+    gallery: GalleryDatabase, new: Space, name: str | None, cosine: float | None
 ) -> tuple[MigrationResult, bool] | None:
     """Replace all old embeddings with the new ones.
 
@@ -335,7 +335,7 @@ def _swap_embeddings(
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        _change_space(repository, new, embedder)
+        _change_space(repository, new, name)
         without_photo = counts.get("bridge", 0)
         mapped = without_photo if cosine is not None else 0
     result = MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
@@ -360,8 +360,8 @@ def _check_model_unchanged(gallery: GalleryDatabase, old: Space) -> None:
         )
 
 
-def _change_space(repository: Repository, new: Space, embedder: Model) -> None:
-    """Store the new space, and where its model is.
+def _change_space(repository: Repository, new: Space, name: str | None) -> None:
+    """Store the new space, and the name of its model.
 
     The domains of faces are deleted: they depend on what the model was trained on.
     """
@@ -370,7 +370,7 @@ def _change_space(repository: Repository, new: Space, embedder: Model) -> None:
     repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
     reference = repository.settings.model_reference()
-    repository.settings.set_model_reference(replace(reference, model=name_of_model(embedder)))
+    repository.settings.set_model_reference(replace(reference, model=name))
 
 
 def _find_more_faces(

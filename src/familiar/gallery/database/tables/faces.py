@@ -157,12 +157,12 @@ class Faces(Table):
         rows = self._connection.execute("SELECT id FROM faces WHERE id > ? ORDER BY id", (last_id,))
         return [row[0] for row in rows]
 
-    def move_to_photo(self, face: int, photo: int, stored: StoredFace) -> None:
-        """Store a face as it was detected in another photo."""
+    def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
+        """Store a face as it was detected in another photo, and its species unless it is None."""
         self._connection.execute(
             "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
-            "landmarks_px = ?, score = ?, quality = ?, embedding = ? WHERE id = ?",
-            (photo, *stored.values, face),
+            "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
+            (photo, *stored.values, species, face),
         )
 
     def update_in_photo(self, face: int, photo: int, stored: StoredFace) -> bool:
