@@ -63,10 +63,10 @@ def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None,
         raise ValueError(f"faces are counted from 1, got {face}")
     if not detections:
         others = not_looked_for(detector)
+        remedy = f"for {others} use --detector auto" if others else "try another detector"
         raise NothingDetected(
-            f"{photo.source}: no {looked_for(detector)} was found; "
-            + (f"for {others} use --detector auto; " if others else "")
-            + "if the photo is cropped to a face already, use --detector none"
+            f"{photo.source}: no {looked_for(detector)} found; {remedy}, or crop the photo to the face and use "
+            "--detector none"
         )
     if face is None:
         return 1 + from_left(detections).index(detections[0])

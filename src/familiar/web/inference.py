@@ -203,7 +203,7 @@ class BatchingInference:
         """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
         result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
         if not result.faces:
-            raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} was found")
+            raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found")
         return result.faces[0]
 
     async def best_faces(self, photos: Sequence[Path | Upload]) -> list[FaceResult]:

@@ -141,8 +141,8 @@ def serve(
         raise click.UsageError("--upstream needs --immich")
     if len(models) > 1:
         raise click.UsageError(
-            f"--model was given {len(models)} times: {', '.join(models)}; a gallery has one --model: combine several with "
-            "familiar species"
+            f"--model was given {len(models)} times: {', '.join(models)}; a gallery has one --model: combine several "
+            "with familiar species"
         )
     from familiar.web.server import serve as serve_gallery
     from familiar.web.settings import Settings

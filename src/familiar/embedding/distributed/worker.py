@@ -132,7 +132,7 @@ class PartEmbedder:
             rows += [common | self._columns(face) | {"face": number} for number, face in numbered_faces]
             if index in reasons or not faces_by_index[index]:
                 rows.append(
-                    common | {"error": reasons.get(index, f"{file.name}: no {looked_for(self.detector)} was found")}
+                    common | {"error": reasons.get(index, f"{file.name}: no {looked_for(self.detector)} found")}
                 )
         return rows
 

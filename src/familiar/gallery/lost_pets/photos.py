@@ -72,7 +72,7 @@ def embed_pet_photos(
         faces_by_photo, _ = batch.embed(flip=flip, species=species)
         for path, photo_faces in zip(readable, faces_by_photo, strict=True):
             if not photo_faces:
-                skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} was found"))
+                skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
                 continue
             paths_with_face.append(path)
             faces.append(max(photo_faces, key=lambda face: (face.species != PERSON, face.quality)))

@@ -73,7 +73,7 @@ def nothing_detected(gallery: GalleryDatabase, detector: Detector) -> str:
     others = not_looked_for(detector)
     remedy = f"familiar gallery enroll {gallery.folder} --redetect --detector auto"
     return (
-        f"no {looked_for(detector)} was found"
-        + (f"; to look for {others} in this gallery too: {remedy}" if others else "")
-        + "; if the photo is cropped to a face already, use --detector none"
+        f"no {looked_for(detector)} found; "
+        + (f"to look for {others} in this gallery too: {remedy}; " if others else "")
+        + "if the photo is cropped to a face already, use --detector none"
     )
