@@ -127,7 +127,7 @@ def test_first_photos_may_name_the_detector(tmp_path: Path, model: Path, photos:
 
 def test_looking_again_finds_what_another_detector_finds_and_keeps_the_rest(album: Path, photos: list[Path]):
     with Gallery.open(album) as gallery:
-        gallery.split([photos[0]], "Tom")
+        gallery.split([str(photos[0])], "Tom")
         before = rows(gallery.database, ("faces", "identities", "assignments"))
         result = gallery.enroll(redetect=True, detector="auto")
         assert (result.searched_again, result.faces, result.without_face, result.not_detected) == (3, 2, 0, 0)
@@ -166,16 +166,16 @@ def test_faces_that_were_deleted_moved_or_forgotten_are_not_detected_again(album
         set_face_box(gallery.database, gallery.embedder, number["both", "person"], (40.0, 0.0, 48.0, 8.0))
         gallery.split([number["person", "person"]], "Ada")
         gallery.forget(identity="Ada")
-        left = faces_in(gallery)
+        before = faces_in(gallery)
         result = gallery.enroll(redetect=True, detector=ColoredSquares(("cat", "dog", "person")))
         assert (result.searched_again, result.faces, result.without_face) == (3, 0, 2)
-        assert faces_in(gallery) == left
+        assert faces_in(gallery) == before
 
 
 def test_face_takes_the_place_of_a_photo_that_was_enrolled_as_a_crop(tmp_path: Path, model: Path, photos: list[Path]):
     with Gallery.create(tmp_path / "album", model, detector="none") as gallery:
         gallery.enroll(photos)
-        gallery.split([photos[2]], "Tom")
+        gallery.split([str(photos[2])], "Tom")
         result = gallery.enroll(redetect=True, detector="auto")
         assert result.faces == 1  # the second one of the last photo
         assert [len(faces_in(gallery)), gallery.identities()[0].name] == [4, "Tom"]
@@ -202,7 +202,7 @@ def test_migrating_to_a_router_for_more_species_finds_the_faces_that_were_left_o
     with Gallery.create(tmp_path / "album", pets, detector="auto") as gallery:
         assert len(gallery.enroll(photos).skipped_faces) == 2
         result = gallery.migrate(router(tmp_path / "all", "cat", "dog", "person"))
-        assert (result.reembedded_faces, result.detector, result.found.faces) == (2, "auto", 2)
+        assert (result.reembedded_faces, result.detector, result.redetection.faces) == (2, "auto", 2)
     with Gallery.open(tmp_path / "album") as gallery:
         assert len(gallery.search(photos[1])) == 2  # the people
         assert gallery.database.model_reference.model == str(tmp_path / "all" / "router.json")
@@ -216,6 +216,6 @@ def test_migrating_to_a_model_for_a_wider_detector_changes_the_detector(
         assert gallery.migrate(other).detector is None  # its detector is "none"
         monkeypatch.setattr(Embedder, "detector_name", "auto")
         result = gallery.migrate(write_mean_color_bundle(tmp_path / "third.onnx", CALIBRATED, "third"))
-        assert (result.detector, result.found.searched_again, result.found.faces) == ("auto", 3, 2)
+        assert (result.detector, result.redetection.searched_again, result.redetection.faces) == ("auto", 3, 2)
         assert gallery.database.model_reference.detector == "auto"
         assert gallery.search(photos[1], 1)

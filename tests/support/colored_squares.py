@@ -9,7 +9,7 @@ import pytest
 from familiar.core.types import Detection, Label, Photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 
-LABEL_OF: dict[str, Label] = {"red": "cat", "green": "dog", "blue": "person"}
+LABELS: tuple[Label, ...] = ("cat", "dog", "person")  # of red, green and blue
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class ColoredSquares:
 
     def detect(self, photo: Photo) -> list[Detection]:
         height = photo.rgb_u8.shape[0]
-        found: list[Detection] = []
-        for left in range(0, photo.rgb_u8.shape[1], height):
-            color = photo.rgb_u8[:, left : left + height].mean(axis=(0, 1))
-            label = [*LABEL_OF.values()][int(np.argmax(color))]
+        detections: list[Detection] = []
+        for x in range(0, photo.rgb_u8.shape[1], height):
+            color = photo.rgb_u8[:, x : x + height].mean(axis=(0, 1))
+            label = LABELS[int(np.argmax(color))]
             if label in self.labels:
-                found.append(Detection((float(left), 0.0, float(left + height), float(height)), None, 1.0, label))
-        return found
+                detections.append(Detection((float(x), 0.0, float(x + height), float(height)), None, 1.0, label))
+        return detections
 
 
 def use_colored_squares(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, labels in (("pets", ("cat", "dog")), ("auto", ("cat", "dog", "person"))):
+    for name, labels in (("pets", LABELS[:2]), ("auto", LABELS)):
         monkeypatch.setitem(DETECTORS, name, DetectorSpec("", lambda labels=labels: ColoredSquares(labels)))

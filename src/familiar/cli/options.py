@@ -43,9 +43,9 @@ def _refuse_repeated_options(context: click.Context, args: Sequence[str]) -> Non
         repeatable = copy.copy(option)
         repeatable.multiple = True
         repeatable.add_to_parser(parser, context)
-    given, _, _ = parser.parse_args(list(args))
+    parsed, _, _ = parser.parse_args(list(args))
     for option in single:
-        values = given.get(option.name or "", [])
+        values = parsed.get(option.name or "", [])
         if isinstance(values, list) and len(values) > 1:
             listed = ", ".join(map(str, values))
             times = "twice" if len(values) == 2 else f"{len(values)} times"

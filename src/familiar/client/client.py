@@ -197,7 +197,8 @@ class Client:
         """Look again at the photos in which no face was found; with another detector at all photos.
 
         Args:
-            detector: "pets" for cats and dogs, "auto" also for people, which the gallery remembers; None: its own.
+            detector: name of a detector, which the gallery remembers: "pets" for cats and dogs, "auto" also for people;
+                None: the one that it has.
 
         Returns:
             The job that has been started.

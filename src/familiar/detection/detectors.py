@@ -29,7 +29,11 @@ class WholePhoto:
 
     @staticmethod
     def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
-        """Return the box in a photo of this width and height."""
+        """Return the box in a photo.
+
+        Args:
+            size_px: width and height of the photo.
+        """
         return 0.0, 0.0, float(size_px[0]), float(size_px[1])
 
 
@@ -49,7 +53,11 @@ class CenterSquare:
 
     @staticmethod
     def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
-        """Return the box in a photo of this width and height."""
+        """Return the box in a photo.
+
+        Args:
+            size_px: width and height of the photo.
+        """
         width, height = size_px
         side = min(width, height)
         x, y = (width - side) / 2, (height - side) / 2

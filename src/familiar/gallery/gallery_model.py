@@ -40,7 +40,7 @@ def remember(gallery: GalleryDatabase, **changes: Any) -> None:
 
 def open_gallery_model(
     gallery: GalleryDatabase,
-    given: Model | Path | str | None = None,
+    named: Model | Path | str | None = None,
     *,
     providers: Sequence[str] | None = None,
     may_write: bool = True,
@@ -49,7 +49,7 @@ def open_gallery_model(
 
     Args:
         gallery: whose model it is.
-        given: the same model, or its file, folder or name; None: the one that the gallery remembers.
+        named: the same model, or its file, folder or name; None: the one that the gallery remembers.
         providers: as for `Embedder`.
         may_write: whether it may be remembered.
 
@@ -58,14 +58,14 @@ def open_gallery_model(
         SpaceMismatch: it is another one.
         FamiliarError: the gallery knows none.
     """
-    if given is None:
+    if named is None:
         return _open_remembered(gallery, providers)
-    model = open_model(given, providers=providers) if isinstance(given, Path | str) else given
+    model = open_model(named, providers=providers) if isinstance(named, Path | str) else named
     reference, name = gallery.model_reference, name_of_model(model)
     try:
         gallery.check_comparable(*model.space)
     except SpaceMismatch as error:
-        chosen = given if isinstance(given, Path | str) else name or "a model in memory"
+        chosen = named if isinstance(named, Path | str) else name or "a model in memory"
         raise SpaceMismatch(
             f"{gallery.folder}: its model is {reference.model or 'another one'} (space {gallery.space.space_id}), not "
             f"{chosen} ({model.space[0]}); leave the model out, or embed the faces again with the other one: familiar "
@@ -80,18 +80,18 @@ def open_gallery_model(
 
 def _open_remembered(gallery: GalleryDatabase, providers: Sequence[str] | None) -> Model:
     name = gallery.model_reference.model
-    place = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
+    remedy = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
     if name is None:
-        raise FamiliarError(f"{gallery.folder}: does not know where its model is; {place}")
+        raise FamiliarError(f"{gallery.folder}: does not know where its model is; {remedy}")
     try:
         model = open_named(name, providers=providers)
     except BadBundle as error:
-        raise BadBundle(f"{gallery.folder}: its model {name} cannot be opened; {place} ({error})") from error
+        raise BadBundle(f"{gallery.folder}: its model {name} cannot be opened; {remedy} ({error})") from error
     try:
         gallery.check_comparable(*model.space)
     except SpaceMismatch as error:
         raise SpaceMismatch(
-            f"{gallery.folder}: {name} is another model now than the one that the gallery was made with; {place}; or "
+            f"{gallery.folder}: {name} is another model now than the one that the gallery was made with; {remedy}; or "
             f"embed the faces again with this one: familiar gallery migrate {gallery.folder} --model {name} ({error})"
         ) from error
     return model
@@ -210,7 +210,7 @@ def enroll_in_album(
             enrolled_as_crops=reference.detector in CROP_DETECTORS,
             flip=flip,
             species=species,
-            on_batch=lambda done, found: on_batch(len(paths) + done, result + found),
+            on_batch=lambda done, again: on_batch(len(paths) + done, result + again),
         )
         remember_detector(gallery, model, chosen, detector_model)
     return result

@@ -180,11 +180,11 @@ def _compare(
     crops = [face for face, box in boxes.items() if enrolled_as_crops and _is_crop(box, searched.size_px)]
     known = [box for face, box in boxes.items() if face not in crops] + repository.faces.deleted_boxes(photo)
     new = [face for face in searched.faces if not _is_at_any(face, known)]
-    places = crops[: len(new)] + [None] * (len(new) - len(crops))
+    replaced = crops[: len(new)] + [None] * (len(new) - len(crops))
     not_detected = sum(not any(_is_at_any(face, [box]) for face in searched.faces) for box in boxes.values())
-    return list(zip(new, places, strict=True)), replace(
+    return list(zip(new, replaced, strict=True)), replace(
         NOTHING_ENROLLED,
-        faces=places.count(None),
+        faces=replaced.count(None),
         searched_again=1,
         without_face=int(not new and not boxes),
         not_detected=not_detected,

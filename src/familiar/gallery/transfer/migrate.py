@@ -51,7 +51,7 @@ class MigrationResult:
             bridge was not fitted on; None if no bridge was needed.
         detector: with which faces were looked for in all photos, as the new model can use more of them; None: they were
             not.
-        found: what was found then.
+        redetection: what was found then.
     """
 
     reembedded_faces: int
@@ -60,7 +60,7 @@ class MigrationResult:
     kept_faces: int
     mapped_mean_cosine: float | None
     detector: str | None = None
-    found: EnrollResult = NOTHING_ENROLLED
+    redetection: EnrollResult = NOTHING_ENROLLED
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,8 +391,8 @@ def _find_more_faces(
         path = None if new.detector_model is None else Path(new.detector_model)
         detector = embedder.detector(new.detector, path)
         photos = photos_to_search(gallery, without_face=False)
-        found = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
-        result = replace(result, detector=new.detector, found=found)
+        redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
+        result = replace(result, detector=new.detector, redetection=redetection)
     if new != old:
         with gallery.writing(new_revision=False) as repository:
             repository.settings.set_model_reference(new)

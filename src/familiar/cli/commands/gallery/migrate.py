@@ -48,12 +48,12 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
             on_batch=lambda done: status.show(f"processed {done:,} faces or photos"),
         )
         status.clear()
-        list_skipped((*result.found.skipped, *result.found.skipped_faces))
+        list_skipped((*result.redetection.skipped, *result.redetection.skipped_faces))
         update_index(gallery)
     if as_json:
         document = {"gallery": folder, "space_id": embedder.space[0]} | asdict(result)
-        skipped = {name: [*map(str, getattr(result.found, name))] for name in ("skipped", "skipped_faces")}
-        print_json(document | {"found": document["found"] | skipped})
+        skipped = {name: [*map(str, getattr(result.redetection, name))] for name in ("skipped", "skipped_faces")}
+        print_json(document | {"redetection": document["redetection"] | skipped})
         return
     click.echo(f"{folder}: has embeddings of the space {embedder.space[0]} now")
     for count, method in (
@@ -68,5 +68,7 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
         if count:
             click.echo(f"  {pluralize(count, 'face')} {method}")
     if result.detector is not None:
-        searched = pluralize(result.found.searched_again, "photo")
-        click.echo(f"  {pluralize(result.found.faces, 'new face')}: {searched} searched again ({result.detector})")
+        searched = pluralize(result.redetection.searched_again, "photo")
+        click.echo(
+            f"  {pluralize(result.redetection.faces, 'new face')}: {searched} searched again ({result.detector})"
+        )
