@@ -496,3 +496,67 @@ def test_import_restores_names_from_exported_csv_and_folders(
     assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--copy").code == 2
     photos.rename(tmp_path / "elsewhere")
     assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies", "--copy").err
+
+
+# --- the remembered model and detector ----------------------------------------------------------------------------
+
+
+def test_later_commands_need_no_model_and_refuse_another(
+    familiar: Familiar, clustered: Path, photos: Path, tmp_path: Path
+):
+    more = draw_photo(tmp_path / "more.png", "red", shade=7)
+    assert "1 new photo with 1 face" in familiar("gallery", "enroll", clustered, more).out
+    assert familiar("gallery", "search", clustered, more).out.startswith("#")
+    assert "shows #" in familiar("gallery", "verify", clustered, more, "#2").out
+    assert familiar("match", more, "--gallery", clustered).code == 0
+    line = fails(familiar, "search", clustered, more, "--model", "pet-nano")
+    assert "not pet-nano" in line
+    assert "mean color.onnx" in line
+    assert "gallery migrate" in line
+    line = fails(familiar, "enroll", clustered, photos, "--detector", "pets")
+    assert "detector is none, not pets; " in line
+    assert f"enroll {clustered} --redetect --detector pets" in line
+    result = familiar("gallery", "enroll", tmp_path / "new", photos)
+    assert (result.code, "give a --model to create one" in result.err) == (2, True)
+
+
+def test_looking_again_counts_what_it_looked_for(familiar: Familiar, clustered: Path):
+    result = familiar("gallery", "enroll", clustered, "--redetect", "--detector", "pets")
+    assert re.search(r"7 were looked at again.*\n  7 of their faces were not found again, and stay", result.out)
+    document = run_json(familiar, "enroll", clustered, "--redetect")
+    assert (document["detector"], document["looked_for"], document["searched_again"]) == (
+        "pets",
+        "head of a cat or dog",
+        0,
+    )
+
+
+def test_enrolled_photos_without_a_face_say_what_was_looked_for(
+    familiar: Familiar, photos: Path, tmp_path: Path, mean_color_bundle: Path
+):
+    album = tmp_path / "album"
+    result = familiar("gallery", "enroll", album, photos, "--model", mean_color_bundle, "--detector", "pets")
+    remedy = f"for people: familiar gallery enroll {album} --redetect --detector auto"
+    assert f"7 show no head of a cat or dog; {remedy}" in result.out
+    line = fails(familiar, "search", album, photos / "red1.png")
+    assert "no head of a cat or dog found" in line
+    assert f"enroll {album} --redetect --detector auto" in line
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "values"),
+    [
+        (("gallery", "search", "album", "a.png"), "--model", ("pet-nano", "pet-mobile")),
+        (("verify", "a.png", "b.png", "-m", "pet-nano"), "--model", ("pet-mobile",)),
+        (("gallery", "enroll", "album", "photos"), "--detector", ("pets", "auto")),
+        (("embed", "photos"), "--output", ("a.npz", "b.npz")),
+        (("serve", "album"), "--port", ("1", "2")),
+    ],
+)
+def test_option_that_takes_one_value_is_refused_twice(
+    familiar: Familiar, command: tuple[str, ...], option: str, values: tuple[str, ...]
+):
+    result = familiar(*command, *(word for value in values for word in (option, value)))
+    assert result.code == 2
+    assert f"{option} was given twice: " in result.err
+    assert all(value in result.err for value in values)

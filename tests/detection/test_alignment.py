@@ -15,7 +15,8 @@ from familiar.detection.alignment import (
     similarity_transform,
     template_px,
 )
-from familiar.detection.detectors import WholePhoto
+from familiar.detection.detector import looked_for
+from familiar.detection.detectors import WholePhoto, build_detector
 from familiar.photos.preprocessing import Preprocessing
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # any box: it is ignored if there are landmarks
@@ -311,3 +312,26 @@ def test_detect_and_align_keeps_pixels_when_photo_has_crop_size() -> None:
 def test_detect_and_align_error_names_photo() -> None:
     with pytest.raises(NoFaceFound, match=r"^drawn: no face found; try another detector, or crop the photo"):
         detect_and_align(photo_of(NUMBERED), FindsNothing(), Preprocessing())
+
+
+class FindsNoPets(FindsNothing):
+    labels = ("cat", "dog")
+
+
+def test_photo_without_a_face_says_what_was_looked_for() -> None:
+    with pytest.raises(NoFaceFound, match=r"no head of a cat or dog found; for people use --detector auto, or crop"):
+        detect_and_align(photo_of(NUMBERED), FindsNoPets(), Preprocessing())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pets", "head of a cat or dog"),
+        ("auto", "head of a cat or dog and no face of a person"),
+        ("haar", "face of a person"),
+        ("haar-cat", "head of a cat"),
+        ("none", "face"),
+    ],
+)
+def test_detector_says_what_it_looks_for(name: str, text: str) -> None:
+    assert looked_for(build_detector(name)) == text

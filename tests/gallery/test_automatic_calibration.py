@@ -344,10 +344,10 @@ def test_damaged_calibration_is_reported(uncalibrated: GalleryDatabase, stored: 
 def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: GalleryDatabase):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
-    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE)
+    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE, None)
     assert own_calibration(uncalibrated) is None
     assert calibration(uncalibrated) == SPACE.calibration
-    migrate._truncate(uncalibrated, SPACE, UNCALIBRATED_SPACE)
+    migrate._truncate(uncalibrated, SPACE, UNCALIBRATED_SPACE, None)
     fitted = own_calibration(uncalibrated)
     assert fitted is not None
     assert (fitted.clustering.faces, fitted.clustering.is_automatic, fitted.decision) == (8, True, None)
@@ -357,7 +357,7 @@ def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabas
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     calibrate(uncalibrated)
-    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE)
+    migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE, None)
     clustering = clustering_calibration(uncalibrated)
     assert (clustering.from_gallery, clustering.is_automatic) == (True, False)
 

@@ -11,6 +11,7 @@ from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInG
 from familiar.core.types import Crop
 from familiar.detection.cropping import crop_photo
 from familiar.embedding.embedder import Embedder
+from familiar.gallery.database.model_reference import NO_REFERENCE
 from familiar.gallery.search.filters import Filter
 from familiar.photos.preprocessing import Preprocessing
 from support.color_album import draw_album
@@ -125,14 +126,16 @@ def test_labels_and_exports(album: Gallery, tmp_path: Path):
     assert album.check().problems == ()
 
 
-def test_opened_without_a_model_it_takes_embeddings_only(album: Gallery, photos: Path):
+def test_opened_without_its_model_it_takes_embeddings_only(album: Gallery, photos: Path):
     folder = album.database.folder
+    with album.database.writing() as repository:
+        repository.settings.set_model_reference(NO_REFERENCE)
     album.close()
     with Gallery.open(folder) as reopened:
         assert members(reopened) == {"#1": 3, "#2": 3}
         assert reopened.search(np.array([1, 0, 0], np.float32), 1)[0].identity == 2
         for call in (reopened.enroll, reopened.search):
-            with pytest.raises(FamiliarError, match=r"was opened without a model; .*Gallery\.open\(folder, model\)"):
+            with pytest.raises(FamiliarError, match=r"does not know where its model is; .*Gallery\.open\("):
                 call(photos / "red1.png")
 
 

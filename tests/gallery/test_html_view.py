@@ -159,7 +159,7 @@ def test_shows_what_the_gallery_returns(album: Gallery, tmp_path: Path) -> None:
     assert len(shown(face).all("img")) == 1
 
 
-def test_opened_without_a_model(album: Gallery) -> None:
+def test_shown_without_opening_the_model(album: Gallery) -> None:
     with Gallery.open(album.database.folder) as gallery:
-        assert "opened without a model" in gallery._repr_html_()
-    assert "opened without a model" not in album._repr_html_()
+        assert gallery._repr_html_() == album._repr_html_()
+        assert gallery._embedder is None

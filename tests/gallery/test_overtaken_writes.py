@@ -294,7 +294,9 @@ def test_a_migration_is_not_begun_from_a_model_that_the_gallery_has_no_more(
     assert album.space == other
     old = Space.from_model(embedder)
     with pytest.raises(GalleryBusy, match="to another model meanwhile"):
-        migrate._truncate(album, old, old.__class__(old.space_id, old.embedding_dim, old.prefixes, old.calibration))
+        migrate._truncate(
+            album, old, old.__class__(old.space_id, old.embedding_dim, old.prefixes, old.calibration), None
+        )
 
 
 def test_a_photo_that_was_moved_meanwhile_is_not_noted_as_missing(clustered: GalleryDatabase):

@@ -26,6 +26,7 @@ def create_gallery_with_every_table(folder: Path) -> None:
             connection.execute("INSERT INTO migration VALUES (1, '{}')")
             connection.execute("INSERT INTO next_embeddings SELECT id, 'photo', embedding FROM faces WHERE id < 20")
             connection.execute("INSERT INTO missing_photos VALUES (3, '2024-05-01T12:00:00Z')")
+            connection.execute("INSERT INTO deleted_boxes VALUES (3, 1, 2, 3.5, 4)")
             connection.execute("INSERT INTO skipped_files VALUES ('/photos/half.jpg', 5, 6, 7)")
             connection.execute(
                 "INSERT INTO watch_events (happened_at, kind, photo_id, body, is_complete, token) "

@@ -369,7 +369,7 @@ def test_openapi_describes_every_operation(client: TestClient):
             assert all(list(body["content"]) == ["application/problem+json"] for body in refusals.values())
             assert ("507" in refusals) == (method != "get" and "409" in refusals), path
             assert ("{" not in path) or "404" in refusals, path
-    assert len(set(ids)) == len(ids) == 38
+    assert len(set(ids)) == len(ids) == 39
     shapes = document["components"]["schemas"]
     assert set(re.findall('#/components/schemas/([^"]+)', json.dumps(document))) <= set(shapes)
     assert set(shapes["Problem"]["properties"]) == {"type", "title", "status", "detail"}

@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,10 +16,40 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class InOrder(click.Group):
-    """A command group that lists its commands in the order they were added, not alphabetically."""
+    """A command group that lists its commands in the order they were added, and refuses options that are repeated."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name, and check the others."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _refuse_repeated_options(click.Context(command, parent=ctx, info_name=name), rest)
+        return name, command, rest
+
+
+def _refuse_repeated_options(context: click.Context, args: Sequence[str]) -> None:
+    """Refuse an option that takes one value and is given twice: click would silently take the last."""
+    parser = context.command.make_parser(context)
+    single = [
+        option
+        for option in context.command.params
+        if isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
+    ]
+    for option in single:
+        repeatable = copy.copy(option)
+        repeatable.multiple = True
+        repeatable.add_to_parser(parser, context)
+    parsed, _, _ = parser.parse_args(list(args))
+    for option in single:
+        values = parsed.get(option.name or "", [])
+        if isinstance(values, list) and len(values) > 1:
+            listed = ", ".join(map(str, values))
+            times = "twice" if len(values) == 2 else f"{len(values)} times"
+            raise click.UsageError(f"{option.opts[0]} was given {times}: {listed}; give one", context)
 
 
 FILE = click.Path(readable=False, path_type=Path)  # the function that reads a file reports why it cannot
@@ -32,6 +63,14 @@ model_option = click.option(
     type=FILE,
     help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped), or a router "
     "(.json) with a bundle for each species.",
+)
+album_model_option = click.option(
+    "--model",
+    "-m",
+    type=FILE,
+    help="Needed only to create the gallery, which remembers it, or if it is at another place now: a bundle (.onnx), a "
+    "run folder, the name of a shipped bundle (familiar models --shipped), or a router (.json) with a bundle for each "
+    "species.",
 )
 license_option = click.option("--license", help="License to store in the bundle.")
 
@@ -102,7 +141,7 @@ detector_options = all_of(
     click.option(
         "--detector",
         help="pets (cats and dogs), auto (pets and people), none (photos are cropped already), center (the central "
-        "square), haar, haar-arcface, haar-cat or yunet. [default: the model's]",
+        "square), haar, haar-arcface, haar-cat or yunet. [default: the gallery's, or the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
 )

@@ -193,6 +193,18 @@ class Client:
         """
         return self._post(Progress, "photos/folder", folder=folder)
 
+    def redetect(self, detector: str | None = None) -> Progress:
+        """Look again at the photos in which no face was found; with another detector at all photos.
+
+        Args:
+            detector: name of a detector, which the gallery remembers: "pets" for cats and dogs, "auto" also for people;
+                None: the one that it has.
+
+        Returns:
+            The job that has been started.
+        """
+        return self._post(Progress, "photos/redetect", detector=detector)
+
     def jobs(self) -> tuple[Progress, ...]:
         """List the running jobs and the last ones that ended."""
         return self._read(tuple[Progress, ...], "jobs")

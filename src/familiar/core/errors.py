@@ -16,7 +16,11 @@ class BadMetadata(FamiliarError):
 
 
 class NoFaceFound(FamiliarError):
-    """The detector found no face in a photo."""
+    """A photo without a face, or without the one that was asked for."""
+
+
+class NothingDetected(NoFaceFound):
+    """The detector found no face at all in a photo."""
 
 
 class BadDetector(FamiliarError):

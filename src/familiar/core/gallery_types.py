@@ -326,6 +326,7 @@ class Progress:
         photos: Number of new photos.
         faces: Number of new faces.
         without_face: Number of new photos without a face.
+        looked_for: What the detector looks for, such as "head of a cat or dog"; None: not known yet.
         known: Number of photos that were in the gallery before.
         skipped: The first 200.
         error: Why the job failed; None: it did not.
@@ -338,6 +339,7 @@ class Progress:
     photos: int = 0
     faces: int = 0
     without_face: int = 0
+    looked_for: Text | None = None
     known: int = 0
     skipped: tuple[SkippedPhoto, ...] = ()
     skipped_count: int = 0

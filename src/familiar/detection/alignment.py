@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from familiar.core.errors import NoFaceFound
+from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.plural import pluralize
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 # Positions of the five landmarks in a crop of 112 px, in the order of `Detection.landmarks_px`, as ArcFace
@@ -37,32 +37,36 @@ def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocess
         ValueError: `face` is below 1.
     """
     detections = detector.detect(photo)
-    number = choose_face(photo, detections, face)
+    number = choose_face(photo, detections, face, detector)
     crop = align(photo, from_left(detections)[number - 1], preprocessing)
     return replace(crop, face=number, face_count=len(detections))
 
 
-def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None = None) -> int:
+def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None, detector: Detector) -> int:
     """Choose one of the faces of a photo.
 
     Args:
         photo: named in messages.
         detections: its faces, best first.
         face: number of the face, counted from the left and from 1; None: the best one.
+        detector: that found them; a message says what it looks for.
 
     Returns:
         The number of the face: its position in `from_left(detections)`, counted from 1.
 
     Raises:
-        NoFaceFound: there is none, or none of this number.
+        NothingDetected: there is none.
+        NoFaceFound: there is none of this number.
         ValueError: `face` is below 1.
     """
     if face is not None and face < 1:
         raise ValueError(f"faces are counted from 1, got {face}")
     if not detections:
-        raise NoFaceFound(
-            f"{photo.source}: no face found; try another detector, or crop the photo to the face and use the detector "
-            "none"
+        others = not_looked_for(detector)
+        remedy = f"for {others} use --detector auto" if others else "try another detector"
+        raise NothingDetected(
+            f"{photo.source}: no {looked_for(detector)} found; {remedy}, or crop the photo to the face and use "
+            "--detector none"
         )
     if face is None:
         return 1 + from_left(detections).index(detections[0])

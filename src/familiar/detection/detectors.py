@@ -25,8 +25,16 @@ class WholePhoto:
         Returns:
             One detection, without landmarks.
         """
-        width, height = photo.size_px
-        return [Detection((0.0, 0.0, float(width), float(height)), None, 1.0)]
+        return [Detection(self.box(photo.size_px), None, 1.0)]
+
+    @staticmethod
+    def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
+        """Return the box in a photo.
+
+        Args:
+            size_px: width and height of the photo.
+        """
+        return 0.0, 0.0, float(size_px[0]), float(size_px[1])
 
 
 class CenterSquare:
@@ -41,10 +49,19 @@ class CenterSquare:
         Returns:
             One detection, without landmarks.
         """
-        width, height = photo.size_px
+        return [Detection(self.box(photo.size_px), None, 1.0)]
+
+    @staticmethod
+    def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
+        """Return the box in a photo.
+
+        Args:
+            size_px: width and height of the photo.
+        """
+        width, height = size_px
         side = min(width, height)
         x, y = (width - side) / 2, (height - side) / 2
-        return [Detection((x, y, x + side, y + side), None, 1.0)]
+        return x, y, x + side, y + side
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,8 @@ DETECTORS: dict[str, DetectorSpec] = {
     ),
     "yunet": DetectorSpec("people's faces with landmarks; needs its ONNX file", YuNetFaces, needs_model_file=True),
 }
+
+CROP_DETECTORS = ("none", "center")  # which look for nothing: the photo is the face
 
 
 def build_detector(name: str, model_path: Path | None = None) -> Detector:

@@ -52,7 +52,7 @@ class HeadDetector:
         min_score: float = MIN_SCORE,
         network: Path = NETWORK_FILE,
     ) -> None:
-        self._labels = frozenset(labels)
+        self.labels = frozenset(labels)
         self._search_side_px, self._min_score = search_side_px, min_score
         self._session = _open_network(network)
 
@@ -75,7 +75,7 @@ class HeadDetector:
         detections: list[Detection] = []
         for cell in cells[distinct_boxes(boxes[cells], best[cells])]:
             label = LABELS[int(scores[cell].argmax())]
-            if label in self._labels:
+            if label in self.labels:
                 left, top, right, bottom = boxes[cell].tolist()
                 landmarks = _landmarks(points[cell] / scale, boxes[cell], label)
                 detections.append(Detection((left, top, right, bottom), landmarks, min(float(best[cell]), 1.0), label))

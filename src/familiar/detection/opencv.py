@@ -62,6 +62,7 @@ class HaarFaces:
     ) -> None:
         self._lowered, self._enlarged = lowered, enlarged
         self._label: Label | None = label
+        self.labels: frozenset[Label] = frozenset() if label is None else frozenset({label})
         self._cascades = _ModelPool(lambda: cv2.CascadeClassifier(haarcascades + cascade_file))
         with self._cascades.borrow() as cascade:
             if cascade.empty():
@@ -123,6 +124,8 @@ class YuNetFaces:
         BadDetector: OpenCV cannot load the file. It loads YuNet's exports with fixed input size (which accept photos
             of any size), not the dynamic ones.
     """
+
+    labels: frozenset[Label] = frozenset({"person"})
 
     def __init__(self, model_path: Path, score_threshold: float = 0.6) -> None:
         try:

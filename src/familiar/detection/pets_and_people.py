@@ -18,6 +18,8 @@ class PetsAndPeople:
     recognize better. What lies on a pet's head is no person: YuNet and Haar also find faces of pets.
     """
 
+    labels = frozenset(LABELS)
+
     def __init__(self) -> None:
         yunet = published_path("yunet")
         self._heads = HeadDetector(LABELS)

@@ -74,6 +74,21 @@ class Embedder:
         """Metadata of the bundle."""
         return self.bundle.metadata
 
+    @property
+    def path(self) -> Path:
+        """The bundle's file."""
+        return self.bundle.path
+
+    @property
+    def species(self) -> None:
+        """None: faces of any species can be embedded."""
+        return
+
+    @property
+    def detector_name(self) -> str:
+        """The name of the detector that the bundle names."""
+        return self.metadata.detector
+
     def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
         """Return the detector to use with this bundle.
 
@@ -85,7 +100,7 @@ class Embedder:
             BadDetector: there is none of that name, or its file has not been downloaded.
         """
         if chosen is None:
-            chosen = self.metadata.detector
+            chosen = self.detector_name
         return build_detector(chosen, model_path) if isinstance(chosen, str) else chosen
 
     @property

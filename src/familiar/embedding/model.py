@@ -71,6 +71,21 @@ class Model(Protocol):
         """Its bundles, by the species that each is for; of a single bundle, by none."""
         ...
 
+    @property
+    def path(self) -> Path | None:
+        """The file that it was opened from; None: it was made in memory."""
+        ...
+
+    @property
+    def species(self) -> tuple[str, ...] | None:
+        """The species that it has bundles for; None: any."""
+        ...
+
+    @property
+    def detector_name(self) -> str:
+        """The name of the detector that it is made for."""
+        ...
+
     def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
         """Return the detector to use with this model."""
         ...

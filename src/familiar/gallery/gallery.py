@@ -24,14 +24,15 @@ from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.identity_state import read_states
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll_embeddings
+from familiar.gallery.gallery_model import enroll_in_album, open_gallery_model, reference_to
 from familiar.gallery.integrity.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
-from familiar.gallery.search.query import Query, query_embedding, require_embedder
+from familiar.gallery.search.query import Query, query_embedding
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.transfer import import_export, migrate
@@ -53,7 +54,8 @@ class Gallery(TableSource):
 
     Attributes:
         database: the open database, which the functions of this package take.
-        embedder: the model for new photos and queries; None if the gallery was opened without one.
+        embedder: the model for new photos and queries: the one that the gallery remembers, opened when it is first
+            needed, or another object of it that the gallery was opened with.
 
     >>> with Gallery.create("album", "pet-nano") as gallery:
     ...     enrolled = gallery.enroll("photos")
@@ -66,21 +68,32 @@ class Gallery(TableSource):
 
     def __init__(self, database: GalleryDatabase, embedder: Model | None = None) -> None:
         self.database = database
-        self.embedder = embedder
+        self._embedder = embedder
+
+    @property
+    def embedder(self) -> Model:
+        """The model, as `open_gallery_model` opens it."""
+        if self._embedder is None:
+            self._embedder = open_gallery_model(self.database)
+        return self._embedder
 
     @staticmethod
     def create(
         folder: Path | str,
         model: Model | Path | str,
         *,
+        detector: str | None = None,
         embedding_dtype: Literal["float16", "float32"] = "float16",
     ) -> "Gallery":
-        """Create an empty gallery and open it.
+        """Create an empty gallery and open it. It remembers where its model is, and its detector.
 
         Args:
             folder: created if missing.
             model: an embedder or a router, or its file (.onnx, .json), a run folder, or the name of a shipped bundle.
                 With a router each species has embeddings of its own, and all have one list of identities.
+            detector: name of the detector that finds the faces, as for `build_detector`, such as "none" if each photo
+                is one crop already. None: the one that the model names. Until the first photo is enrolled, `enroll` may
+                name another one.
             embedding_dtype: how embeddings are stored.
 
         Raises:
@@ -89,8 +102,13 @@ class Gallery(TableSource):
             CannotWrite: the folder cannot be written to.
         """
         embedder = as_model(model)
-        space = Space.from_model(embedder)
-        return Gallery(GalleryDatabase.create(Path(folder), space, embedding_dtype=embedding_dtype), embedder)
+        database = GalleryDatabase.create(
+            Path(folder),
+            Space.from_model(embedder),
+            embedding_dtype=embedding_dtype,
+            reference=reference_to(embedder, detector),
+        )
+        return Gallery(database, embedder)
 
     @staticmethod
     def open(folder: Path | str, model: Model | Path | str | None = None) -> "Gallery":
@@ -98,7 +116,8 @@ class Gallery(TableSource):
 
         Args:
             folder: the gallery's folder.
-            model: as for `create`; without it no photo can be enrolled, and queries must be embeddings.
+            model: needed only if the gallery's model is at another place now, which is remembered then, or is an object
+                that was opened with other settings; as for `create`.
 
         Raises:
             BadBundle: there is no such model.
@@ -108,9 +127,7 @@ class Gallery(TableSource):
         """
         database = GalleryDatabase.open(Path(folder))
         try:
-            embedder = None if model is None else as_model(model)
-            if embedder is not None:
-                database.check_comparable(*embedder.space)
+            embedder = None if model is None else open_gallery_model(database, model)
         except BaseException:
             database.close()
             raise
@@ -132,15 +149,16 @@ class Gallery(TableSource):
         return f"Gallery({gallery_text(self.database)})"
 
     def _repr_html_(self) -> str:
-        return gallery_html(self.database, has_model=self.embedder is not None)
+        return gallery_html(self.database)
 
     # --- photos in, results out ---------------------------------------------------------------------------------------
 
     def enroll(
         self,
-        photos: Photos,
+        photos: Photos = (),
         detector: Detector | str | None = None,
         *,
+        redetect: bool = False,
         flip: bool = False,
         species: str | None = None,
         on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
@@ -149,8 +167,12 @@ class Gallery(TableSource):
 
         Args:
             photos: files and folders; folders are searched for photos.
-            detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if each
-                photo is one crop already. None: the one that the model names.
+            detector: finds the faces. None: the gallery's. A name, as for `build_detector`, is remembered with the
+                first photos; later ones must be searched with the same, unless `redetect` is set. A detector object is
+                used for this call, and not remembered.
+            redetect: look again at photos that are in the gallery: with another detector at all of them, and the
+                gallery remembers it; otherwise at those of `photos`, or without `photos` of the gallery, that have no
+                face. All faces that are there stay; those that were deleted do not come back.
             flip: average each face's embedding with that of its mirror image.
             species: stored with each new face; None: what the detector says it is, if it does.
             on_batch: called after each batch with the number of photos done and the result so far.
@@ -159,14 +181,16 @@ class Gallery(TableSource):
             The numbers of new, known and edited photos and of new faces, and the photos that could not be read.
 
         Raises:
+            Contradiction: the gallery's detector is another one.
             SpaceMismatch: another process has moved the gallery to another model.
         """
-        embedder = require_embedder(self.database, self.embedder)
-        return enroll(
+        paths = [photos] if isinstance(photos, str | Path) else list(photos)
+        return enroll_in_album(
             self.database,
-            embedder,
-            find_photos(photos),
-            embedder.detector(detector),
+            self.embedder,
+            find_photos(paths) if paths or not redetect else [],
+            detector,
+            look_again=redetect,
             flip=flip,
             species=species,
             on_batch=on_batch,
@@ -211,7 +235,8 @@ class Gallery(TableSource):
             query: a photo's path, a crop, or an embedding of the gallery's model, "d".
             k: maximum number of faces, at least 1.
             only: restricts the search to some faces.
-            detector: finds the face in a photo, as for `enroll`.
+            detector: finds the face in a photo. None: the gallery's; "none" or "center" if the photo is a crop; or a
+                detector object.
             face: number of the face in a photo, counted from the left and from 1; None: the best one.
             flip: average the query's embedding with that of its mirror image.
             prefix: one of the model's valid prefix lengths: candidates are chosen by these first components.
@@ -552,7 +577,9 @@ class Gallery(TableSource):
         return calibrations.calibration(self.database, load_album(self.database).main_part)
 
     def migrate(self, model: Model | Path | str, *, flip: bool = False) -> migrate.MigrationResult:
-        """Embed the faces again with another model, which later calls use. Names and corrections stay.
+        """Embed the faces again with another model, which the gallery remembers. Names and corrections stay.
+
+        If the new model can use faces of more species, they are looked for in all photos.
 
         Args:
             model: as for `create`.
@@ -560,7 +587,7 @@ class Gallery(TableSource):
         """
         embedder = as_model(model)
         result = migrate.migrate(self.database, embedder, flip=flip)
-        self.embedder = embedder
+        self._embedder = embedder
         return result
 
     def import_labels(self, source: Path | str) -> import_export.ImportResult:
@@ -660,4 +687,6 @@ class Gallery(TableSource):
     def _embedding(
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
+        if isinstance(query, np.ndarray):
+            return query
         return query_embedding(self.database, self.embedder, query, detector, face, flip=flip)

@@ -4,15 +4,19 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, UnreadablePhoto
 from familiar.core.gallery_types import Progress, SkippedPhoto
+from familiar.detection.detector import Detector, looked_for
+from familiar.detection.detectors import CROP_DETECTORS
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult, enroll
+from familiar.gallery.enrollment.redetect import photos_to_search, redetect
+from familiar.gallery.gallery_model import build_gallery_detector, remember_detector
 from familiar.gallery.search.index_update import update_index
 from familiar.gallery.uploaded_files import has_uploaded_content
 from familiar.photos.decoding import find_photos, is_content_broken
@@ -60,6 +64,7 @@ class EnrollmentJob:
 
     Args:
         paths: files and folders within the allowed folders.
+        redetect: instead of enrolling photos, look for faces again in those of the gallery: with this detector.
         progress: as it was when the job was submitted.
         stopping: set when the server stops; the job then ends after its current batch.
         report: called with the progress at each change.
@@ -71,6 +76,7 @@ class EnrollmentJob:
     def __init__(
         self,
         paths: Sequence[Path],
+        redetect: str | None,
         progress: Progress,
         executor: GalleryExecutor,
         inference: BatchingInference,
@@ -79,16 +85,14 @@ class EnrollmentJob:
         report: Callable[[Progress], None],
     ) -> None:
         self.progress = progress
-        self._paths = paths
+        self._paths, self._redetect_with = paths, redetect
         self._executor, self._inference, self._allowed_paths = executor, inference, allowed_paths
         self._stopping, self._report = stopping, report
         self._photos: list[Path] = []
         self._not_enrolled: list[SkippedPhoto] = []  # before enrollment: no photos, deleted or outside
         self._not_enrolled_count = 0
         self._enrolled_count = 0
-        self._enrolled = EnrollResult(
-            photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=()
-        )
+        self._enrolled = NOTHING_ENROLLED
 
     def run(self) -> None:
         """Enroll the photos, then cluster the faces and build the search index.
@@ -99,11 +103,15 @@ class EnrollmentJob:
         """
         self._raise_if_stopping()
         self._update(state="processing")
-        self._find_photos()
-        self._update(total=len(self._photos) + self._not_enrolled_count)
         with self._executor.new_connection() as gallery:
-            self._enroll(gallery)
-            self._delete_corrupt_uploads()
+            self._inference.follow(gallery)
+            if self._redetect_with is None:
+                self._find_photos()
+                self._update(total=len(self._photos) + self._not_enrolled_count)
+                self._enroll(gallery)
+                self._delete_corrupt_uploads()
+            else:
+                self._look_again(gallery, self._redetect_with)
             if self._enrolled.faces or self._enrolled.edited or _has_unclustered_faces(gallery):
                 self._update(state="clustering")
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
@@ -172,19 +180,59 @@ class EnrollmentJob:
         names = frozenset(map(str, self._photos))
         self._enrolled = self._retry_while_busy(lambda: self._enroll_remaining(gallery, names))
         self._enrolled_count = len(self._photos)
-        self._report_enrolled(names)  # also if there was no batch
+        self._report_enrolled(names, self._inference.detector)  # also if there was no batch
 
     def _enroll_remaining(self, gallery: GalleryDatabase, names: Collection[str]) -> EnrollResult:
         start, before = self._enrolled_count, self._enrolled
 
         def on_batch(count: int, result: EnrollResult) -> None:
-            self._enrolled_count, self._enrolled = start + count, _add_results(before, result)
-            self._report_enrolled(names)
+            self._enrolled_count, self._enrolled = start + count, before + result
+            self._report_enrolled(names, detector)
 
         embedder, detector = self._inference.embedder, self._inference.detector
-        return _add_results(before, enroll(gallery, embedder, self._photos[start:], detector, on_batch=on_batch))
+        return before + enroll(gallery, embedder, self._photos[start:], detector, on_batch=on_batch)
 
-    def _report_enrolled(self, names: Collection[str]) -> None:
+    def _look_again(self, gallery: GalleryDatabase, chosen: str) -> None:
+        """Look for faces in the gallery's photos again: with another detector in all, else where nothing was found."""
+        embedder, reference = self._inference.embedder, gallery.model_reference
+        detector = build_gallery_detector(embedder, reference, chosen)
+        photos = [
+            photo
+            for photo in photos_to_search(gallery, without_face=chosen == reference.detector)
+            if self._is_allowed(photo.path)
+        ]
+        self._not_enrolled_count = len(self._not_enrolled)
+        self._update(total=len(photos) + self._not_enrolled_count)
+        names = frozenset(str(photo.path) for photo in photos)
+
+        def look_at_remaining() -> EnrollResult:
+            start, before = self._enrolled_count, self._enrolled
+
+            def on_batch(count: int, result: EnrollResult) -> None:
+                self._enrolled_count, self._enrolled = start + count, before + result
+                self._report_enrolled(names, detector)
+
+            as_crops = reference.detector in CROP_DETECTORS
+            return before + redetect(
+                gallery, embedder, photos[start:], detector, enrolled_as_crops=as_crops, on_batch=on_batch
+            )
+
+        self._enrolled = self._retry_while_busy(look_at_remaining)
+        self._enrolled_count = len(photos)
+        self._report_enrolled(names, detector)
+        self._retry_while_busy(lambda: remember_detector(gallery, embedder, chosen))
+        self._inference.follow(gallery)
+
+    def _is_allowed(self, path: Path) -> bool:
+        """Whether a photo of the gallery may be read; note it otherwise."""
+        try:
+            self._allowed_paths.resolve(path)
+        except HttpProblem:
+            self._not_enrolled.append(SkippedPhoto(self._display_path(path), OUTSIDE_REASON))
+            return False
+        return True
+
+    def _report_enrolled(self, names: Collection[str], detector: Detector) -> None:
         result = self._enrolled
         errors = (*result.skipped, *result.skipped_faces)
         failed = [self._to_skipped_photo(error, names) for error in errors[:MAX_SHOWN_SKIPPED]]
@@ -193,6 +241,7 @@ class EnrollmentJob:
             photos=result.photos,
             faces=result.faces,
             without_face=result.without_face,
+            looked_for=looked_for(detector),
             known=result.known + result.edited,
             skipped=(*self._not_enrolled, *failed)[:MAX_SHOWN_SKIPPED],
             skipped_count=self._not_enrolled_count + len(errors),
@@ -214,10 +263,6 @@ class EnrollmentJob:
             if path is not None and has_uploaded_content(path):
                 with contextlib.suppress(OSError):
                     path.unlink()
-
-
-def _add_results(first: EnrollResult, second: EnrollResult) -> EnrollResult:
-    return EnrollResult(**_sums(first, second, [field.name for field in fields(EnrollResult)]))
 
 
 def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]:

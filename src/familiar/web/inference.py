@@ -21,10 +21,13 @@ from familiar.core.cpu import available_cores
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.alignment import align
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for
 from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
+from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.database.model_reference import NO_REFERENCE, ModelReference
+from familiar.gallery.gallery_model import build_gallery_detector
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable
@@ -98,11 +101,19 @@ class BatchingInference:
 
     Args:
         embedder: None: faces can be detected, but not embedded.
+        detector: finds the faces.
         limits: more than `limits.waiting_requests` waiting photos, or batches of crops, are refused with 503.
+        reference: of the gallery whose detector it is.
+
+    Attributes:
+        detector: finds the faces.
+        reference: of the gallery when it was last read.
     """
 
-    def __init__(self, embedder: Model | None, detector: Detector, limits: Limits) -> None:
-        self.detector = detector
+    def __init__(
+        self, embedder: Model | None, detector: Detector, limits: Limits, reference: ModelReference = NO_REFERENCE
+    ) -> None:
+        self.detector, self.reference = detector, reference
         self._embedder = embedder
         self._limits = limits
         self._align = partial(align, preprocessing=Preprocessing()) if embedder is None else embedder.align
@@ -134,6 +145,14 @@ class BatchingInference:
                 HTTPStatus.CONFLICT, "no-model", "no model is loaded; start the server with --model MODEL"
             )
         return self._embedder
+
+    def follow(self, gallery: GalleryDatabase) -> None:
+        """Use the detector that the gallery has now: another process may have searched all photos with another one."""
+        reference = gallery.model_reference
+        if reference != self.reference:
+            self.detector = build_gallery_detector(self.embedder, reference)
+            self._min_side_px = self.embedder.min_decoded_side_px(self.detector)
+            self.reference = reference
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -184,7 +203,7 @@ class BatchingInference:
         """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
         result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
         if not result.faces:
-            raise NoFaceFound(f"{_photo_name(photo)}: no face found")
+            raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found")
         return result.faces[0]
 
     async def best_faces(self, photos: Sequence[Path | Upload]) -> list[FaceResult]:

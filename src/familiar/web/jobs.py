@@ -30,6 +30,7 @@ class _QueuedJob:
     """A job as the event loop knows it.
 
     Attributes:
+        redetect: as for `EnrollmentJob`.
         previous: the job that this one continues, until it begins.
         reached: the progress that a continuing job starts from; used by the worker thread only, all else by the
             event loop only.
@@ -38,6 +39,7 @@ class _QueuedJob:
     """
 
     paths: Sequence[Path]
+    redetect: str | None
     progress: Progress
     previous: "_QueuedJob | None" = None
     combined_progress: Progress | None = None
@@ -106,6 +108,19 @@ class JobQueue:
         with self.reserved():
             return self.begin(paths, skipped, previous_job)
 
+    def submit_redetection(self, detector: str | None) -> Progress:
+        """Look for faces again in photos of the gallery: in those without a face, or with another detector in all.
+
+        Args:
+            detector: its name; None: the gallery's.
+
+        Raises:
+            HttpProblem: as `require_room`.
+        """
+        with self.reserved():
+            name = detector or self._inference.reference.detector or self._inference.embedder.detector_name
+            return self.begin([], redetect=name)
+
     @contextlib.contextmanager
     def reserved(self) -> Generator[None, None, None]:
         """Reserve a place in the queue, for a job that is begun with `begin` before this ends.
@@ -165,13 +180,17 @@ class JobQueue:
         return self._jobs[number]
 
     def begin(
-        self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
+        self,
+        paths: Sequence[Path],
+        skipped: Sequence[SkippedPhoto] = (),
+        previous_job: str | None = None,
+        redetect: str | None = None,
     ) -> Progress:
         """Like `submit`, in a place that is `reserved`."""
         progress = Progress(
             str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped)
         )
-        job = _QueuedJob(paths, progress, self._jobs.get(previous_job or ""))
+        job = _QueuedJob(paths, redetect, progress, self._jobs.get(previous_job or ""))
         self._jobs[job.progress.number] = job
         self._forget_old_jobs()
         self._pool.submit(self._run, job, asyncio.get_running_loop())
@@ -194,7 +213,14 @@ class JobQueue:
             loop.call_soon_threadsafe(job.show, job.combined_progress)
 
         work = EnrollmentJob(
-            job.paths, job.progress, self._executor, self._inference, self._allowed_paths, self._stopping, report
+            job.paths,
+            job.redetect,
+            job.progress,
+            self._executor,
+            self._inference,
+            self._allowed_paths,
+            self._stopping,
+            report,
         )
         try:
             work.run()

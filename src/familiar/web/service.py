@@ -1,15 +1,18 @@
 """The shared parts that request handlers use: made once when the server starts, closed when it stops."""
 
+import logging
 from collections.abc import Callable
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
 
-from familiar.core.errors import BadGallery
+from familiar.core.errors import BadGallery, FamiliarError
+from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
 from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
+from familiar.gallery.gallery_model import gallery_detector, open_gallery_model, reference_to, remember_detector
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
@@ -17,6 +20,7 @@ from familiar.web.jobs import JobQueue
 from familiar.web.settings import Settings
 from familiar.web.thumbnails import Thumbnails
 
+log = logging.getLogger("familiar.serve")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,16 +38,14 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        embedder = None if settings.model is None else open_model(settings.model, providers=settings.providers)
-        detector = WholePhoto() if embedder is None else embedder.detector(settings.detector, settings.detector_model)
-        _create_gallery_if_missing(settings, embedder)
+        _create_gallery_if_missing(settings)
         limits = settings.limits
         self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)
         with self.executor.new_connection() as gallery:
-            if embedder is not None:
-                gallery.check_comparable(*embedder.space)
+            embedder, detector = _open_model(settings, gallery)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
-        self.inference = BatchingInference(embedder, detector, limits)
+            reference = gallery.model_reference
+        self.inference = BatchingInference(embedder, detector, limits, reference)
         self.thumbnails = Thumbnails(limits)
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
@@ -94,12 +96,31 @@ async def _service_dependency(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(_service_dependency)]
 
 
-def _create_gallery_if_missing(settings: Settings, embedder: Model | None) -> None:
+def _create_gallery_if_missing(settings: Settings) -> None:
     if (settings.gallery / DATABASE).exists():
         return
-    if embedder is None or settings.read_only:
+    if settings.model is None or settings.read_only:
         raise BadGallery(
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    GalleryDatabase.create(settings.gallery, Space.from_model(embedder)).close()
+    model = open_model(settings.model)
+    model.detector(settings.detector, settings.detector_model)  # raises if there is none
+    reference = reference_to(model, settings.detector, settings.detector_model)
+    GalleryDatabase.create(settings.gallery, Space.from_model(model), reference=reference).close()
+
+
+def _open_model(settings: Settings, gallery: GalleryDatabase) -> tuple[Model | None, Detector]:
+    """Open the gallery's model and detector. Without a model that can be opened, the gallery can still be viewed."""
+    may_write = not settings.read_only
+    try:
+        model = open_gallery_model(gallery, settings.model, providers=settings.providers, may_write=may_write)
+    except FamiliarError as error:
+        if settings.model is not None:
+            raise
+        log.warning("%s; until then photos can be viewed, but neither added nor searched for", error)
+        return None, WholePhoto()
+    detector = gallery_detector(gallery, model, settings.detector, settings.detector_model)
+    if may_write:
+        remember_detector(gallery, model, settings.detector, settings.detector_model)
+    return model, detector

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import (
     NoBundleForSpecies,
-    NoFaceFound,
+    NothingDetected,
     SpaceMismatch,
     UnreadablePhoto,
     UnsureSpecies,
@@ -234,7 +234,7 @@ def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     photos = [wide, colored(GREEN, "1")]
     routed = router.embed_photos(photos, Spy(), open_photo=spy, batch_size=2)
     assert sorted(seen) == ["opened 0 None", "opened 1 None", "searched 0", "searched 1"]
-    assert [type(error) for error in routed.skipped] == [NoFaceFound]
+    assert [type(error) for error in routed.skipped] == [NothingDetected]
     unrouted = embed_photos(router.embedders["cat"], [wide], CenterSquare(), open_photo=open_in_memory).embeddings
     np.testing.assert_allclose(routed.by_species["cat"].embeddings, unrouted, atol=1e-6)
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import format_similarity, label
+from familiar.cli.commands.gallery.arguments import format_similarity, label, open_album
 from familiar.cli.console import list_skipped, note, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.command()
 @click.argument("photos", metavar="FOUND...", nargs=-1, required=True, type=FILE)
 @click.option("--gallery", "-g", "folder", required=True, type=FILE, help="The gallery of the lost pets.")
-@model_option
+@album_model_option
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="Maximum number of candidates.")
 @click.option("--species", metavar="NAME", help="Only lost pets of this species, such as cat.")
 @click.option("--place", "location", metavar="TEXT", help="Only pets lost at a place that contains this text.")
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 def match(
     photos: tuple[Path, ...],
     folder: Path,
-    model: Path,
+    model: Path | None,
     k: int,
     species: str | None,
     location: str | None,
@@ -72,14 +72,13 @@ def match(
 
     \b
     Example:
-      familiar match found.jpg --gallery missing --model pet-mobile
-      familiar match found --gallery missing --model pet-mobile --report pages
+      familiar match found.jpg --gallery missing
+      familiar match found --gallery missing --report pages
     """
     from datetime import date
 
-    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.gallery_model import gallery_detector
     from familiar.gallery.lost_pets.candidates import PetFilter
     from familiar.gallery.lost_pets.found_pets import list_found_pets, save_found_pet, search_found_pet, write_pages
     from familiar.gallery.lost_pets.reports import Report
@@ -91,10 +90,8 @@ def match(
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
     skipped: list[FamiliarError] = [*without_photo]
-    with GalleryDatabase.open(folder) as gallery:
-        embedder = open_model(model, providers=providers)
-        gallery.check_comparable(*embedder.space)
-        face_detector = embedder.detector(detector, detector_model)
+    with open_album(folder, model, providers) as (gallery, embedder):
+        face_detector = gallery_detector(gallery, embedder, detector, detector_model, for_query=name is None)
         numbers = [resolve_identity(gallery, reference) for reference in dismissed]
         for group, paths in groups.items():
             try:

@@ -18,9 +18,9 @@ from familiar.cli.options import FILE, detector_options, provider_option
     "-m",
     "models",
     multiple=True,
-    help="The gallery's model: a bundle (.onnx), a run folder, the name of a shipped bundle, or a router (.json). "
-    "Without it photos can be viewed and identities corrected, but photos cannot be searched or added. With --immich "
-    "repeat it for several; NAME=MODEL answers only this of Immich's names of models.",
+    help="Needed only to create the gallery, which remembers it, if it is at another place now, or with --immich: a "
+    "bundle (.onnx), a run folder, the name of a shipped bundle, or a router (.json). With --immich repeat it for "
+    "several; NAME=MODEL answers only this of Immich's names of models.",
 )
 @detector_options
 @provider_option
@@ -104,7 +104,7 @@ def serve(
 
     \b
     Example:
-      familiar serve album --model pet-nano
+      familiar serve album
       familiar serve --immich --model person-mobile --model pet-nano
     """
     logging.basicConfig(
@@ -140,7 +140,10 @@ def serve(
     if upstream is not None:
         raise click.UsageError("--upstream needs --immich")
     if len(models) > 1:
-        raise click.UsageError("a gallery has one --model; combine several with familiar species")
+        raise click.UsageError(
+            f"--model was given {len(models)} times: {', '.join(models)}; a gallery has one --model: combine several "
+            "with familiar species"
+        )
     from familiar.web.server import serve as serve_gallery
     from familiar.web.settings import Settings
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, label, open_or_create
+from familiar.cli.commands.gallery.arguments import create_if_missing, label, open_album
 from familiar.cli.console import note
-from familiar.cli.options import FILE, embedding_options
+from familiar.cli.options import FILE, album_model_option, embedding_options
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
@@ -27,7 +27,7 @@ _MIN_SECRET_BYTES = 16
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
 @click.option("--gallery", "-g", required=True, type=FILE, help="The gallery; created where it is missing.")
-@bundle_option
+@album_model_option
 @click.option("--species", metavar="NAME", help="Species to store with each new face.")
 @embedding_options
 @click.option(
@@ -60,7 +60,7 @@ _MIN_SECRET_BYTES = 16
 def watch(
     folders: tuple[Path, ...],
     gallery: Path,
-    model: Path,
+    model: Path | None,
     species: str | None,
     tta: bool,
     detector: str | None,
@@ -80,9 +80,9 @@ def watch(
 
     \b
     Example:
-      familiar watch photos/ --gallery album --model pet-mobile
+      familiar watch photos/ --gallery album
     """
-    from familiar.embedding.species.router_file import open_model
+    from familiar.gallery.gallery_model import gallery_detector, remember_detector
     from familiar.gallery.watching.settings import WatchSettings, watch_lock
     from familiar.gallery.watching.watch import FolderWatch
     from familiar.gallery.watching.webhooks import check_url
@@ -93,10 +93,11 @@ def watch(
     settings = WatchSettings(
         settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
     )
-    embedder = open_model(model, providers=providers)
-    face_detector = embedder.detector(detector, detector_model)
-    with open_or_create(gallery, embedder) as opened, watch_lock(gallery):
+    create_if_missing(gallery, model, detector, detector_model)
+    with open_album(gallery, model, providers) as (opened, embedder), watch_lock(gallery):
         opened.check_space(*embedder.space)
+        face_detector = gallery_detector(opened, embedder, detector, detector_model)
+        remember_detector(opened, embedder, detector, detector_model)
         watching = FolderWatch(
             opened,
             embedder,

@@ -7,13 +7,12 @@ from typing import Any
 
 from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import open_photo
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.all_faces import MIN_SCORE, EmbeddedFace, FaceBatch
 from familiar.embedding.distributed.parts import EmbeddedWith, PhotoFile, count_rows, part_path, write_part
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
 
-NO_FACE = "no face found"
 MAX_DEATHS = 3  # of workers while they decode the same photo
 MAX_ATTEMPTS = 20  # to embed a part; machines that are taken away for others end some
 _EMBEDDING = "embedding"  # in the journal: all photos of a batch are decoded
@@ -132,7 +131,9 @@ class PartEmbedder:
             numbered_faces = enumerate(faces_by_index.get(index, ()), start=1)
             rows += [common | self._columns(face) | {"face": number} for number, face in numbered_faces]
             if index in reasons or not faces_by_index[index]:
-                rows.append(common | {"error": reasons.get(index, f"{file.name}: {NO_FACE}")})
+                rows.append(
+                    common | {"error": reasons.get(index, f"{file.name}: no {looked_for(self.detector)} found")}
+                )
         return rows
 
     def _columns(self, face: EmbeddedFace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from familiar.core.types import LABELS, Crop, Detection, Photo
 from familiar.detection.alignment import align, choose_face, from_left
 from familiar.detection.cropping import crop_photo, min_decoded_side_px
 from familiar.detection.detector import Detector
-from familiar.detection.detectors import WholePhoto
+from familiar.detection.detectors import CROP_DETECTORS, WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import EmbedResult
 from familiar.embedding.species.classifier import SpeciesClassifier
@@ -51,7 +51,11 @@ class RoutedEmbedder:
     """
 
     def __init__(
-        self, feature_embedder: Embedder, classifier: SpeciesClassifier, embedders: Mapping[str, Embedder]
+        self,
+        feature_embedder: Embedder,
+        classifier: SpeciesClassifier,
+        embedders: Mapping[str, Embedder],
+        path: Path | None = None,
     ) -> None:
         """Combine a species classifier with a bundle for each species.
 
@@ -59,6 +63,7 @@ class RoutedEmbedder:
             feature_embedder: any bundle; the classifier takes its embeddings.
             classifier: fitted on embeddings of that bundle.
             embedders: the bundles of the species; a species of the classifier may have none.
+            path: the file that the router was opened from, if it was.
 
         Raises:
             SpaceMismatch: the classifier was fitted with another bundle.
@@ -69,6 +74,7 @@ class RoutedEmbedder:
         classifier.check_space(feature_embedder.metadata.space_id, feature_embedder.metadata.embedding_dim)
         self.feature_embedder = feature_embedder
         self.classifier = classifier
+        self.path = path
         self.embedders = {name: embedders[name] for name in classifier.names if name in embedders}
         self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
         species_of_space: dict[tuple[str, int, tuple[int, ...]], list[str]] = {}
@@ -103,14 +109,25 @@ class RoutedEmbedder:
         space_id = hashlib.sha256(repr(spaces).encode()).hexdigest()[:SPACE_ID_DIGITS]
         return space_id, sum(dim for _, dim in spaces), ()
 
+    @property
+    def species(self) -> tuple[str, ...]:
+        """The species that it has bundles for, as a detector calls them."""
+        return tuple(map(self._label_of, self.embedders))
+
+    @property
+    def detector_name(self) -> str:
+        """The name of the `feature_embedder`'s detector; of a router for people and others the one that finds both."""
+        name = self.feature_embedder.detector_name
+        return "auto" if name not in CROP_DETECTORS and {"person"} < set(self.species) else name
+
     def detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> Detector:
-        """Return the detector to use with these bundles, as `Embedder.detector`; None: the `feature_embedder`'s.
+        """Return the detector to use with these bundles, as `Embedder.detector`.
 
         Args:
-            chosen: a detector, or the name of one.
+            chosen: a detector, or the name of one; None: the one called `detector_name`.
             model_path: as for `build_detector`.
         """
-        return self.feature_embedder.detector(chosen, model_path)
+        return self.feature_embedder.detector(chosen or self.detector_name, model_path)
 
     def min_decoded_side_px(self, detector: Detector) -> int | None:
         """Return the `min_side_px` to load a photo with, as `Embedder.min_decoded_side_px`, for all networks.
@@ -361,7 +378,7 @@ def _crop_for_each(
         return {each: crop_photo(source, each, open_photo=open_photo, face=face) for each in preprocessings}
     photo = open_photo(source, min_side_px=None)
     detections = detector.detect(photo)
-    number = choose_face(photo, detections, face)
+    number = choose_face(photo, detections, face, detector)
     chosen, count = from_left(detections)[number - 1], len(detections)
     return {each: replace(align(photo, chosen, each), face=number, face_count=count) for each in preprocessings}
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.errors import BadBundle
-from familiar.core.files import write_atomically
+from familiar.core.files import absolute_path, write_atomically
 from familiar.core.json_text import parse_json
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
+from familiar.embedding.zoo import shipped_bundles
 
 FORMAT_VERSION = 2  # version 1 has other names for some fields and is still read
 SUFFIX = ".json"
@@ -45,6 +46,27 @@ def open_model(
 def as_model(model: Model | Path | str) -> Model:
     """Open a model given as a file, a folder or a name, as `open_model`; an opened one is returned as it is."""
     return open_model(model) if isinstance(model, Path | str) else model
+
+
+def name_of_model(model: Model) -> str | None:
+    """Return the name of a shipped bundle, or the absolute path of a model's file; None: it has none."""
+    if model.path is None or not model.path.is_file():
+        return None
+    path = absolute_path(model.path)
+    return next((name for name, file in shipped_bundles().items() if absolute_path(file) == path), str(path))
+
+
+def open_named(name: str, *, providers: Sequence[str] | None = None) -> Embedder | RoutedEmbedder:
+    """Open the model that `name_of_model` named, wherever this process runs.
+
+    Args:
+        name: of the model.
+        providers: as for `Embedder`.
+
+    Raises:
+        BadBundle, FamiliarError: as from `open_model`.
+    """
+    return open_model(shipped_bundles().get(name, Path(name)), providers=providers)
 
 
 def write_router(path: Path, router: RoutedEmbedder) -> None:
@@ -107,6 +129,7 @@ def load_router(
             open_bundle("of the classifier", stored["feature_bundle"]),
             SpeciesClassifier.from_dict(stored["classifier"]),
             {name: open_bundle(f"for {name}", reference) for name, reference in stored["species_bundles"].items()},
+            path,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadBundle(f"{path}: is not a complete router ({error}); make it again") from error

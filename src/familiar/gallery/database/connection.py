@@ -25,6 +25,7 @@ from familiar.gallery.database.external_index import erase_forgotten
 from familiar.gallery.database.face_table import FaceTable, load_face_table
 from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.database.integrity import database_problems
+from familiar.gallery.database.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.database.repository import Repository
 from familiar.gallery.database.schema import create_tables, store_checksums
 from familiar.gallery.database.space import Space
@@ -100,13 +101,16 @@ class GalleryDatabase:
         self.is_open = True
 
     @staticmethod
-    def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "GalleryDatabase":
+    def create(
+        folder: Path, space: Space, *, embedding_dtype: str = "float16", reference: ModelReference = NO_REFERENCE
+    ) -> "GalleryDatabase":
         """Create and open an empty gallery.
 
         Args:
             folder: created if missing.
             space: of the embeddings.
             embedding_dtype: how embeddings are stored, "float16" or "float32".
+            reference: where the model is, and which detector finds the faces.
 
         Raises:
             BadGallery: the folder contains a gallery.
@@ -133,7 +137,7 @@ class GalleryDatabase:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
-            Repository(connection).settings.create(space, embedding_dtype)
+            Repository(connection).settings.create(space, embedding_dtype, reference)
             store_checksums(connection)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")  # here, as it cannot wait for others that open the file
@@ -396,6 +400,12 @@ class GalleryDatabase:
         """The space of the stored embeddings."""
         with self.reading() as repository:
             return repository.settings.space()
+
+    @property
+    def model_reference(self) -> ModelReference:
+        """Where the model is, and which detector finds the faces."""
+        with self.reading() as repository:
+            return repository.settings.model_reference()
 
     @property
     def revision(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from familiar.gallery.database.checksums import Values, row_checksum
 
-MAX_COLUMNS = 15  # of a table, with its checksum
+MAX_COLUMNS = 16  # of a table, with its checksum
 TABLE_LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 1.6)
 INDEX_LEAF = 0x0A  # of an index, or of the rows of a table WITHOUT ROWID
 _PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)

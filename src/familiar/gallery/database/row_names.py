@@ -68,6 +68,7 @@ _NAMES = {  # by table; {0} and {1} are its first two columns
     "changes": "change {0} (of decision {1}) of the undo log",
     "previous_faces": "the previous version of the face in change {0} of the undo log",
     "learned_faces": "that the gallery learned from face {0}",
+    "deleted_boxes": "where a face was deleted in photo {0}",
     "reports": "the report on individual {0}",
     "next_embeddings": "the new embedding of face {0}, of an unfinished migration",
     "migration": "the model of an unfinished migration",

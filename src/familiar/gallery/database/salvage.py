@@ -55,6 +55,7 @@ _ROW_CONDITIONS = {
 # Columns that older versions lack, and their values there. (`writes` follows from `revision`.)
 _NEW_COLUMNS: dict[str, Any] = {
     "writes": 0,
+    "model": None,
     "repaired_from": None,
     "schema_checksum": None,
     "sequence_checksum": None,
@@ -150,7 +151,8 @@ def _restore_consistency(target: sqlite3.Connection, acknowledged: int) -> None:
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
     delete_orphan_rows(target)
-    target.execute("DELETE FROM missing_photos WHERE photo_id NOT IN (SELECT id FROM photos)")
+    for table in ("missing_photos", "deleted_boxes"):
+        target.execute(f"DELETE FROM {table} WHERE photo_id NOT IN (SELECT id FROM photos)")
     target.execute(
         "DELETE FROM decisions WHERE id <= (SELECT max(decision_id) FROM changes JOIN previous_faces "
         "ON change_id = changes.id WHERE photo_id NOT IN (SELECT id FROM photos))"

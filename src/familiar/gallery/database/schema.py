@@ -23,8 +23,9 @@ from familiar.gallery.database.checksums import (
 )
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
-VERSION = 6  # of the schema
-# 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no reports; 5: no checksums
+VERSION = 7  # of the schema
+# 1: no decision could change faces; 2: other names; 3: nothing was learned; 4: no reports; 5: no checksums;
+# 6: the model and the detector were not remembered, nor where faces were deleted
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -39,6 +40,7 @@ CREATE TABLE gallery (
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
     erasure_due INTEGER NOT NULL DEFAULT 0, -- not 0: the write whose forgotten content may still be in the file's bytes
     writes INTEGER NOT NULL DEFAULT 0,      -- incremented by every write, also by those that leave `revision` as it is
+    model TEXT,                             -- JSON of `ModelReference`: its file and the detector
     repaired_from TEXT,                     -- `uid` of each damaged gallery that this one was recovered from
     schema_checksum INTEGER,                -- of the definitions of all tables: checksums.py
     sequence_checksum INTEGER,              -- of `sqlite_sequence`
@@ -149,6 +151,14 @@ CREATE TABLE learned_faces (                -- confirmed faces that the gallery 
     checksum INTEGER
 ) STRICT, WITHOUT ROWID;                    -- so that salvage.py does not take them for identities
 """
+_DELETED_BOXES = """
+CREATE TABLE deleted_boxes (                -- where a face was deleted, moved or forgotten: it is not detected again
+    photo_id INTEGER NOT NULL REFERENCES photos ON DELETE CASCADE,
+    left_px REAL NOT NULL, top_px REAL NOT NULL, right_px REAL NOT NULL, bottom_px REAL NOT NULL,
+    checksum INTEGER,
+    PRIMARY KEY (photo_id, left_px, top_px, right_px, bottom_px)
+) STRICT, WITHOUT ROWID;
+"""
 _REPORT_TABLES = """
 CREATE TABLE reports (                      -- lost and found pets: register/reports.py; a text is empty if not known
     identity_id INTEGER PRIMARY KEY REFERENCES identities ON DELETE CASCADE,
@@ -226,7 +236,7 @@ _LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create all tables and triggers of the current version in an empty database, within a transaction."""
     add_function(connection)
-    for statements in (_TABLES, _PREVIOUS_FACES, _LEARNED_FACES, _REPORT_TABLES, _WATCH_TABLES):
+    for statements in (_TABLES, _PREVIOUS_FACES, _LEARNED_FACES, _DELETED_BOXES, _REPORT_TABLES, _WATCH_TABLES):
         _execute_all(connection, _with_checksums(statements))
     _create_all_triggers(connection, _LOGGED)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -377,7 +387,15 @@ def _migrate_from_2(connection: sqlite3.Connection) -> None:
 
 
 def _migrate_from_5(connection: sqlite3.Connection) -> None:
-    """Copy all rows of a gallery without checksums into new tables, which also adds what versions 3 and 4 lacked."""
+    """Copy a gallery without checksums, which also adds what versions 3 and 4 lacked."""
+    _copy_into_new_tables(connection)
+    connection.execute("UPDATE gallery SET writes = revision")
+
+
+def _copy_into_new_tables(connection: sqlite3.Connection) -> None:
+    """Copy all rows into tables of the current version, unless they are that already."""
+    if "deleted_boxes" in tables(connection):
+        return
     _drop_all(connection, "trigger")
     _drop_all(connection, "index")
     old_tables = tables(connection)
@@ -393,7 +411,6 @@ def _migrate_from_5(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO sqlite_sequence (name, seq) SELECT substr(name, 5), seq FROM sqlite_sequence")
     for table in reversed(old_tables):  # children before the parents that they refer to
         connection.execute(f"DROP TABLE old_{table}")
-    connection.execute("UPDATE gallery SET writes = revision")
 
 
 def _drop_all(connection: sqlite3.Connection, kind: str) -> None:
@@ -426,6 +443,7 @@ _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: _migrate_from_1,
     2: _migrate_from_2,
     5: _migrate_from_5,
+    6: _copy_into_new_tables,
 }
 
 OLD_NAMES: dict[str, tuple[str, dict[str, str]]] = {

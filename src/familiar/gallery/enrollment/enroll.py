@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +44,15 @@ class EnrollResult:
     Attributes:
         photos: new photos.
         faces: new faces.
-        without_face: those of `photos` in which no face was detected.
+        without_face: those of `photos` and `searched_again` in which no face was detected, and that have none.
         known: photos that were enrolled before.
         moved: those of `known` that have another path now.
         copies: those of `known` that lie at another path, too.
         edited: photos whose content has changed since they were enrolled from the same path.
         skipped: errors of the photos that could not be read.
         skipped_faces: errors of the faces that are not in the gallery because the router has no bundle for them.
+        searched_again: photos of the gallery in which faces were looked for again.
+        not_detected: faces that were in these photos, and were not detected again. They stay.
     """
 
     photos: int
@@ -62,6 +64,16 @@ class EnrollResult:
     edited: int
     skipped: tuple[FamiliarError, ...]
     skipped_faces: tuple[FamiliarError, ...] = ()
+    searched_again: int = 0
+    not_detected: int = 0
+
+    def __add__(self, other: "EnrollResult") -> "EnrollResult":
+        return EnrollResult(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+NOTHING_ENROLLED = EnrollResult(
+    photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=(), skipped_faces=()
+)
 
 
 def enroll(

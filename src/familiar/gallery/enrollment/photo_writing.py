@@ -66,7 +66,7 @@ def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFil
     photo = repository.photos.insert(file.path, file.sha256, file.size_bytes, file.modified_ns, file.taken_at)
     faces_before_edit = _match_edited_faces(repository, gallery, file, photo)
     for index, face in enumerate(file.faces):
-        stored = _stored_face(gallery, face)
+        stored = stored_face(gallery, face)
         if index in faces_before_edit:
             # An unfinished migration may have embedded the face from the photo before it was edited.
             repository.migration.delete_face(faces_before_edit[index])
@@ -96,7 +96,8 @@ def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:
     return file if file.faces is None else replace(file, faces=faces)
 
 
-def _stored_face(gallery: GalleryDatabase, face: EmbeddedFace) -> StoredFace:
+def stored_face(gallery: GalleryDatabase, face: EmbeddedFace) -> StoredFace:
+    """Encode a face as the database has it. Its embedding has the stored length."""
     (embedding,) = gallery.encode_embeddings(face.embedding[None])
     return StoredFace.from_detection(face.detection, face.quality, embedding)
 

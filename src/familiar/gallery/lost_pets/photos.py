@@ -10,7 +10,7 @@ from jaxtyping import Float32
 
 from familiar.core.errors import CannotWrite, FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.files import content_sha256
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
 from familiar.gallery.database.connection import GalleryDatabase
@@ -72,7 +72,7 @@ def embed_pet_photos(
         faces_by_photo, _ = batch.embed(flip=flip, species=species)
         for path, photo_faces in zip(readable, faces_by_photo, strict=True):
             if not photo_faces:
-                skipped.append(NoFaceFound(f"{path}: no face found"))
+                skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
                 continue
             paths_with_face.append(path)
             faces.append(max(photo_faces, key=lambda face: (face.species != PERSON, face.quality)))
@@ -80,8 +80,8 @@ def embed_pet_photos(
         if len(skipped) == 1:
             raise skipped[0]
         raise NoFaceFound(
-            f"{paths[0].parent}: none of {len(paths)} photos shows a face; give some on which it is larger, upright "
-            "and turned to the camera"
+            f"{paths[0].parent}: no {looked_for(detector)} was found on {len(paths)} photos; give some on which it is "
+            "larger, upright and turned to the camera"
         )
     return PetPhotos(tuple(paths_with_face), tuple(faces), tuple(skipped))
 

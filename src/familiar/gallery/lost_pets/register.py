@@ -75,7 +75,7 @@ def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report
         faces = choose_faces(gallery, repository, photos)
         if not faces:
             raise NoFaceFound(
-                "no face was found on these photos; take some on which the face is larger, upright and turned to the "
+                "no pet was found on these photos; take some on which its face is larger, upright and turned to the "
                 "camera"
             )
         identity = create_identity(gallery, repository, name if unify_spelling(name) else None)

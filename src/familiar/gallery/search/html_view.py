@@ -40,12 +40,11 @@ def gallery_text(gallery: GalleryDatabase) -> str:
     return f"{gallery.folder}, {_list(photos, faces, identities)}"
 
 
-def gallery_html(gallery: GalleryDatabase, *, has_model: bool) -> str:
+def gallery_html(gallery: GalleryDatabase) -> str:
     """Describe a gallery: its counts, model and thresholds, and its largest identities with some of their faces.
 
     Args:
         gallery: to describe. One that is closed or cannot be read is described as such.
-        has_model: whether it was opened with a model.
     """
     heading = f"<p><b>Gallery {text(str(gallery.folder))}</b></p>"
     if not gallery.is_open:
@@ -53,7 +52,7 @@ def gallery_html(gallery: GalleryDatabase, *, has_model: bool) -> str:
     try:
         with gallery.reading():
             identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
-            facts, hidden = _facts(gallery, has_model), _identity_count(gallery) - len(identities)
+            facts, hidden = _facts(gallery), _identity_count(gallery) - len(identities)
             faces = [face for identity in identities for face in identity.best[:FACES_SHOWN]]
             pictures = _pictures(gallery, faces)
             content = tiles(_identity_tile(identity, pictures) for identity in identities)
@@ -79,7 +78,7 @@ def items_html(gallery: GalleryDatabase, items: Iterable[Item]) -> str:
     return page_fragment(content if listed else "<p>none</p>", f"<p>and {hidden:,} more</p>" if hidden > 0 else "")
 
 
-def _facts(gallery: GalleryDatabase, has_model: bool) -> str:
+def _facts(gallery: GalleryDatabase) -> str:
     numbers, space = counts(gallery), gallery.space
     named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
     table = HtmlTable()
@@ -89,7 +88,7 @@ def _facts(gallery: GalleryDatabase, has_model: bool) -> str:
     for part in space.part_spaces:
         species = f" for {', '.join(part.species)}" if part.species else ""
         table.add(f"model{species}", f"{part.space_id}, {part.embedding_dim} components")
-    table.add("embeddings", gallery.embedding_dtype.name + ("" if has_model else "; opened without a model"))
+    table.add("embeddings", gallery.embedding_dtype.name)
     return table.html
 
 

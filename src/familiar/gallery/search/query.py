@@ -6,51 +6,74 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import FamiliarError
+from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.types import Crop
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.embedding.model import Model, embed_face
 from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.gallery_model import gallery_detector
 
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
-def require_embedder(gallery: GalleryDatabase, embedder: Model | None) -> Model:
-    """Return the model that a gallery was opened with.
-
-    Raises:
-        FamiliarError: it was opened without one.
-    """
-    if embedder is None:
-        raise FamiliarError(
-            f"{gallery.folder}: was opened without a model; photos need one: Gallery.open(folder, model)"
-        )
-    return embedder
-
-
 def query_embedding(
     gallery: GalleryDatabase,
-    embedder: Model | None,
-    query: Query,
+    embedder: Model,
+    query: Path | str | Crop,
     detector: Detector | str | None,
     face: int | None,
     *,
     flip: bool,
 ) -> Float32[np.ndarray, " d"]:
-    """Embed a query, for comparison with the faces of a gallery; an embedding stays as it is.
+    """Embed a query, for comparison with the faces of a gallery.
 
     Args:
         gallery: that is searched.
-        embedder: needed unless the query is an embedding.
-        query: a photo's path, a crop, or an embedding.
-        detector: finds the face in a photo; None: the one that the model names.
+        embedder: the gallery's model.
+        query: a photo's path, or a crop.
+        detector: as for `gallery_detector`.
         face: number of the face in a photo, counted from the left and from 1; None: the best one.
         flip: average the query's embedding with that of its mirror image.
     """
-    if isinstance(query, np.ndarray):
-        return query
-    embedder = require_embedder(gallery, embedder)
     gallery.check_comparable(*embedder.space)
     if not isinstance(query, Crop):
-        query = embedder.crop(Path(query), embedder.detector(detector), face=face)
+        face_detector = gallery_detector(gallery, embedder, detector, for_query=True)
+        query = crop_query(gallery, embedder, Path(query), face_detector, face)
     return gallery.truncate_query(embed_face(embedder, query, flip=flip))
+
+
+def crop_query(
+    gallery: GalleryDatabase, embedder: Model, photo: Path, detector: Detector, face: int | None = None
+) -> Crop:
+    """Crop the face of a photo that is compared with a gallery.
+
+    Args:
+        gallery: that is searched.
+        embedder: the gallery's model.
+        photo: the file.
+        detector: finds the face.
+        face: as for `query_embedding`.
+
+    Raises:
+        NoFaceFound: there is none, and a remedy is one that the gallery has.
+    """
+    try:
+        return embedder.crop(photo, detector, face=face)
+    except NothingDetected as error:
+        raise NoFaceFound(f"{photo}: {nothing_detected(gallery, detector)}") from error
+
+
+def nothing_detected(gallery: GalleryDatabase, detector: Detector) -> str:
+    """Say that nothing was detected in a query, and what to do.
+
+    Args:
+        gallery: that is searched.
+        detector: that found nothing.
+    """
+    others = not_looked_for(detector)
+    remedy = f"familiar gallery enroll {gallery.folder} --redetect --detector auto"
+    return (
+        f"no {looked_for(detector)} found; "
+        + (f"to look for {others} in this gallery too: {remedy}; " if others else "")
+        + "if the photo is cropped to a face already, use --detector none"
+    )

@@ -11,22 +11,27 @@ last of these cannot be undone any more; later ones can.
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
+from familiar.core.errors import BadDetector, FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
 from familiar.core.types import LABELS, Crop, Detection
 from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
+from familiar.detection.detector import labels_of
+from familiar.detection.detectors import CROP_DETECTORS
 from familiar.embedding.model import Model
+from familiar.embedding.species.router_file import name_of_model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
 from familiar.gallery.database.repository import Repository
+from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
+from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.photos.decoding import load_photo
 
 MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
@@ -44,6 +49,9 @@ class MigrationResult:
         kept_faces: faces without a photo whose embeddings are kept, as the new model is compatible with the old one.
         mapped_mean_cosine: mean cosine similarity of mapped embeddings with the new model's own, over faces that the
             bridge was not fitted on; None if no bridge was needed.
+        detector: with which faces were looked for in all photos, as the new model can use more of them; None: they were
+            not.
+        redetection: what was found then.
     """
 
     reembedded_faces: int
@@ -51,6 +59,8 @@ class MigrationResult:
     mapped_faces: int
     kept_faces: int
     mapped_mean_cosine: float | None
+    detector: str | None = None
+    redetection: EnrollResult = NOTHING_ENROLLED
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +90,14 @@ def migrate(
     zeros for components that the old model did not have. A calibration that the user fitted to the gallery is fitted
     again, if enough is confirmed; one that the gallery made by itself, only if the new model is uncalibrated too.
 
+    If the new model has bundles for more species, or its detector finds more, all photos are searched again for faces
+    that can be used now.
+
     Args:
         gallery: to write to.
         embedder: the new model.
         flip: as in `Embedder.embed`.
-        on_batch: called with the number of faces done, after each batch has been committed.
+        on_batch: called with the number of faces done, and then of photos, after each batch has been committed.
 
     Raises:
         GalleryBusy: another process has started or finished a migration in the meantime.
@@ -94,7 +107,7 @@ def migrate(
     """
     old, new = gallery.space, Space.from_model(embedder)
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
-        return _truncate(gallery, old, new)
+        return _truncate(gallery, old, new, name_of_model(embedder))
     is_compatible = new.space_id == old.space_id
     if is_compatible:
         gallery.check_space(*embedder.space)
@@ -113,14 +126,14 @@ def migrate(
             )
         elif without_photo:
             cosine = _map_by_bridge(gallery, new, without_photo)
-        if (swapped := _swap_embeddings(gallery, new, cosine)) is not None:
+        if (swapped := _swap_embeddings(gallery, new, name_of_model(embedder), cosine)) is not None:
             result, was_calibrated_by_user = swapped
             _recalibrate(gallery, was_calibrated_by_user)
-            return result
+            return _find_more_faces(gallery, embedder, result, flip, on_batch)
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResult:
+def _truncate(gallery: GalleryDatabase, old: Space, new: Space, name: str | None) -> MigrationResult:
     if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
@@ -133,7 +146,7 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space) -> MigrationResu
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
         was_calibrated_by_user = _is_calibrated_by_user(gallery)
-        _change_space(repository, new)
+        _change_space(repository, new, name)
     _recalibrate(gallery, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
@@ -304,7 +317,9 @@ def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarr
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
+def _swap_embeddings(
+    gallery: GalleryDatabase, new: Space, name: str | None, cosine: float | None
+) -> tuple[MigrationResult, bool] | None:
     """Replace all old embeddings with the new ones.
 
     Returns:
@@ -320,7 +335,7 @@ def _swap_embeddings(gallery: GalleryDatabase, new: Space, cosine: float | None)
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        _change_space(repository, new)
+        _change_space(repository, new, name)
         without_photo = counts.get("bridge", 0)
         mapped = without_photo if cosine is not None else 0
     result = MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
@@ -345,12 +360,53 @@ def _check_model_unchanged(gallery: GalleryDatabase, old: Space) -> None:
         )
 
 
-def _change_space(repository: Repository, new: Space) -> None:
-    """Store the new space. Delete the domains of faces, which depend on what the model was trained on."""
+def _change_space(repository: Repository, new: Space, name: str | None) -> None:
+    """Store the new space, and the name of its model.
+
+    The domains of faces are deleted: they depend on what the model was trained on.
+    """
     repository.domains.delete_all()
     repository.settings.mark_no_face_clustered()
     repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
+    reference = repository.settings.model_reference()
+    repository.settings.set_model_reference(replace(reference, model=name))
+
+
+def _find_more_faces(
+    gallery: GalleryDatabase, embedder: Model, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
+) -> MigrationResult:
+    """Look for faces in all photos again, if the new model can use faces that the old one could not.
+
+    It can if it has bundles for more species, or is made for a detector that finds more than the gallery's. A detector
+    that finds less does not replace the gallery's. What is remembered of both changes last, so that a repeated call
+    does what an interrupted one has left.
+    """
+    old = gallery.model_reference
+    new = replace(old, species=embedder.species)
+    if old.detector is not None and _finds_more(embedder, old.detector):
+        new = replace(new, detector=embedder.detector_name, detector_model=None)
+    has_more_species = old.species is not None and (new.species is None or not set(new.species) <= set(old.species))
+    if old.detector is not None and (new.detector != old.detector or has_more_species):
+        path = None if new.detector_model is None else Path(new.detector_model)
+        detector = embedder.detector(new.detector, path)
+        photos = photos_to_search(gallery, without_face=False)
+        redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
+        result = replace(result, detector=new.detector, redetection=redetection)
+    if new != old:
+        with gallery.writing(new_revision=False) as repository:
+            repository.settings.set_model_reference(new)
+    return result
+
+
+def _finds_more(embedder: Model, detector: str) -> bool:
+    """Whether the detector of a model finds all that another one finds, and more."""
+    if detector in CROP_DETECTORS:
+        return False
+    try:
+        return labels_of(embedder.detector(detector)) < labels_of(embedder.detector())
+    except BadDetector:  # its file is missing
+        return False
 
 
 def _is_calibrated_by_user(gallery: GalleryDatabase) -> bool:

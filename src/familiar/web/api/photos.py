@@ -73,6 +73,22 @@ async def enroll_folder(service: ServiceDep, response: Response, body: requests.
     return _accepted(response, service.jobs.submit([folder]))
 
 
+@router.post(
+    "/photos/redetect",
+    operation_id="redetect",
+    tags=["photos"],
+    status_code=202,
+    response_model=pydantic_type(Progress),
+    responses=problems(*WRITE_STATUSES),
+)
+async def redetect(service: ServiceDep, response: Response, body: requests.RedetectRequest) -> Progress:
+    """Look again at the photos in which no face was found; with another detector at all photos.
+
+    The gallery remembers the detector. All faces, names and decisions stay; deleted faces do not come back.
+    """
+    return _accepted(response, service.jobs.submit_redetection(body.detector))
+
+
 @router.get(
     "/photos/{photo}",
     operation_id="get_photo",

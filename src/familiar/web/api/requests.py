@@ -77,6 +77,16 @@ class EnrollFolderRequest(RequestBody):
     )
 
 
+DetectorName = Literal["pets", "auto"]
+
+
+class RedetectRequest(RequestBody):
+    detector: DetectorName | None = Field(
+        default=None,
+        description="pets: look for cats and dogs; auto: also for people. None: for what the gallery has looked for.",
+    )
+
+
 class NameRequest(RequestBody):
     name: NameText
     confirm: bool = Field(False, description="Also mark every face of the identity as confirmed.")

@@ -1,16 +1,19 @@
 """The album page: adding photos, the progress of jobs, and all photos."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from familiar.detection.detector import looked_for
 from familiar.gallery.search.listing import photos
+from familiar.web.api.requests import DetectorName
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
 LARGEST = 2**63 - 1  # number of a photo
+DETECTORS_TO_CHOOSE: dict[DetectorName, str] = {"pets": "cats and dogs", "auto": "cats, dogs and people"}
 
 router = APIRouter()
 
@@ -37,6 +40,9 @@ async def album(
         jobs=service.jobs.all(),
         roots=service.allowed_paths.folders,
         can_add=service.inference.has_model and not service.settings.read_only,
+        detectors=DETECTORS_TO_CHOOSE,
+        detector=service.inference.reference.detector,
+        looked_for=looked_for(service.inference.detector),
     )
 
 
@@ -44,4 +50,13 @@ async def album(
 async def folder(service: ServiceDep, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
     """Enroll the photos of a folder on the server."""
     service.jobs.submit([service.allowed_paths.resolve_user_path(folder.strip())])
+    return RedirectResponse("/album", 303)
+
+
+@router.post("/album/redetect")
+async def redetect(
+    service: ServiceDep, detector: Annotated[DetectorName | Literal[""], Form()] = ""
+) -> RedirectResponse:
+    """Look for faces again in the photos of the album; "": with its own detector."""
+    service.jobs.submit_redetection(detector or None)
     return RedirectResponse("/album", 303)

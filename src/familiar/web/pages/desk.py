@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
+from familiar.detection.detector import looked_for
 from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
@@ -141,7 +142,8 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{too_large[0].name}: {too_large[0].reason}"
                 )
             raise NoFaceFound(
-                "no face was found on these photos; take some on which it is larger, upright and turned to the camera"
+                f"no {looked_for(detector)} was found on these photos; take some on which it is larger, upright and "
+                "turned to the camera"
             )
         paths = await store(with_face, service.allowed_paths.uploads, limits)
     await service.executor.compute_then_write(enroll, embedder, paths, detector)

@@ -32,26 +32,44 @@ face_option = click.option(
     help="Take the Nth face of PHOTO from the left. [default: the best]",
 )
 faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES...")
-bundle_option = click.option(
-    "--model",
-    "-m",
-    required=True,
-    type=FILE,
-    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped), or a router "
-    "(.json) with a bundle for each species.",
-)
 
 
-def open_or_create(folder: Path, embedder: "Model", *, float32: bool = False) -> "GalleryDatabase":
-    """Open a gallery, or create it for a model's embeddings where it is missing."""
+@contextlib.contextmanager
+def open_album(
+    folder: Path, model: Path | None, providers: tuple[str, ...] | None
+) -> "Iterator[tuple[GalleryDatabase, Model]]":
+    """Open a gallery and its model, which is the one that it remembers, unless it is given."""
+    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.gallery_model import open_gallery_model
+
+    with GalleryDatabase.open(folder) as gallery:
+        yield gallery, open_gallery_model(gallery, model, providers=providers)
+
+
+def create_if_missing(
+    folder: Path,
+    model: Path | None,
+    detector: str | None,
+    detector_model: Path | None,
+    *,
+    float32: bool = False,
+) -> None:
+    """Create a gallery for a model's embeddings where it is missing."""
+    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
+    from familiar.gallery.gallery_model import reference_to
 
     if (folder / DATABASE).exists():
-        return GalleryDatabase.open(folder)
+        return
+    if model is None:
+        raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
+    embedder = open_model(model)
+    embedder.detector(detector, detector_model)  # raises if there is none
     space = Space.from_model(embedder)
-    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32" if float32 else "float16")
+    dtype = "float32" if float32 else "float16"
+    reference = reference_to(embedder, detector, detector_model)
+    GalleryDatabase.create(folder, space, embedding_dtype=dtype, reference=reference).close()
     note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
-    return gallery
 
 
 @contextlib.contextmanager
@@ -110,9 +128,11 @@ def embed_best_face(
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
     from familiar.embedding.model import embed_face
+    from familiar.gallery.gallery_model import gallery_detector
+    from familiar.gallery.search.query import crop_query
 
-    gallery.check_comparable(*model.space)
-    crop = model.crop(photo, model.detector(detector, detector_model), face=face)
+    face_detector = gallery_detector(gallery, model, detector, detector_model, for_query=True)
+    crop = crop_query(gallery, model, photo, face_detector, face)
     note_face(crop)
     return gallery.truncate_query(embed_face(model, crop, flip=flip))
 

@@ -2,24 +2,30 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_or_create
+from familiar.cli.commands.gallery.arguments import create_if_missing, folder_argument, open_album
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, embedding_options, json_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.detection.detector import Detector
     from familiar.gallery.enrollment.enroll import EnrollResult
 
 
 @click.command()
 @folder_argument
-@click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
-@bundle_option
+@click.argument("photos", nargs=-1, metavar="[PHOTOS...]", type=FILE)
+@album_model_option
+@click.option(
+    "--redetect",
+    is_flag=True,
+    help="Look again at the photos in which nothing was found; with another --detector at all photos.",
+)
 @click.option("--species", metavar="NAME", help="Species to store with each new face.")
 @click.option("--float32", is_flag=True, help="Store embeddings of a new gallery as float32, not float16.")
 @embedding_options
@@ -27,7 +33,8 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 def enroll(
     folder: Path,
     photos: tuple[Path, ...],
-    model: Path,
+    model: Path | None,
+    redetect: bool,
     species: str | None,
     float32: bool,
     tta: bool,
@@ -38,46 +45,68 @@ def enroll(
 ) -> None:
     """Add photos to a gallery.
 
-    Creates the gallery where it is missing, and embeds every face of every photo. Photos that are in the gallery
-    already are not read again, so an interrupted
-    run resumes when the command is repeated; photos that were moved or edited are recognized.
+    Creates the gallery where it is missing, and embeds every face of every photo. The gallery remembers its model and
+    its detector: later commands need neither. Photos that are in the gallery already are not read again, so an
+    interrupted run resumes when the command is repeated; photos that were moved or edited are recognized.
+
+    With --redetect all faces, names and decisions stay, and faces that were deleted do not come back. Without PHOTOS it
+    is for all photos of the gallery. Another --detector is remembered.
 
     \b
     Example:
       familiar gallery enroll album photos/ --model pet-nano --detector none
+      familiar gallery enroll album new-photos/
+      familiar gallery enroll album --redetect --detector auto
     """
-    from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.enrollment.enroll import enroll as enroll_photos
+    from familiar.gallery.gallery_model import enroll_in_album, gallery_detector
     from familiar.photos.decoding import find_photos
 
-    embedder = open_model(model, providers=providers)
-    face_detector = embedder.detector(detector, detector_model)
-    paths = find_photos(photos)
+    if not photos and not redetect:
+        raise click.UsageError("Missing argument 'PHOTOS...'.")
+    paths = find_photos(photos) if photos else []
+    if paths:
+        create_if_missing(folder, model, detector, detector_model, float32=float32)
     status = StatusLine()
-    with open_or_create(folder, embedder, float32=float32) as gallery:
-        result = enroll_photos(
+    with open_album(folder, model, providers) as (gallery, embedder):
+        result = enroll_in_album(
             gallery,
             embedder,
             paths,
-            face_detector,
+            detector,
+            detector_model,
+            look_again=redetect,
             flip=tta,
             species=species,
-            on_batch=lambda done, _: status.show(f"enrolled {done:,}/{len(paths):,} photos"),
+            on_batch=lambda done, _: status.show(f"processed {done:,} photos"),
         )
         status.clear()
         list_skipped((*result.skipped, *result.skipped_faces))
         update_index(gallery)
+        used = gallery_detector(gallery, embedder)
+        name = gallery.model_reference.detector
     if as_json:
-        skipped = {name: [*map(str, getattr(result, name))] for name in ("skipped", "skipped_faces")}
-        print_json({"gallery": folder} | asdict(result) | skipped)
+        print_json({"gallery": folder, "detector": name} | _to_json(result, used))
     else:
-        _print_result(folder, result)
+        _print_result(folder, result, used)
 
 
-def _print_result(folder: Path, result: "EnrollResult") -> None:
+def _to_json(result: "EnrollResult", detector: "Detector") -> dict[str, Any]:
+    from familiar.detection.detector import looked_for
+
+    skipped = {name: [*map(str, getattr(result, name))] for name in ("skipped", "skipped_faces")}
+    return asdict(result) | skipped | {"looked_for": looked_for(detector)}
+
+
+def _print_result(folder: Path, result: "EnrollResult", detector: "Detector") -> None:
+    from familiar.detection.detector import looked_for, not_looked_for
+
+    others = not_looked_for(detector)
+    remedy = f"; for {others}: familiar gallery enroll {folder} --redetect --detector auto" if others else ""
     click.echo(f"{folder}: {pluralize(result.photos, 'new photo')} with {pluralize(result.faces, 'face')}")
     for count, description in (
-        (result.without_face, "show no face"),
+        (result.searched_again, "were looked at again; all faces in them that are new are counted above"),
+        (result.not_detected, "of their faces were not found again, and stay"),
+        (result.without_face, f"show no {looked_for(detector)}{remedy}"),
         (result.known, "were enrolled already"),
         (result.moved, "of these have moved"),
         (result.copies, "of these are copies"),

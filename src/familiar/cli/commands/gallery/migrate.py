@@ -5,28 +5,31 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument
 from familiar.cli.commands.gallery.indexing import update_index
-from familiar.cli.console import StatusLine, print_json
-from familiar.cli.options import json_option, provider_option
+from familiar.cli.console import StatusLine, list_skipped, print_json
+from familiar.cli.options import json_option, model_option, provider_option
 from familiar.core.plural import pluralize
 
 
 @click.command()
 @folder_argument
-@bundle_option
+@model_option
 @click.option(
     "--tta", is_flag=True, help="Average the embeddings of each face and its mirror image, at twice the cost."
 )
 @provider_option
 @json_option
 def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | None, as_json: bool) -> None:
-    """Embed a gallery's faces again with another model.
+    """Embed a gallery's faces again with another model, which it remembers.
 
     Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
     estimated from the old one by a linear map, fitted on the other faces; with a model that was trained to be
     compatible with the old one (loss.compatible_with) they may also keep it. The gallery stays unchanged until the
     end; an interrupted run resumes when the command is repeated.
+
+    If the new model can use faces that the old one could not, such as those of people, all photos are searched again
+    for them.
 
     \b
     Example:
@@ -37,17 +40,20 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
     with GalleryDatabase.open(folder) as gallery:
-        embedder, status, total = open_model(model, providers=providers), StatusLine(), len(gallery.faces().ids)
+        embedder, status = open_model(model, providers=providers), StatusLine()
         result = migrate_gallery(
             gallery,
             embedder,
             flip=tta,
-            on_batch=lambda done: status.show(f"embedded {done:,}/{total:,} faces"),
+            on_batch=lambda done: status.show(f"processed {done:,} faces or photos"),
         )
         status.clear()
+        list_skipped((*result.redetection.skipped, *result.redetection.skipped_faces))
         update_index(gallery)
     if as_json:
-        print_json({"gallery": folder, "space_id": embedder.space[0]} | asdict(result))
+        document = {"gallery": folder, "space_id": embedder.space[0]} | asdict(result)
+        skipped = {name: [*map(str, getattr(result.redetection, name))] for name in ("skipped", "skipped_faces")}
+        print_json(document | {"redetection": document["redetection"] | skipped})
         return
     click.echo(f"{folder}: has embeddings of the space {embedder.space[0]} now")
     for count, method in (
@@ -61,3 +67,8 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
     ):
         if count:
             click.echo(f"  {pluralize(count, 'face')} {method}")
+    if result.detector is not None:
+        searched = pluralize(result.redetection.searched_again, "photo")
+        click.echo(
+            f"  {pluralize(result.redetection.faces, 'new face')}: {searched} searched again ({result.detector})"
+        )

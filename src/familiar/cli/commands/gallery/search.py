@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from familiar.cli.commands.gallery.arguments import (
-    bundle_option,
     embed_best_face,
     face_option,
     folder_argument,
     format_similarity,
     label,
+    open_album,
 )
 from familiar.cli.console import print_json
-from familiar.cli.options import FILE, embedding_options, json_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.command()
 @folder_argument
 @click.argument("photo", metavar="PHOTO", type=FILE)
-@bundle_option
+@album_model_option
 @click.option("-k", "k", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of results.")
 @click.option(
     "--by",
@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 def search(
     folder: Path,
     photo: Path,
-    model: Path,
+    model: Path | None,
     k: int,
     by: str,
     identities: tuple[str, ...],
@@ -76,16 +76,13 @@ def search(
 
     \b
     Example:
-      familiar gallery search album cat.jpg --model pet-nano -k 5
+      familiar gallery search album cat.jpg -k 5
     """
-    from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import search_identities, search_photos
 
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
-    with GalleryDatabase.open(folder) as gallery:
-        embedder = open_model(model, providers=providers)
+    with open_album(folder, model, providers) as (gallery, embedder):
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
         query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)

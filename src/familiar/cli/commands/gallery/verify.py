@@ -7,23 +7,23 @@ import click
 
 from familiar.cli.commands.gallery.arguments import (
     CALIBRATES_ITSELF,
-    bundle_option,
     embed_best_face,
     face_option,
     folder_argument,
     format_similarity,
     identity_argument,
     label_of,
+    open_album,
 )
 from familiar.cli.console import print_json
-from familiar.cli.options import FILE, embedding_options, json_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 
 
 @click.command()
 @folder_argument
 @click.argument("photo", metavar="PHOTO", type=FILE)
 @identity_argument
-@bundle_option
+@album_model_option
 @face_option
 @embedding_options
 @json_option
@@ -31,7 +31,7 @@ def verify(
     folder: Path,
     photo: Path,
     identity: str,
-    model: Path,
+    model: Path | None,
     face: int | None,
     tta: bool,
     detector: str | None,
@@ -46,18 +46,14 @@ def verify(
 
     \b
     Example:
-      familiar gallery verify album cat.jpg Tom --model pet-nano
+      familiar gallery verify album cat.jpg Tom
     """
-    from familiar.embedding.species.router_file import open_model
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import verify as verify_identity
 
-    with GalleryDatabase.open(folder) as gallery:
+    with open_album(folder, model, providers) as (gallery, embedder):
         number = resolve_identity(gallery, identity)
-        query = embed_best_face(
-            gallery, open_model(model, providers=providers), photo, detector, detector_model, flip=tta, face=face
-        )
+        query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)
         result = verify_identity(gallery, query, number)
         name = label_of(gallery, number)
     if as_json:

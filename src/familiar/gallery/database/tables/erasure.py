@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from familiar.gallery.database.tables.faces import Faces
 from familiar.gallery.database.tables.settings import Settings
 from familiar.gallery.database.tables.table import Table
 from familiar.gallery.database.tables.undo_log import UndoLog
@@ -116,6 +117,7 @@ class Erasure(Table):
             "WHERE kind IN ('enrolled', 'edited') AND photo_id IN "
             "(SELECT photo_id FROM faces WHERE id IN (SELECT id FROM marked))"
         )
+        Faces(self._connection).note_deleted_boxes("id IN (SELECT id FROM marked)")
         faces = self._connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM marked)").rowcount
         Settings(self._connection).mark_erasure_due()
         return faces

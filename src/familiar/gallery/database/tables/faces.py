@@ -144,16 +144,17 @@ class Faces(Table):
         rows = self._connection.execute("SELECT id FROM faces WHERE id > ? ORDER BY id", (last_id,))
         return [row[0] for row in rows]
 
-    def move_to_photo(self, face: int, photo: int, stored: StoredFace) -> None:
-        """Store a face as it was detected in another photo."""
+    def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
+        """Store a face as it was detected in another photo, and its species unless it is None."""
         self._connection.execute(
             "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
-            "landmarks_px = ?, score = ?, quality = ?, embedding = ? WHERE id = ?",
-            (photo, *stored.values, face),
+            "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
+            (photo, *stored.values, species, face),
         )
 
     def update_in_photo(self, face: int, photo: int, stored: StoredFace) -> bool:
-        """Store another detection of a face; False if the photo has no such face."""
+        """Store another box of a face; False if the photo has no such face. It is not detected in the old box again."""
+        self.note_deleted_boxes("id = ?", [face])
         return bool(
             self._connection.execute(
                 "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, landmarks_px = ?, score = ?, "
@@ -166,8 +167,23 @@ class Faces(Table):
         """Replace the embeddings of faces, given as pairs of an encoded embedding and a face."""
         self._connection.executemany("UPDATE faces SET embedding = ? WHERE id = ?", embeddings)
 
+    def note_deleted_boxes(self, condition: str, values: Sequence[int] = ()) -> None:
+        """Note where some faces are, before they are deleted or moved, so that they are not detected there again."""
+        self._connection.execute(
+            f"INSERT OR IGNORE INTO deleted_boxes (photo_id, {_BOX_COLUMNS}) SELECT photo_id, {_BOX_COLUMNS} "
+            f"FROM faces WHERE left_px < right_px AND top_px < bottom_px AND {condition}",
+            values,
+        )
+
+    def deleted_boxes(self, photo: int) -> list[Box]:
+        """Return the boxes of the faces that were deleted from a photo, or moved."""
+        return self._connection.execute(
+            f"SELECT {_BOX_COLUMNS} FROM deleted_boxes WHERE photo_id = ?", (photo,)
+        ).fetchall()
+
     def delete(self, face: int) -> None:
-        """Delete a face, and all rows that refer to it."""
+        """Delete a face by hand, and all rows that refer to it. It is not detected again."""
+        self.note_deleted_boxes("id = ?", [face])
         self._connection.execute("DELETE FROM faces WHERE id = ?", (face,))
 
     # --- faces with their photos and identities ---

@@ -83,6 +83,17 @@ class Photos(Table):
         """Return the path, size in bytes, modification time in ns and SHA-256 of every photo."""
         return self._connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
 
+    def have_files(self) -> bool:
+        """Whether the faces of any photo were detected, and not only embeddings stored."""
+        return self._connection.execute("SELECT 1 FROM photos WHERE size_bytes > 0 LIMIT 1").fetchone() is not None
+
+    def to_search(self, *, without_face: bool) -> list[tuple[int, str, bytes]]:
+        """Return id, path and SHA-256 of every photo that has a file, by rising id; or only of those without a face."""
+        condition = "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id) " if without_face else ""
+        return self._connection.execute(
+            f"SELECT id, path, sha256 FROM photos WHERE size_bytes > 0 {condition}ORDER BY id"
+        ).fetchall()
+
     def contents(self) -> list[tuple[int, str, bytes]]:
         """Return the id, path and SHA-256 of every photo that was enrolled with a file, by path."""
         return self._connection.execute(

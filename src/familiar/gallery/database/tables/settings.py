@@ -2,6 +2,7 @@
 
 import secrets
 
+from familiar.gallery.database.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.database.space import Space
 from familiar.gallery.database.tables.table import Table
 
@@ -9,12 +10,20 @@ from familiar.gallery.database.tables.table import Table
 class Settings(Table):
     """SQL statements on the single row of the table `gallery`."""
 
-    def create(self, space: Space, embedding_dtype: str) -> None:
+    def create(self, space: Space, embedding_dtype: str, reference: ModelReference = NO_REFERENCE) -> None:
         """Insert the row of a new gallery, with a random uid."""
         self._connection.execute(
-            "INSERT INTO gallery (id, uid, space, embedding_dtype) VALUES (1, ?, ?, ?)",
-            (secrets.token_hex(16), space.to_json(), embedding_dtype),
+            "INSERT INTO gallery (id, uid, space, embedding_dtype, model) VALUES (1, ?, ?, ?, ?)",
+            (secrets.token_hex(16), space.to_json(), embedding_dtype, reference.to_json()),
         )
+
+    def model_reference(self) -> ModelReference:
+        """Return where the model is, and which detector finds the faces."""
+        return ModelReference.from_json(self._connection.execute("SELECT model FROM gallery").fetchone()[0])
+
+    def set_model_reference(self, reference: ModelReference) -> None:
+        """Store where the model is, and which detector finds the faces."""
+        self._connection.execute("UPDATE gallery SET model = ?", (reference.to_json(),))
 
     def uid(self) -> str:
         """Return the random text that is unique to this gallery."""

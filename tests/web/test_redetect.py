@@ -1,0 +1,72 @@
+"""The server of a gallery that remembers its model and detector, and looks again at its photos."""
+
+import time
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from familiar import Gallery
+from familiar.core.errors import Contradiction
+from familiar.web.server import make_app
+from familiar.web.service import Service
+from familiar.web.settings import Settings
+from support.color_album import draw_album
+from support.colored_squares import use_colored_squares
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_mean_color_bundle(tmp_path / "model.onnx", CALIBRATED)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Two cats and three people, searched for pets."""
+    use_colored_squares(monkeypatch)
+    with Gallery.create(tmp_path / "album", model, detector="pets") as gallery:
+        gallery.enroll(draw_album(tmp_path / "photos", red=2, blue=3))
+    return Settings(gallery=tmp_path / "album")
+
+
+def ended(client: TestClient) -> dict[str, object]:
+    """Return the last job when it has ended."""
+    while True:
+        job = client.get("/api/v1/jobs").json()[0]
+        if job["state"] in ("done", "failed"):
+            return job
+        time.sleep(0.01)
+
+
+def test_serves_the_remembered_model(settings: Settings):
+    assert Service(settings).inference.has_model
+    with pytest.raises(Contradiction, match="is pets, not auto"):
+        Service(Settings(gallery=settings.gallery, detector="auto"))
+
+
+def test_gallery_whose_model_is_gone_can_be_viewed(settings: Settings, model: Path, caplog: pytest.LogCaptureFixture):
+    model.unlink()
+    assert not Service(settings).inference.has_model
+    assert f"its model {model} cannot be opened" in caplog.text
+
+
+def test_looking_again_finds_people_and_changes_the_detector(settings: Settings):
+    app = make_app(Service(settings))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        assert client.post("/api/v1/photos/redetect", json={}).status_code == 202
+        job = ended(client)
+        assert (job["total"], job["faces"], job["without_face"]) == (3, 0, 3)
+        assert "On 3 photos no head of a cat or dog was found" in client.get("/album").text
+        with (settings.gallery.parent / "photos" / "blue1.png").open("rb") as photo:
+            problem = client.post("/api/v1/search/photo", files={"photo": photo}).json()
+        assert problem["detail"] == "blue1.png: no head of a cat or dog found"
+        assert client.post("/api/v1/photos/redetect", json={"detector": "auto"}).status_code == 202
+        job = ended(client)
+        assert (job["state"], job["total"], job["faces"]) == ("done", 5, 3)
+        page = client.get("/album").text
+        assert "each head of a cat or dog and each face of a person" in page
+        assert 'value="pets"' in page
+        assert 'value="auto"' not in page
+    with Gallery.open(settings.gallery) as gallery:
+        assert gallery.database.model_reference.detector == "auto"
