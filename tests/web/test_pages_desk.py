@@ -106,7 +106,7 @@ def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, phot
 def test_photos_without_a_face_are_not_stored(serving: Callable[..., TestClient], folder: Path, photo: Path):
     client = serving(detector="haar-cat")  # which does not take a red square for a cat
     answer = enter(client, photo)
-    assert (answer.status_code, "no face was found" in answer.text) == (422, True)
+    assert (answer.status_code, "no head of a cat was found" in answer.text) == (422, True)
     assert not list((folder / "uploads").rglob("*.png"))
 
 
