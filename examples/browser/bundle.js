@@ -1,8 +1,8 @@
 /** The bundle file, as src/familiar/embedding/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
 
-import { readSealed, sha256 } from "./seals.js";
+import { checkFormat, readSealed, sha256 } from "./seals.js";
 
-const FORMAT_VERSION = 2;
+const FORMAT = "familiar-bundle/1";
 const METADATA_KEY = "familiar";
 const METADATA_PROPS_FIELD = 14; // onnx.proto: ModelProto.metadata_props
 const LENGTH_DELIMITED = 2; // protobuf wire type
@@ -15,21 +15,14 @@ export async function readMetadata(content, name) {
   const { network, json } = splitFields(content) ?? {};
   const metadata = json && (await readSealed(json, "metadata_sha256"));
   if (!metadata) throw new Error(`${name}: is no bundle of ours, or was cut or changed. Fetch or export it again.`);
-  if (metadata.format_version !== FORMAT_VERSION) {
-    const newer =
-      metadata.format_version > FORMAT_VERSION ? "was made by a newer version of familiar" : "is too old";
-    throw new Error(
-      `${name}: ${newer} (format ${metadata.format_version}; this page reads ${FORMAT_VERSION}). ` +
-        "Take this page and the bundle from one version.",
-    );
-  }
+  checkFormat(metadata, FORMAT, name, "Export or import it again.");
   if ((await sha256(network)) !== metadata.file_id) {
     throw new Error(`${name}: the network's bytes changed since it was exported. Fetch or export it again.`);
   }
   if (!metadata.preprocessing || !metadata.calibration) {
     throw new Error(`${name}: its metadata is incomplete. Export it again.`);
   }
-  return { detector: "auto", ...metadata }; // "auto" if it was made before bundles named one
+  return metadata;
 }
 
 /** The bytes of the network and of our JSON; null where the last field is not just that. */

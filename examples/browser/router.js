@@ -1,9 +1,9 @@
 /** Routers, as src/familiar/embedding/species/ has them: the species of each face is told, and its bundle embeds it. */
 
 import { embedCrop } from "./faces.js";
-import { readSealed } from "./seals.js";
+import { checkFormat, readSealed } from "./seals.js";
 
-const FORMAT_VERSION = 2;
+const FORMAT = "familiar-router/1";
 const PLURALS = { person: ["people", "humans"] }; // of a detector's labels, besides those with an s
 
 /**
@@ -17,12 +17,7 @@ const PLURALS = { person: ["people", "humans"] }; // of a detector's labels, bes
 export async function openRouter(content, name, read, open) {
   const stored = await readSealed(content, "sha256");
   if (!stored) throw new Error(`${name}: is no router of familiar, or was cut or changed. Export it again.`);
-  if (stored.format_version !== FORMAT_VERSION) {
-    throw new Error(
-      `${name}: is a router of format ${stored.format_version}; this page reads ${FORMAT_VERSION}. Take this page and ` +
-        "the router from one version.",
-    );
-  }
+  checkFormat(stored, FORMAT, name, "Make it again with `familiar species`.");
   const opened = new Map();
   const openBundle = async (role, { path, file_id }) => {
     if (!opened.has(path)) {

@@ -1,4 +1,4 @@
-/** SHA-256, and JSON sealed with it: one of its fields is the digest of the text without that field. */
+/** JSON sealed with SHA-256: one of its fields is the digest of the text without that field, another its format. */
 
 /** The digest in hexadecimal. */
 export async function sha256(bytes) {
@@ -26,4 +26,19 @@ export async function readSealed(bytes, seal) {
   } catch {
     return null;
   }
+}
+
+/**
+ * An Error with one line to show unless sealed JSON has the mark of its format, as explain_other_format of
+ * src/familiar/core/format_marks.py says it.
+ * @param {string} expected name and version: "familiar-bundle/1"
+ */
+export function checkFormat(stored, expected, name, remedy) {
+  const found = stored.format;
+  if (found === expected) return;
+  if (found === undefined) throw new Error(`${name}: was made by a development version of familiar. ${remedy}`);
+  const [kind, version] = expected.split("/");
+  const newer = String(found).startsWith(`${kind}/`) && Number(found.slice(kind.length + 1)) > Number(version);
+  const what = newer ? `was made by a newer version of familiar (${found})` : `is of format ${found}`;
+  throw new Error(`${name}: ${what}; this page reads ${expected}. Take this page and the file from one version.`);
 }

@@ -1,4 +1,3 @@
-import dataclasses
 import hashlib
 import json
 import subprocess
@@ -16,6 +15,7 @@ from familiar.core import protobuf
 from familiar.core.errors import BadBundle
 from familiar.embedding import bundle as module
 from familiar.embedding.bundle import load_bundle, serialize_bundle
+from support.changed_bundle import write_changed_bundle
 
 
 def network_of(content: bytes) -> bytes:
@@ -76,35 +76,28 @@ def test_rejects_plain_onnx_model(mean_color_bundle: Path, tmp_path: Path):
         load_bundle(bare)
 
 
-def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp_path: Path):
-    content = mean_color_bundle.read_bytes()
-    network, stored = module._verify_metadata(content, mean_color_bundle)
-    del stored["calibration"]
-    stored["file_id"] = hashlib.sha256(network).hexdigest()
-    stored["metadata_sha256"] = module._metadata_sha256(stored)
-    path = tmp_path / "incomplete.onnx"
-    path.write_bytes(network + module._encode_metadata(module._canonical(stored)))
-    with pytest.raises(BadBundle, match=r"incomplete.*calibration"):
+@pytest.mark.parametrize("key", ["calibration", "detector", "source"])
+def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp_path: Path, key: str):
+    path = write_changed_bundle(tmp_path / "incomplete.onnx", mean_color_bundle, key)
+    with pytest.raises(BadBundle, match=rf"incomplete.*{key}"):
         load_bundle(path)
 
 
 @pytest.mark.parametrize(
-    ("version", "message"),
+    ("changed", "message"),
     [
-        (3, r"newer version of familiar \(format 3; this one reads 2\): update familiar"),
-        (99, "format 99.*update familiar"),
-        (0, "format 0, which this version.*export it again"),
-        ("next", "format next, which this version.*export it again"),
-        (None, "format None, which this version.*export it again"),
+        ({"format_version": 2}, "was made by a development version of familiar; export or import it again"),
+        ({"format_version": 1, "licence": "MIT"}, "was made by a development version of familiar"),
+        ({"format": "familiar-bundle/2"}, r"was made by a newer version of familiar \(familiar-bundle/2\); update"),
+        ({"format": "familiar-router/1"}, "is of format 'familiar-router/1', not familiar-bundle/1; export or import"),
+        ({"format": 3}, "is of format 3, not familiar-bundle/1"),
     ],
 )
-def test_rejects_other_format_version_with_remedy(mean_color_bundle: Path, tmp_path: Path, version: Any, message: str):
-    bundle = load_bundle(mean_color_bundle)
-    path = tmp_path / "another.onnx"
-    metadata = dataclasses.replace(bundle.metadata)
-    object.__setattr__(metadata, "format_version", version)  # bypasses the type check
-    path.write_bytes(serialize_bundle(network_of(bundle.onnx), metadata))
-    with pytest.raises(BadBundle, match=rf"another\.onnx: .*{message}"):
+def test_rejects_other_format_with_remedy(
+    mean_color_bundle: Path, tmp_path: Path, changed: dict[str, Any], message: str
+):
+    path = write_changed_bundle(tmp_path / "another.onnx", mean_color_bundle, "format", **changed)
+    with pytest.raises(BadBundle, match=rf"another\.onnx: {message}"):
         load_bundle(path)
 
 

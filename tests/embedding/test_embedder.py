@@ -201,12 +201,3 @@ def test_reads_reduced_photo_only_without_detector(embedder: Embedder, tmp_path:
     whole = crop_photo(path, preprocessing, CenterSquare(), open_photo=spy)
     assert seen == [32, None]
     assert small.size_px == whole.size_px == 32
-
-
-def test_bundle_of_format_1_gives_the_same_embeddings(mean_color_bundle: Path):
-    """The file was written by the code before format 2, with the same network."""
-    older = Embedder(Path(__file__).parent / "data" / "format_1.onnx")
-    assert older.metadata.format_version == 1
-    assert older.metadata.license == "Apache-2.0"
-    crops = [Crop(color(90, 30, 200), "violet"), Crop(color(3, 4, 250), "blue")]
-    np.testing.assert_allclose(older.embed(crops), Embedder(mean_color_bundle).embed(crops), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Results as JSON and back; those of format version 2, written before its keys were renamed, are read too."""
+"""Results as JSON and back."""
 
 import copy
 import json
@@ -11,111 +11,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.comparison import compare
-from familiar.evaluation.results import (
-    FORMAT_VERSION,
-    EvaluationResults,
-    interval_at,
-    metric_at,
-    read_results,
-    write_results,
-)
-from familiar.evaluation.results.version_2 import RENAMED_KEYS, upgrade_from_version_2
-from support.evaluation_results import VERSION_2, empty_results, full_results
+from familiar.evaluation.results import FORMAT, EvaluationResults, interval_at, metric_at, read_results, write_results
+from support.evaluation_results import empty_results, full_results
 
 
-def stored() -> dict[str, Any]:
-    return json.loads(VERSION_2.read_text(encoding="utf-8"))
-
-
-def values_at(results: Any, path: tuple[str, ...]) -> list[Any]:
-    """Collect the values at a path, in which "*" is any key or index."""
-    if not path:
-        return [results]
-    children = dict(enumerate(results)) if isinstance(results, list) else results
-    if not isinstance(children, dict):
-        return []
-    return [
-        value for key, child in children.items() if path[0] in ("*", str(key)) for value in values_at(child, path[1:])
-    ]
-
-
-def all_keys(results: Any) -> set[str]:
-    if isinstance(results, list):
-        return set().union(*map(all_keys, results))
-    return set(results).union(*map(all_keys, results.values())) if isinstance(results, dict) else set()
-
-
-@pytest.mark.parametrize("path", RENAMED_KEYS)
-def test_version_2_keys_are_renamed(path: str):
-    old_path = tuple(path.split("."))
-    new_path = (*old_path[:-1], RENAMED_KEYS[path])
-    results = full_results().to_json()
-    assert len(values_at(results, new_path)) == len(values_at(stored(), old_path)) > 0
-    assert not values_at(results, old_path)
-
-
-def test_version_2_values_are_unchanged():
-    before, after = stored(), full_results().to_json()
-    assert after["format_version"] == FORMAT_VERSION
-    assert after["replicates"] == before["replicates"]
-    assert after["retrieval"] == before["retrieval"]
-    assert after["interval"] == {"confidence": 0.95, "resampled": "identities", "replicates": 12, "seed": 0}
-    assert after["leaks"]["compared"] == {"evaluated": 96, "seen_in_training": 0}
-    assert after["robustness"]["corruptions"] == before["robustness"]["degradations"]
-    at_threshold = "verification.at_bundle_thresholds.balanced"
-    assert metric_at(after, f"{at_threshold}.on_validation") == metric_at(before, f"{at_threshold}.promised")
-    assert after["missing"].keys() >= {"robustness.corruptions.flip.severity", "verification.tar_at_far.1e-3"}
-    assert len(after["missing"]) == len(before["absent"])
-
-
-def test_results_without_minimum_and_maximum_are_read_and_stay_without():
-    before, after = stored()["separation"]["same"], full_results().to_json()["separation"]["same"]
-    assert full_results().separation.same.minimum is None
-    assert after == before
-
-
-def test_keys_are_renamed_within_prefixes_and_slices():
-    results = full_results()
-    assert results.harmonic.prefixes[0].verification.interval_pairs > 0
-    (row,) = results.slices.columns["side"]
-    assert row.triplets.sampling == "all"
-    assert row.clustering.groups.domain_shift is not None
-    assert not all_keys(results.to_json()) & {path.rpartition(".")[2] for path in RENAMED_KEYS}
-
-
-def test_names_from_the_data_are_not_renamed():
-    results = stored()
-    results["slices"]["columns"] = {"absent": [{"value": "over", "photos": 1, "triplets": {"which": "all"}}]}
-    results["absent"] = {"slices.columns.absent.0.triplets.which": "reason"}
-    upgraded = upgrade_from_version_2(results)
-    assert upgraded["slices"]["columns"] == {
-        "absent": [{"value": "over", "photos": 1, "triplets": {"sampling": "all"}}]
-    }
-    assert upgraded["missing"] == {"slices.columns.absent.0.triplets.sampling": "reason"}
-
-
-def test_version_2_is_comparable_with_version_3(tmp_path: Path):
-    path = tmp_path / "eval_results.json"
-    write_results(path, full_results())
-    differences = compare(read_results(VERSION_2), read_results(path))
-    assert {difference.figure for difference in differences} == stored()["replicates"].keys()
-    assert all(difference.difference == 0 for difference in differences)
-
-
-def test_rejects_unknown_version(tmp_path: Path):
-    for version in (1, FORMAT_VERSION + 1, "2"):
-        path = tmp_path / f"{version}.json"
-        path.write_text(json.dumps(stored() | {"format_version": version}))
-        with pytest.raises(BadResults, match=rf"reads 2 and {FORMAT_VERSION}; evaluate again"):
-            read_results(path)
-
-
-def test_rejects_damaged_version_2_file(tmp_path: Path):
-    path = tmp_path / "eval_results.json"
-    path.write_text(json.dumps({"format_version": 2, "absent": [], "replicates": {}}))
-    with pytest.raises(BadResults, match="not a complete"):
+def rejection(folder: Path, document: Any) -> str:
+    """Return the error for a file with a document, less the file's name."""
+    path = folder / "eval_results.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadResults) as error:
         read_results(path)
+    assert str(error.value).startswith(f"{path}: ")
+    return str(error.value).removeprefix(f"{path}: ")
+
+
+def test_rejects_file_of_a_development_version(tmp_path: Path):
+    document = full_results().to_json()
+    del document["format"]
+    message = "was made by a development version of familiar; evaluate again"
+    assert rejection(tmp_path, {"format_version": 3} | document) == message
+
+
+def test_rejects_other_marks(tmp_path: Path):
+    document = full_results().to_json()
+    assert document["format"] == FORMAT == "familiar-evaluation/1"
+    newer = "was made by a newer version of familiar (familiar-evaluation/12); update familiar"
+    assert rejection(tmp_path, document | {"format": "familiar-evaluation/12"}) == newer
+    for mark in (3, ["familiar-evaluation/1"], "familiar-evaluation/0", "familiar-router/2"):
+        message = f"is of format {mark!r}, not familiar-evaluation/1; evaluate again"
+        assert rejection(tmp_path, document | {"format": mark}) == message
 
 
 def test_metric_at_walks_dataclasses_mappings_and_tuples():
@@ -142,14 +66,6 @@ def test_interval_is_next_to_its_metric_or_above_it():
 
 
 # --- Round trip -------------------------------------------------------------------------------------------------------
-
-
-def test_json_document_is_that_of_the_dicts_before():
-    """The keys and their order are those of version 2, renamed; two were added."""
-    expected = upgrade_from_version_2(stored())
-    expected["data"]["collections_trained_on"] = []
-    expected["model"]["centered"] = False
-    assert json.dumps(full_results().to_json()) == json.dumps(expected)
 
 
 def test_results_are_equal_after_writing_and_reading(tmp_path: Path):
@@ -215,7 +131,7 @@ def test_replicates_are_written_one_per_line(tmp_path: Path):
 # --- Damaged files ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "no json", '{"format_version": 1}', '{"format_version": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "no json", '{"format": "familiar-evaluation/1"}'])
 def test_rejects_malformed_or_missing_results_file(tmp_path: Path, content: str):
     path = tmp_path / "eval_results.json"
     path.write_text(content)

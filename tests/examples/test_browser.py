@@ -42,10 +42,11 @@ from familiar.export.router_export import export_router
 from familiar.neighbors.clustering import cluster
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing
+from support.changed_bundle import write_changed_bundle
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
-from support.tiny_router import color_classifier, save_colored, tiny_router
+from support.tiny_router import color_classifier, reseal_router, save_colored, tiny_router
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -60,7 +61,6 @@ CENTER_CROP = Preprocessing(
     mean=(0.4, 0.5, 0.6),
     std=(0.2, 0.3, 0.4),
 )
-ROUTER_V1 = Path(__file__).parents[1] / "embedding" / "species" / "data" / "router_v1.json"
 UNREADABLE = {"cut off.jpg", "notes.png"}
 
 MakeBundle = Callable[..., Path]
@@ -633,11 +633,24 @@ def test_rejects_file_that_is_not_a_bundle(opened: Page, photos: list[Path], tmp
 
 
 @pytest.mark.exhaustive
-def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
-    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=3))
-    expect(opened.get_by_role("status")).to_contain_text(
-        "newer.onnx: was made by a newer version of familiar (format 3; this page reads 2)"
-    )
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"format_version": 2}, "was made by a development version of familiar. Export or import it again."),
+        (
+            {"format": "familiar-bundle/2"},
+            "was made by a newer version of familiar (familiar-bundle/2); this page reads familiar-bundle/1. "
+            "Take this page and the file from one version.",
+        ),
+        ({"format": 3}, "is of format 3; this page reads familiar-bundle/1."),
+    ],
+)
+def test_rejects_other_bundle_format(
+    opened: Page, make_bundle: MakeBundle, tmp_path: Path, changed: dict[str, Any], message: str
+):
+    path = write_changed_bundle(tmp_path / "other.onnx", make_bundle("random"), "format", **changed)
+    opened.get_by_label("Choose a bundle").set_input_files(path)
+    expect(opened.get_by_role("status")).to_contain_text(f"other.onnx: {message}")
 
 
 @pytest.mark.exhaustive
@@ -887,7 +900,7 @@ def test_species_that_the_detector_tells_needs_no_classifier(
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("cause", ["replaced", "missing", "changed", "not sealed", "version 1"])
+@pytest.mark.parametrize("cause", ["replaced", "missing", "changed", "not sealed", "development version"])
 def test_rejects_router_that_is_not_complete(opened: Page, shipped: Shipped, cause: str):
     files = {path.name: path for path in shipped.files}
     router = files["router.json"]
@@ -903,7 +916,8 @@ def test_rejects_router_that_is_not_complete(opened: Page, shipped: Shipped, cau
     elif cause == "not sealed":
         router.write_bytes(b"\xef\xbb\xbf" + router.read_bytes())
     else:
-        shutil.copy(ROUTER_V1, router)
+        reseal_router(router, "format", format_version=2)
+        expected = "router.json: was made by a development version of familiar. Make it again with `familiar species`."
     opened.get_by_label("Choose a bundle").set_input_files(list(files.values()))
     expect(opened.get_by_role("status")).to_contain_text(expected)
 

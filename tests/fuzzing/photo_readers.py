@@ -98,7 +98,8 @@ def _prepare_xmp(_: Path) -> Read:
 
 def _prepare_sidecars(folder: Path) -> Read:
     """A photo's packets, its sidecar and Picasa's file, as `familiar gallery import --from-metadata` reads them."""
-    from familiar.gallery.transfer.photo_metadata import read_limited, read_photo
+    from familiar.gallery.transfer.photo_metadata import read_photo
+    from familiar.gallery.transfer.sidecars import read_limited
     from familiar.photos.metadata import picasa
 
     sidecar = folder / "photo.jpg.xmp"

@@ -23,6 +23,10 @@ def _run_data(**changes: Any) -> bytes:
     return json.dumps(json.loads(RUN_READERS["run"].seeds()[0]) | changes).encode()
 
 
+def _run_spec(**changes: Any) -> bytes:
+    return _run_data(spec=json.loads(RUN_READERS["run"].seeds()[0])["spec"] | changes)
+
+
 def _tar(header: int, size_bytes: int) -> bytes:
     """Give the member with a header at this position another size, in the notation of what has too many octal digits.
 
@@ -69,14 +73,15 @@ def regressions() -> dict[str, list[bytes]]:
         ],
         "import": [Network(batch=64).build().SerializeToString()],
         "recipe": [DEEP, NESTED],
-        "results": [DEEP, b'{"format_version": 2, "x": ' + NESTED + b"}"],
+        "results": [DEEP, b'{"format": "familiar-evaluation/1", "x": ' + NESTED + b"}"],
         "run": [
             *(DEEP, NESTED, b'{"seed": Infinity, "train": [], "validation": [], "test": []}'),
             *(_run_data(train=value) for value in counts),
-            *(_run_data(initial=value) for value in (3, "x", {"train": 3}, {"space_ids": 3}, {"space_ids": [{}]})),
+            *(_run_data(initial=value) for value in (3, "x", {"train": 3, "space_ids": []})),
+            *(_run_data(initial={"train": {}, "space_ids": value}) for value in (3, [{}])),
             *(_run_data(distilled=value) for value in (3, "x", {"space_ids": [[]]})),
-            *(_run_data(spec={"sources": sources, "identities": None}) for sources in ("x", [3], {})),
-            _run_data(spec={"sources": ["x"], "identities": None, "max_photos": "3"}),
+            *(_run_spec(sources=value) for value in ("x", [3], {})),
+            _run_spec(max_photos="3"),
         ],
         "pairs": [b"Ann\t1\t" + DIGITS, b"2\t" + DIGITS + b"\nAnn\t1\t2", b"2\t1\x1f"],  # a blank of Python's
         "people": [DIGITS + b"\nAnn\t1", b"1\x1f\nAnn\t1"],

@@ -62,10 +62,12 @@ def _read_spec(run: Path) -> None:
 def _run_files() -> list[bytes]:
     spec = {"sources": ["cats"], "identities": ["Mia"], "max_identities": None, "max_photos": 3, "leave_out": []}
     counts = {"cats": {"identities": 3, "photos": 9}}
-    data = {"spec": spec, "contents": "0", "train": counts, "validation": counts, "initial": {"train": counts}}
+    spaces = {"space_ids": ["s"]}
+    initial = {"train": counts, **spaces}
+    data = {"spec": spec, "contents": "0", "train": counts, "validation": counts, "initial": initial}
     split = {"seed": 0, "train": ["cats/a", "cats/b"], "validation": ["cats/c"], "test": []}
     return [
-        json.dumps(data | {"distilled": {"space_ids": ["s"]}}).encode(),
+        json.dumps(data | {"compatible": None, "distilled": spaces}).encode(),
         json.dumps(split).encode(),
         *_recipes()[:1],
     ]
@@ -78,9 +80,9 @@ def _prepare_results(folder: Path) -> Read:
 
 
 def _results() -> list[bytes]:
-    from support.evaluation_results import VERSION_2, empty_results
+    from support.evaluation_results import STORED, empty_results
 
-    document = json.loads(VERSION_2.read_bytes())
+    document = json.loads(STORED.read_bytes())
     document["replicates"] = dict(list(document.get("replicates", {}).items())[:2])
     return [
         json.dumps(document).encode(),

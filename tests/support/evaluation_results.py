@@ -11,13 +11,13 @@ from familiar.evaluation.results.document import ComparedPhotos, DataInfo, Inter
 from familiar.evaluation.suites.catalog import SuiteResults, run_suites
 
 # All suites on 96 photos, 12 replicates; prefixes, slices and sweeps are shortened.
-VERSION_2 = Path(__file__).parents[1] / "evaluation" / "data" / "eval_results_version_2.json"
+STORED = Path(__file__).parents[1] / "evaluation" / "data" / "eval_results.json"
 
 
 @cache
 def full_results() -> EvaluationResults:
     """Read stored results of every suite."""
-    return read_results(VERSION_2)
+    return read_results(STORED)
 
 
 def empty_results(**changes: Any) -> EvaluationResults:

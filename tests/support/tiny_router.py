@@ -1,7 +1,10 @@
 """Bundles that distinguish colors, and a classifier by which red is a cat, green a dog and blue a person."""
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -71,3 +74,16 @@ def colored(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int =
 
 def save_colored(path: Path, rgb: tuple[int, int, int], seed: int = 0) -> Path:
     return save_photo(colored(rgb, path.name, seed=seed), path)
+
+
+def reseal_router(path: Path, *removed: str, **changed: Any) -> None:
+    """Change and remove fields of a router file and update the checksum."""
+    stored = json.loads(path.read_bytes()) | changed
+    for name in (*removed, "sha256"):
+        del stored[name]
+
+    def canonical() -> bytes:
+        return json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
+
+    stored["sha256"] = hashlib.sha256(canonical()).hexdigest()
+    path.write_bytes(canonical())

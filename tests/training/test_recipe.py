@@ -16,7 +16,7 @@ from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
 from familiar.training.config_io import field_types
 from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES, ArcFaceSettings
-from familiar.training.recipe import Recipe, recipe_keys
+from familiar.training.recipe import FORMAT, Recipe, recipe_keys
 from familiar.training.schedule import Schedule
 from familiar.training.settings import (
     BudgetSettings,
@@ -285,7 +285,7 @@ def test_rejects_setting_of_another_loss(loss):
         message = f"^{loss} has no setting {setting}; its settings are {', '.join(known)}$"
         with pytest.raises(BadRecipe, match=message):
             DEFAULT.with_settings([f"{key}={value}", f"loss.name={loss}"])
-        stored = {"name": "x", "loss": {setting: value, "name": loss}}
+        stored = {"format": FORMAT, "name": "x", "loss": {setting: value, "name": loss}}
         with pytest.raises(BadRecipe, match=message):
             Recipe.from_json(json.dumps(stored, default=str))
 
@@ -336,7 +336,7 @@ def test_schedule_text_is_parsed_and_stored(text, schedule):
     changed = DEFAULT.with_settings([f"loss.margin_rad={text}"])
     assert changed.loss.margin_rad == schedule
     assert changed.to_primitive()["loss"]["margin_rad"] == (0.4 if text == "0.4" else text)
-    stored = json.dumps({"name": "default", "loss": {"margin_rad": text}})
+    stored = json.dumps({"format": FORMAT, "name": "default", "loss": {"margin_rad": text}})
     assert Recipe.from_json(stored) == changed
 
 
@@ -373,7 +373,7 @@ def test_quantize_aware_accepts_only_true_or_false(text, value):
 
 
 def test_recipe_without_quantize_section_takes_default():
-    stored = DEFAULT.to_primitive()
+    stored = json.loads(DEFAULT.to_json())
     del stored["quantize"]
     assert Recipe.from_json(json.dumps(stored)) == DEFAULT
 
@@ -577,19 +577,20 @@ def test_value_may_contain_equals_sign_and_last_setting_wins():
     ],
 )
 def test_rejects_invalid_recipe_json(text, message):
+    marked = text.replace("{", f'{{"format": "{FORMAT}", ', 1).replace(", }", "}")
     with pytest.raises(BadRecipe, match=message):
-        Recipe.from_json(text)
+        Recipe.from_json(marked)
 
 
 def test_missing_json_keys_take_defaults():
-    assert Recipe.from_json('{"name": "default", "optimizer": {"lr": 1}}') == dataclasses.replace(
-        DEFAULT, optimizer=OptimizerSettings(lr=1.0)
-    )
+    stored = {"format": FORMAT, "name": "default", "optimizer": {"lr": 1}}
+    expected = dataclasses.replace(DEFAULT, optimizer=OptimizerSettings(lr=1.0))
+    assert Recipe.from_json(json.dumps(stored)) == expected
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_missing_loss_settings_take_published_values(name):
-    stored = {"name": "default", "loss": {"compatible_weight": 0.3, "name": name}}
+    stored = {"format": FORMAT, "name": "default", "loss": {"compatible_weight": 0.3, "name": name}}
     expected = dataclasses.replace(LOSSES[name](), compatible_weight=Schedule(0.3))
     assert Recipe.from_json(json.dumps(stored)) == dataclasses.replace(DEFAULT, loss=expected)
 

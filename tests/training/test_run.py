@@ -26,7 +26,9 @@ def started(run):
 
 
 def record(run, spec):
-    run.data_json.write_text(json.dumps({"spec": asdict(spec), "contents": "c", "train": {}, "validation": {}}))
+    others = {"compatible": None, "distilled": None, "initial": None}
+    stored = {"spec": asdict(spec), "contents": "c", **others, "train": {}, "validation": {}}
+    run.data_json.write_text(json.dumps(stored))
 
 
 def test_file_names_match_documentation(run):
@@ -70,6 +72,22 @@ def test_rejects_damaged_records(started, content):
     started.recipe_json.write_bytes(content)
     with pytest.raises((BadRun, BadRecipe)):
         started.recipe()
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (None, "was made by a development version of familiar; train again in another folder"),
+        ("familiar-run/2", "was made by a newer version of familiar (familiar-run/2); update familiar"),
+    ],
+)
+def test_rejects_run_of_another_version(started, mark, message):
+    stored = json.loads(started.recipe_json.read_text())
+    assert stored.pop("format") == "familiar-run/1"
+    started.recipe_json.write_text(json.dumps(stored if mark is None else {"format": mark, **stored}))
+    with pytest.raises(BadRun) as error:
+        started.recipe()
+    assert str(error.value) == f"{started.recipe_json}: {message}"
 
 
 def test_rejects_incomplete_record(started):

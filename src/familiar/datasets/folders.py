@@ -213,13 +213,13 @@ class DataSpec:
             spec = parse_json(path.read_text(encoding="utf-8"))["spec"]
             identities = spec["identities"]
             for limit in ("max_identities", "max_photos"):
-                if type(spec.get(limit)) not in (int, type(None)):
+                if type(spec[limit]) not in (int, type(None)):
                     raise TypeError(f"{limit} is {spec[limit]!r:.40}")
             return DataSpec(
                 **{
                     **spec,
                     "sources": _check_texts(spec["sources"]),
-                    "leave_out": _check_texts(spec.get("leave_out", [])),
+                    "leave_out": _check_texts(spec["leave_out"]),
                     "identities": None if identities is None else _check_texts(identities),
                 }
             )

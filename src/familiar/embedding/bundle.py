@@ -18,6 +18,7 @@ from familiar.core import run_files
 from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
 from familiar.core.errors import BadBundle
 from familiar.core.field_check import check_fields
+from familiar.core.format_marks import explain_other_format
 from familiar.core.json_text import parse_json
 from familiar.core.protobuf import encode_field, iterate_fields
 from familiar.core.species_means import SpeciesMeans
@@ -25,7 +26,7 @@ from familiar.embedding.network_scan import check_network, scan_network
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
 
-FORMAT_VERSION = 2
+FORMAT = "familiar-bundle/1"
 METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 MAX_BYTES = 2**31 - 1  # of a protobuf message
@@ -35,7 +36,7 @@ MAX_METADATA_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class BundleMetadata:
-    """Metadata of a bundle. In the file there are two checksums besides (`serialize_bundle`).
+    """Metadata of a bundle. In the file there are its format and two checksums besides (`serialize_bundle`).
 
     Attributes:
         space_id: identifies the embedding space; only embeddings of the same space can be compared.
@@ -56,8 +57,6 @@ class BundleMetadata:
         species_means: what a gallery subtracts from embeddings until it has enough photos of its own to take the means
             of; None: it compares embeddings as they are.
         source: of an imported network: the `file` it was made of, its `sha256`, and who `published` it.
-        format_version: version of the bundle format. The network of version 2 takes crops as uint8 "n s s 3" in RGB,
-            that of version 1 takes them standardized, as float32 "n 3 s s".
     """
 
     space_id: str
@@ -77,7 +76,6 @@ class BundleMetadata:
     species_means: SpeciesMeans | None = None
     prefix_calibrations: dict[int, Calibration] = field(default_factory=dict[int, Calibration])
     source: dict[str, str] | None = None
-    format_version: int = FORMAT_VERSION
 
     @property
     def space(self) -> tuple[str, int, tuple[int, ...]]:
@@ -148,7 +146,8 @@ def load_bundle(model: Path | str) -> Bundle:
         raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
     network, stored = _verify_metadata(content, path)
     file_id = stored.pop("file_id")
-    _check_format(stored["format_version"], path)
+    if (mark := stored.pop("format", None)) != FORMAT:
+        raise BadBundle(f"{path}: {explain_other_format(mark, FORMAT, 'export or import it again')}")
     if hashlib.sha256(network).hexdigest() != file_id:
         raise BadBundle(f"{path}: the network's bytes changed since it was exported; download or export it again")
     _check_harmless(network, path)
@@ -169,10 +168,8 @@ def network_bytes(bundle: Bundle) -> bytes:
 
 def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
-    stored = dataclasses.asdict(metadata)
+    stored = {"format": FORMAT, **dataclasses.asdict(metadata)}
     stored["prefix_calibrations"] = prefix_calibrations_to_dict(metadata.prefix_calibrations)
-    if not metadata.prefix_calibrations:  # bundles without them stay as they were, to the byte
-        del stored["prefix_calibrations"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
     return network + _encode_metadata(_canonical(stored))
@@ -197,7 +194,7 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
     if (
         number != METADATA_PROPS_FIELD
         or not isinstance(stored, dict)
-        or not {"file_id", "metadata_sha256", "format_version"} <= stored.keys()
+        or not {"file_id", "metadata_sha256"} <= stored.keys()
         or content[start:] != _encode_metadata(entry[2])
         or entry[2] != canonical
         or stored.pop("metadata_sha256") != _metadata_sha256(stored)
@@ -217,39 +214,21 @@ def _check_harmless(network: bytes, path: Path) -> None:
         raise BadBundle(f"{path}: is not opened, as familiar never writes such a network: {error}") from error
 
 
-def _check_format(version: object, path: Path) -> None:
-    if version in (1, FORMAT_VERSION):
-        return
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise BadBundle(
-            f"{path}: was made by a newer version of familiar (format {version}; this one reads {FORMAT_VERSION}): "
-            "update familiar"
-        )
-    raise BadBundle(
-        f"{path}: is of format {version}, which this version of familiar does not read (only 1 and {FORMAT_VERSION}): "
-        "export it again"
-    )
-
-
 def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
-    fields = dict(stored)
-    preprocessing = dict(fields["preprocessing"])
-    if stored["format_version"] == 1:  # it has British spellings
-        fields["license"] = fields.pop("licence")
-        preprocessing["color_order"] = preprocessing.pop("colour_order")
-        preprocessing["resize"] = preprocessing["resize"].replace("centre", "center")
+    if missing := {each.name for each in dataclasses.fields(BundleMetadata)} - stored.keys():
+        raise ValueError(f"without {', '.join(sorted(missing))}")
+    preprocessing = dict(stored["preprocessing"])
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
     metadata = BundleMetadata(
         **{
-            "detector": "auto",  # of a bundle that was made before bundles named one
-            **fields,
+            **stored,
             "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),
-            "species_means": SpeciesMeans.from_dict(stored.get("species_means")),
-            "prefix_calibrations": prefix_calibrations_from_dict(stored.get("prefix_calibrations")),
-            "taught_by": tuple(stored.get("taught_by", ())),
+            "species_means": SpeciesMeans.from_dict(stored["species_means"]),
+            "prefix_calibrations": prefix_calibrations_from_dict(stored["prefix_calibrations"]),
+            "taught_by": tuple(stored["taught_by"]),
         }
     )
     check_fields(metadata)

@@ -20,7 +20,7 @@ from familiar.detection.detectors import build_detector
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.embedding.model import EmbedResult
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
-from familiar.photos.preprocessing import stack_crops, standardize
+from familiar.photos.preprocessing import stack_crops
 
 BATCH_PIXELS = 16 * 112**2  # with larger batches a core waits for memory, with smaller ones for Python
 CPU = "CPUExecutionProvider"
@@ -263,10 +263,7 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
     input_name = session.get_inputs()[0].name
 
     def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
-        images = crops_u8
-        if bundle.metadata.format_version == 1:  # its network takes standardized pixels
-            images = standardize(crops_u8, bundle.metadata.preprocessing)
-        (embeddings,) = session.run(None, {input_name: images})
+        (embeddings,) = session.run(None, {input_name: crops_u8})
         assert isinstance(embeddings, np.ndarray)
         return embeddings
 

@@ -225,7 +225,7 @@ def _prefixes(run: RunFolder, recipe: Recipe, components: int | None) -> tuple[i
         BadRecipe: `components` is none of them, or the network averages several views.
     """
     valid: set[int] = {*recipe.loss.prefixes, recipe.model.embedding_dim}
-    if compatible := run.data().get("compatible"):
+    if compatible := run.data()["compatible"]:
         valid.add(compatible["components"])
     lengths = sorted(valid)
     if components is None:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 Pixels = UInt8[np.ndarray, "s s 3"]
 
-FORMAT = 1
+FORMAT = "familiar-crops/1"
 DEFAULT_MAX_BYTES = 20 * 10**9
 # Packs, unfinished packs and packs being removed. Nothing else in the folder is touched, as users may have files there.
 _PACK_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")

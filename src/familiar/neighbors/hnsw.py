@@ -25,7 +25,7 @@ from familiar.core.vectors import check_unit_rows
 if TYPE_CHECKING:
     from usearch.index import Index
 
-FORMAT = 1  # of the two files
+FORMAT = "familiar-index/1"  # of the two files
 INDEX_FILE = "faces.hnsw"
 STAMP_FILE = "faces.json"
 # For a recall@10 of 0.99 among 100,000 vectors and more, distributed as an embedder's: benchmarks/gallery.py search.
@@ -173,7 +173,7 @@ class HnswIndex:
             expected: stamp of the vectors as they are now.
 
         Returns:
-            The index, or None if there is none, its stamp is not the `expected` one, another version of this format
+            The index, or None if there is none, its stamp is not the `expected` one, another version of familiar
             or of usearch wrote it, a byte of it changed, or usearch is not installed. Then search exactly, or `build`
             an index, which reports what is missing.
         """

@@ -95,13 +95,6 @@ def load_state(path: Path) -> dict[str, Any]:
         raise BadRun(f"{path}: cannot resume from this file ({error})") from error
 
 
-def with_current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the class centers, which runs before version 0.2 spelled `centres`."""
-    return {key.replace("centres", "centers"): tensor for key, tensor in tensors.items()}
-
-
 def _tensors_of_module(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     prefix = f"{name}."
-    return with_current_names(
-        {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    )
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from familiar.core.errors import BadRecipe
+from familiar.core.format_marks import explain_other_format
 from familiar.core.json_text import parse_json
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.training.config_io import field_types, from_primitive, parse_value, to_primitive, unknown_key_error
@@ -27,7 +28,7 @@ from familiar.training.settings import (
     check_range,
 )
 
-_RENAMED_KEYS = {"normalisation": "normalization", "centres_per_class": "centers_per_class"}
+FORMAT = "familiar-run/1"  # of a run folder; its recipe has the mark
 
 
 @dataclass(frozen=True)
@@ -106,25 +107,27 @@ class Recipe:
 
     def to_json(self) -> str:
         """Return the recipe as JSON."""
-        return json.dumps(self.to_primitive(), indent=1, ensure_ascii=False)
+        return json.dumps({"format": FORMAT, **self.to_primitive()}, indent=1, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> "Recipe":
         """Parse a recipe.
 
         Args:
-            text: JSON as `to_json` returns it. Only the name is required: other missing settings take their defaults,
-                those of the loss the values published for that loss.
+            text: JSON as `to_json` returns it. Only format and name are required: other missing settings take their
+                defaults, those of the loss the values published for that loss.
 
         Raises:
-            BadRecipe: the text is not JSON, the name is missing, a key is unknown (the message suggests the most
-                similar one), or a value has another type or is out of range.
+            BadRecipe: the text is not JSON, or of another format; the name is missing; a key is unknown (the message
+                suggests the most similar one); or a value has another type or is out of range.
         """
         try:
             stored = parse_json(text)
         except ValueError as error:
             raise BadRecipe(f"the recipe is not valid JSON ({error})") from error
-        return from_primitive(Recipe, _with_current_names(stored))
+        if isinstance(stored, dict) and (mark := stored.pop("format", None)) != FORMAT:
+            raise BadRecipe(explain_other_format(mark, FORMAT, "train again in another folder"))
+        return from_primitive(Recipe, stored)
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """Return the recipe with changed settings.
@@ -159,16 +162,6 @@ class Recipe:
             *parents, last = key.split(".")
             functools.reduce(dict.__getitem__, parents, stored)[last] = parse_value(text, types[key], key)
         return from_primitive(Recipe, stored)
-
-
-def _with_current_names(stored: Any) -> Any:
-    """Rename keys and values that recipes before version 0.2 spelled in British English."""
-    if not isinstance(stored, dict):
-        return stored
-    renamed = {_RENAMED_KEYS.get(key, key): _with_current_names(value) for key, value in stored.items()}
-    if renamed.get("resize") == "centre_crop":
-        renamed["resize"] = "center_crop"
-    return renamed
 
 
 def recipe_keys() -> list[str]:

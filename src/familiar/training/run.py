@@ -49,7 +49,7 @@ class RunFolder:
 
         Its own depends on the weights alone, so that exporting a run twice gives the same id.
         """
-        if compatible := self.data().get("compatible"):
+        if compatible := self.data()["compatible"]:
             return compatible["space_id"]
         return hashlib.sha256(self.embedder.read_bytes()).hexdigest()[:32]
 
@@ -152,8 +152,10 @@ class RunFolder:
             return Recipe.from_json(self.recipe_json.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadRun(f"{self.path}: not a run folder ({self.recipe_json.name}: {error.strerror})") from error
-        except (UnicodeDecodeError, BadRecipe) as error:
+        except UnicodeDecodeError as error:
             raise BadRun(f"{self.recipe_json}: cannot be read ({error})") from error
+        except BadRecipe as error:
+            raise BadRun(f"{self.recipe_json}: {error}") from error
 
     def data(self) -> dict[str, Any]:
         """Read the record of the photos. BadRun if it is missing, damaged or incomplete."""
@@ -172,7 +174,7 @@ class RunFolder:
         `data`.
         """
         record = self.data()
-        roots = dict((record.get("initial") or {}).get("train", {}))
+        roots = {} if record["initial"] is None else dict(record["initial"]["train"])
         for root, counts in record["train"].items():
             before = roots.get(root, {})
             roots[root] = {name: max(number, before.get(name, 0)) for name, number in counts.items()}
@@ -180,8 +182,9 @@ class RunFolder:
 
     def taught_by(self) -> list[str]:
         """Return the spaces of all teachers, those of a run that the weights started from among them."""
-        parts = ((self.data().get(part) or {}).get("space_ids", []) for part in ("initial", "distilled"))
-        return list(dict.fromkeys(space for part in parts for space in part))
+        record = self.data()
+        parts = (record[part] for part in ("initial", "distilled") if record[part] is not None)
+        return list(dict.fromkeys(space for part in parts for space in part["space_ids"]))
 
     def data_spec(self) -> DataSpec:
         """Read the sources of the photos."""
@@ -194,13 +197,15 @@ class RunFolder:
 
 def _is_record(stored: Any) -> bool:
     """Whether parsed JSON is the record of a run's photos."""
-    if not isinstance(stored, dict) or not stored.keys() >= {"spec", "contents", "train", "validation"}:
+    keys = {"spec", "contents", "compatible", "distilled", "initial", "train", "validation"}
+    if not isinstance(stored, dict) or not stored.keys() >= keys:
         return False
-    initial, distilled = ({} if stored.get(part) is None else stored[part] for part in ("initial", "distilled"))
+    nothing = {"train": {}, "space_ids": []}
+    initial, distilled = (nothing if stored[part] is None else stored[part] for part in ("initial", "distilled"))
     if not (isinstance(initial, dict) and isinstance(distilled, dict)):
         return False
-    spaces = [part.get("space_ids", []) for part in (initial, distilled)]
-    return all(map(_are_counts, (stored["train"], stored["validation"], initial.get("train", {})))) and all(
+    spaces = [part.get("space_ids") for part in (initial, distilled)]
+    return all(map(_are_counts, (stored["train"], stored["validation"], initial.get("train")))) and all(
         isinstance(listed, list) and all(isinstance(space, str) for space in listed) for listed in spaces
     )
 

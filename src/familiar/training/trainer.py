@@ -19,7 +19,7 @@ from familiar.loading.dataset import FaceDataset
 from familiar.losses.distributed import gather_tensors
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
-from familiar.training.checkpoint import load_state, save_state, save_weights, with_current_names
+from familiar.training.checkpoint import load_state, save_state, save_weights
 from familiar.training.data import TrainingData
 from familiar.training.gradient_caching import backward
 from familiar.training.history import EpochRecord, draw_curves, write_history
@@ -213,9 +213,6 @@ class Trainer:
         """Go back to what was saved last. BadRun if the state is missing, damaged or of another version."""
         state = load_state(self.run.state)
         try:
-            state["objective"] = with_current_names(state["objective"])
-            if self.objective.center is None:
-                state["objective"].pop("center.centers", None)  # of older runs, which had them even if unused
             if self.sharded:
                 shards = {name: loss.shard for name, loss in self.sharded.items()}
                 state = load_rows(self.run.path, state, shards)

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -8,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from familiar.core.errors import BadBundle, NoBundleForSpecies
+from familiar.core.errors import BadBundle
 from familiar.core.types import Crop
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.classifier import HeldOutAccuracy
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import load_router, open_model, write_router
-from support.tiny_router import colored, mosaic_bundle, tiny_router
+from support.tiny_router import colored, mosaic_bundle, reseal_router, tiny_router
 
 RED, GREEN = (200, 20, 20), (20, 200, 20)
-VERSION_1 = Path(__file__).parent / "data" / "router_v1.json"  # byte for byte as familiar wrote it before format 2
 
 
 @pytest.fixture
@@ -34,18 +31,6 @@ def crops() -> list[Crop]:
     return [Crop(colored(rgb, str(row), 48, row).rgb_u8, str(row)) for row, rgb in enumerate([RED, GREEN, RED])]
 
 
-def reseal(path: Path, **changed: Any) -> None:
-    """Change fields and update the checksum."""
-    stored = json.loads(path.read_bytes()) | changed
-    del stored["sha256"]
-
-    def canonical() -> bytes:
-        return json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
-
-    stored["sha256"] = hashlib.sha256(canonical()).hexdigest()
-    path.write_bytes(canonical())
-
-
 def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Path):
     before = load_router(folder / "router.json").embed(crops())
     assert before.by_species["cat"].rows.tolist() == [0, 2]
@@ -60,57 +45,18 @@ def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Pat
     write_router(moved / "again.json", again)
     assert (moved / "again.json").read_bytes() == (moved / "router.json").read_bytes()
     stored = json.loads((moved / "router.json").read_bytes())
-    assert stored["format_version"] == 2
+    assert stored["format"] == "familiar-router/1"
     assert stored["feature_bundle"]["path"] == "features.onnx"
     assert stored["species_bundles"]["cat"]["path"] == "bundles/cat.onnx"
     assert stored["classifier"]["training_counts"]["cat"] == {"identities": 2, "photos": 4}
 
 
-def version_1_file(folder: Path) -> Path:
-    """Copy a router that familiar wrote before format 2, and its bundle, to a folder."""
-    shutil.copy(Path(__file__).parents[1] / "data" / "format_1.onnx", folder / "mean-color.onnx")
-    return Path(shutil.copy(VERSION_1, folder / "router.json"))
-
-
-def test_reads_version_1_file(tmp_path: Path):
-    path = version_1_file(tmp_path)
-    router = load_router(path)
-    classifier = router.classifier
-    assert classifier.names == ("cat", "dog", "person")
-    np.testing.assert_array_equal(classifier.weights, 10.0 * np.eye(3) + 0.1)
-    assert classifier.bias.tolist() == [0.0, 0.1, -0.3]
-    assert (classifier.temperature, classifier.min_probability, classifier.space_id) == (0.7, 0.8, "mean-color")
-    assert classifier.held_out == HeldOutAccuracy(0.9, ((3, 0, 0, 1), (1, 7, 0, 0), (0, 0, 12, 0)))
-    assert list(router.embedders) == ["cat", "person"]
-    assert router.embedders["cat"] is router.embedders["person"] is router.feature_embedder
-    routed = router.embed(crops())
-    assert routed.by_species["cat"].rows.tolist() == [0, 2]
-    assert [type(error) for error in routed.skipped] == [NoBundleForSpecies]
-
-
-def test_version_1_file_is_written_as_version_2_with_the_same_content(tmp_path: Path):
-    path = version_1_file(tmp_path)
-    before = json.loads(path.read_bytes())
-    write_router(path, load_router(path))
-    after = json.loads(path.read_bytes())
-    assert (before["format_version"], after["format_version"]) == (1, 2)
-    assert after["feature_bundle"] == before["features"]
-    assert after["species_bundles"] == before["bundles"]
-    assert after["classifier"].pop("training_counts") == before["head"].pop("fitted_on")
-    assert after["classifier"] == before["head"]
-    content = path.read_bytes()
-    write_router(path, load_router(path))
-    assert path.read_bytes() == content
-
-
-def test_rejects_incomplete_version_1_file(tmp_path: Path):
-    path = version_1_file(tmp_path)
-    original = path.read_bytes()
-    for changed in ({"head": {}}, {"head": []}, {"head": None}, {"features": None}, {"bundles": []}):
-        path.write_bytes(original)
-        reseal(path, **changed)
-        with pytest.raises(BadBundle, match=r"router\.json: is not a complete router"):
-            load_router(path)
+def test_rejects_file_of_a_development_version(folder: Path):
+    path = folder / "router.json"
+    reseal_router(path, "format", format_version=2)
+    message = r"router\.json: was made by a development version of familiar; make it again with `familiar species`"
+    with pytest.raises(BadBundle, match=message):
+        load_router(path)
 
 
 @pytest.mark.slow
@@ -149,8 +95,7 @@ def test_rejects_truncated_or_extended_file(folder: Path):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"format_version": 3},
-        {"format_version": 1},  # without the fields of version 1
+        {"format": "familiar-router/2"},
         {"classifier": {}},
         {"classifier": []},
         {"feature_bundle": None},
@@ -161,7 +106,7 @@ def test_rejects_truncated_or_extended_file(folder: Path):
     ],
 )
 def test_rejects_resealed_file_with_bad_fields(folder: Path, changed: dict[str, Any]):
-    reseal(folder / "router.json", **changed)
+    reseal_router(folder / "router.json", **changed)
     with pytest.raises(BadBundle, match=r"router\.json"):
         load_router(folder / "router.json")
 
@@ -180,7 +125,7 @@ def test_rejects_resealed_classifier_with_bad_fields(folder: Path):
         {"extra": 1},
         {"min_probability": 2},
     ):
-        reseal(path, classifier=classifier | changed)
+        reseal_router(path, classifier=classifier | changed)
         with pytest.raises(BadBundle, match=r"router\.json: is not a complete router"):
             load_router(path)
 

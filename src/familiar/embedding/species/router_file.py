@@ -13,6 +13,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.core.files import absolute_path, write_atomically
+from familiar.core.format_marks import explain_other_format
 from familiar.core.json_text import parse_json
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
@@ -20,7 +21,7 @@ from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.zoo import shipped_bundles
 
-FORMAT_VERSION = 2  # version 1 has other names for some fields and is still read
+FORMAT = "familiar-router/1"
 SUFFIX = ".json"
 
 
@@ -84,7 +85,7 @@ def write_router(path: Path, router: RoutedEmbedder) -> None:
         return {"path": _relative(bundle.path.resolve(), folder), "file_id": bundle.file_id}
 
     stored: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
+        "format": FORMAT,
         "classifier": router.classifier.as_dict(),
         "feature_bundle": reference(router.feature_embedder),
         "species_bundles": {name: reference(embedder) for name, embedder in router.embedders.items()},
@@ -136,7 +137,7 @@ def load_router(
 
 
 def _read_stored(path: Path) -> dict[str, Any]:
-    """Read the JSON of a router file, check it, and convert it to the current format."""
+    """Read the JSON of a router file and check it."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -152,11 +153,8 @@ def _read_stored(path: Path) -> dict[str, Any]:
         raise damaged from error
     if stored.pop("sha256", None) != _sha256(stored):
         raise damaged
-    version = stored.get("format_version")
-    if version == 1:
-        return _from_version_1(stored, path)
-    if version != FORMAT_VERSION:
-        raise BadBundle(f"{path}: is a router of format {version}; this version reads up to {FORMAT_VERSION}")
+    if (mark := stored.get("format")) != FORMAT:
+        raise BadBundle(f"{path}: {explain_other_format(mark, FORMAT, 'make it again with `familiar species`')}")
     return stored
 
 
@@ -165,20 +163,6 @@ def _check_reference(reference: str, path: Path) -> Path:
     if reference.startswith(("/", "\\")):  # also that of another computer, which Windows would tell its password
         raise BadBundle(f"{path}: names a bundle by an absolute path, {reference}; make the router again")
     return Path(reference)
-
-
-def _from_version_1(stored: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Convert the fields of format 1, which had other names for some of them."""
-    try:
-        classifier = dict(stored["head"])
-        classifier["training_counts"] = classifier.pop("fitted_on")
-        return {
-            "classifier": classifier,
-            "feature_bundle": stored["features"],
-            "species_bundles": stored["bundles"],
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadBundle(f"{path}: is not a complete router ({error}); make it again") from error
 
 
 def _relative(path: Path, folder: Path) -> str:

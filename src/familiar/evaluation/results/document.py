@@ -6,8 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 from familiar.core.data_table import DataTable, TableSource
 from familiar.core.errors import BadResults
+from familiar.core.format_marks import explain_other_format
 from familiar.evaluation.results.html_view import results_html
-from familiar.evaluation.results.json_conversion import OPTIONAL, SUITE, from_json, to_json
+from familiar.evaluation.results.json_conversion import SUITE, from_json, to_json
 from familiar.evaluation.results.metrics import (
     ClusteringMetrics,
     IdentificationMetrics,
@@ -26,9 +27,8 @@ from familiar.evaluation.results.variant_metrics import (
     SlicesMetrics,
     TtaMetrics,
 )
-from familiar.evaluation.results.version_2 import upgrade_from_version_2
 
-FORMAT_VERSION = 3  # docs/reference/formats.md lists the keys
+FORMAT = "familiar-evaluation/1"  # docs/reference/formats.md lists the keys
 
 SuiteMetrics: TypeAlias = (
     RetrievalMetrics
@@ -63,7 +63,7 @@ class ModelInfo:
     tta: Literal["flip"] | None
     thresholds_fitted: bool
     resize_px: int | None
-    centered: bool = field(default=False, metadata=OPTIONAL)
+    centered: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class DataInfo:
     identities_seen_in_validation: int | None
     skipped: tuple[str, ...]
     fingerprint: str
-    collections_trained_on: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
-    routing: RoutingInfo | None = field(default=None, metadata=OPTIONAL)
+    collections_trained_on: tuple[str, ...] = ()
+    routing: RoutingInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class EvaluationResults(TableSource):
         Args:
             with_replicates: include `replicates`.
         """
-        document: dict[str, Any] = {"format_version": FORMAT_VERSION, **to_json(self)}
+        document: dict[str, Any] = {"format": FORMAT, **to_json(self)}
         if not with_replicates:
             del document["replicates"]
         return document
@@ -226,25 +226,18 @@ class EvaluationResults(TableSource):
     def from_json(cls, document: Any) -> "EvaluationResults":
         """Restore results from the document of `eval_results.json`.
 
-        The keys of format version 2 are renamed to those of the current version.
-
         Args:
             document: content of the file, as `json.loads` returns it.
 
         Raises:
-            BadResults: the document is no results, of a version that cannot be read, or keys are missing or unknown.
+            BadResults: the document is no results, of another format, or keys are missing or unknown.
         """
-        if not isinstance(document, Mapping) or "format_version" not in document:
+        if not isinstance(document, Mapping) or not document.keys() & {"format", "format_version"}:
             raise BadResults("holds no results of `familiar evaluate`")
-        if document["format_version"] == 2:
-            document = upgrade_from_version_2(document)
-        if document["format_version"] != FORMAT_VERSION:
-            raise BadResults(
-                f"has format version {document['format_version']}, but this version of familiar reads "
-                f"2 and {FORMAT_VERSION}; evaluate again"
-            )
+        if document.get("format") != FORMAT:
+            raise BadResults(explain_other_format(document.get("format"), FORMAT, "evaluate again"))
         try:
-            results = from_json(cls, {key: value for key, value in document.items() if key != "format_version"})
+            results = from_json(cls, {key: value for key, value in document.items() if key != "format"})
             _check_replicates(results)
         except ValueError as error:
             raise BadResults(f"is not a complete eval_results.json ({error}); evaluate again") from error

@@ -18,13 +18,13 @@ def write_results(file: Path, results: EvaluationResults) -> None:
 
 
 def read_results(path: Path | str) -> EvaluationResults:
-    """Read `eval_results.json`, of this format version or of version 2.
+    """Read `eval_results.json`.
 
     Args:
         path: the file, as `write_results` wrote it.
 
     Raises:
-        BadResults: the file is missing, damaged or of a version that cannot be read.
+        BadResults: the file is missing, damaged or of another format.
     """
     path = Path(path)
     try:

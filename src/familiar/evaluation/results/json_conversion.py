@@ -11,8 +11,6 @@ from typing import Any, Literal, TypeVar
 # is left out. The last field is written after those of the subclasses, too.
 SUITE = {"suite": True}
 LAST = {"last": True}
-# Results that were written before the field existed lack its key; it is not written if its value is None.
-OPTIONAL = {"optional": True}
 
 T = TypeVar("T")
 
@@ -30,7 +28,7 @@ def to_json(value: Any) -> Any:
 
 def written_fields(value: Any) -> list[tuple[str, Any]]:
     """List name and value of the fields of a dataclass that are written, in the order of their keys."""
-    fields = [field for field in dataclasses.fields(value) if not _is_left_out(value, field)]
+    fields = [field for field in dataclasses.fields(value) if not _is_suite_not_run(value, field)]
     fields.sort(key=lambda field: field.metadata.get("last", False))
     return [(field.name, getattr(value, field.name)) for field in fields]
 
@@ -47,11 +45,6 @@ def from_json(expected: type[T], value: Any, path: str = "") -> T:
         ValueError: a key is unknown or missing, or a value is of another type.
     """
     return _convert(expected, value, path)
-
-
-def _is_left_out(value: Any, field: "dataclasses.Field[Any]") -> bool:
-    absent = "optional" in field.metadata and getattr(value, field.name) is None
-    return absent or _is_suite_not_run(value, field)
 
 
 def _is_suite_not_run(value: Any, field: "dataclasses.Field[Any]") -> bool:
@@ -87,7 +80,7 @@ def _to_dataclass(expected: Any, value: Any, path: str) -> Any:
         if key not in hints:
             raise ValueError(f"the key {parent}{key} is unknown")
     for field in fields:
-        if field.name not in value and not field.metadata.keys() & (SUITE | OPTIONAL).keys():
+        if field.name not in value and "suite" not in field.metadata:
             raise ValueError(f"the key {parent}{field.name} is missing")
     converted = expected(**{key: _convert(hints[key], child, f"{parent}{key}") for key, child in value.items()})
     for field in fields:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from familiar.core.calibration import Threshold
-from familiar.evaluation.results.json_conversion import LAST, OPTIONAL
+from familiar.evaluation.results.json_conversion import LAST
 from familiar.metrics.bootstrap import Interval
 from familiar.metrics.clustering import PrecisionRecall
 from familiar.metrics.identification import IdentificationPoint
@@ -177,8 +177,8 @@ class SimilarityMetrics:
     mean: float
     std: float
     percentiles: dict[str, float]
-    minimum: float | None = field(default=None, metadata=OPTIONAL)
-    maximum: float | None = field(default=None, metadata=OPTIONAL)
+    minimum: float
+    maximum: float
 
 
 @dataclass(frozen=True)
