@@ -98,8 +98,9 @@ def _prepare_xmp(_: Path) -> Read:
 
 def _prepare_sidecars(folder: Path) -> Read:
     """A photo's packets, its sidecar and Picasa's file, as `familiar gallery import --from-metadata` reads them."""
-    from familiar.gallery.transfer.photo_metadata import read_photo
+    from familiar.gallery.transfer.photo_metadata import PhotoContent
     from familiar.gallery.transfer.sidecars import read_limited
+    from familiar.photos.decoding import read_metadata, read_photo_bytes
     from familiar.photos.metadata import picasa
 
     sidecar = folder / "photo.jpg.xmp"
@@ -110,7 +111,8 @@ def _prepare_sidecars(folder: Path) -> Read:
         read_limited(sidecar)
         path = folder / "photo.jpg"
         path.write_bytes(data)
-        content = read_photo(path)
+        data = read_photo_bytes(path)
+        content = PhotoContent(data, read_metadata(data, path))
         assert content.packet is None or isinstance(content.packet, bytes)
         assert content.extended_packet is None or isinstance(content.extended_packet, bytes)
 
