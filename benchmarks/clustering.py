@@ -35,7 +35,7 @@ from familiar.datasets.folders import open_photo, read_identity_list, scan_folde
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
-from familiar.gallery.database.space import Space
+from familiar.gallery.store.space import Space
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.clustering import contingency
 from familiar.neighbors import Centering, cluster_album

@@ -19,7 +19,6 @@ pytest_plugins = [
     "support.durations",
     "support.doctest_photos",
     "support.shared_artifacts",
-    "support.storage_faults.fixtures",
 ]
 if find_spec("hypothesis"):  # the plain environment has none
     from support import property_tests  # noqa: F401 - registers the profiles

@@ -22,7 +22,8 @@ from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency
 
@@ -30,7 +31,7 @@ PER_ROUND = 10
 CANDIDATES = 1000
 SEED = 0
 
-Ask = Callable[[GalleryDatabase, np.random.Generator], list[Question]]
+Ask = Callable[[Store, np.random.Generator], list[Question]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -56,7 +57,7 @@ def scores_after_answers(space: Space, rows: Labeled, ask: Ask, answers: int) ->
     """Compute the mean of pairwise and B-cubed F before any answer, and after every ten."""
     rng = np.random.default_rng(SEED)
     labels = np.unique(rows.identities, return_inverse=True)[1]
-    with tempfile.TemporaryDirectory() as folder, GalleryDatabase.create(Path(folder, "gallery"), space) as gallery:
+    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder, "gallery"), space) as gallery:
         names = [f"{row}.jpg" for row in range(len(labels))]
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         truth = dict(zip(faces.tolist(), labels.tolist(), strict=True))
@@ -69,7 +70,7 @@ def scores_after_answers(space: Space, rows: Labeled, ask: Ask, answers: int) ->
     return scores
 
 
-def score(gallery: GalleryDatabase, labels: np.ndarray, rows: np.ndarray | None = None) -> float:
+def score(gallery: Store, labels: np.ndarray, rows: np.ndarray | None = None) -> float:
     """Compute the mean of pairwise and B-cubed F of some rows (None: of all)."""
     identity = load_assignments(gallery).identity
     unassigned = identity == UNASSIGNED
@@ -78,16 +79,16 @@ def score(gallery: GalleryDatabase, labels: np.ndarray, rows: np.ndarray | None 
     return (agreement.pairwise().f + agreement.bcubed().f) / 2
 
 
-def proposed(gallery: GalleryDatabase, _: np.random.Generator) -> list[Question]:
+def proposed(gallery: Store, _: np.random.Generator) -> list[Question]:
     return propose_questions(gallery, PER_ROUND)
 
 
-def same_candidates(gallery: GalleryDatabase, rng: np.random.Generator) -> list[Question]:
+def same_candidates(gallery: Store, rng: np.random.Generator) -> list[Question]:
     candidates = propose_questions(gallery, CANDIDATES)
     return [candidates[index] for index in rng.permutation(len(candidates))[:PER_ROUND]]
 
 
-def any_two(gallery: GalleryDatabase, rng: np.random.Generator) -> list[Question]:
+def any_two(gallery: Store, rng: np.random.Generator) -> list[Question]:
     assignments = load_assignments(gallery)
     questions: list[Question] = []
     used: set[int] = set()

@@ -22,7 +22,8 @@ from collection.crash_scenarios import (
     embedder,
     violated_invariants,
 )
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 _TIMEOUT_SECONDS = 60.0
 
@@ -39,7 +40,7 @@ class UninterruptedRun:
 class KillResult:
     """Outcome of one kill.
 
-    Whether it hit a transaction (or the purging of deleted data) or came after the task's end; the last revision that
+    Whether it hit a transaction or came after the task's end; the last revision that
     was `acknowledged`; and the problems found afterwards.
     """
 
@@ -50,7 +51,7 @@ class KillResult:
 
 
 def problems_after_kill(
-    scenario: Scenario, gallery: GalleryDatabase, reference: UninterruptedRun, acknowledged: int
+    scenario: Scenario, gallery: Store, reference: UninterruptedRun, acknowledged: int
 ) -> list[str]:
     """List the problems of a gallery whose task was killed; empty if there are none."""
     problems = violated_invariants(scenario, gallery)
@@ -66,37 +67,30 @@ def problems_after_kill(
     return problems + _deleted_faces_on_disk(gallery, reference)
 
 
-def _deleted_faces_on_disk(gallery: GalleryDatabase, reference: UninterruptedRun) -> list[str]:
+def _deleted_faces_on_disk(gallery: Store, reference: UninterruptedRun) -> list[str]:
     """List deleted faces whose embeddings are still in the files."""
     first = reference.contents[min(reference.contents)]["faces"]
     present = {row[0] for row in contents(gallery)["faces"]}
-    files = [gallery.folder / DATABASE, gallery.folder / f"{DATABASE}-wal"]
-    on_disk = b"".join(file.read_bytes() for file in files if file.exists())
+    on_disk = b"".join(path.read_bytes() for path in gallery.folder.rglob("*") if path.is_file())
     return [f"face {row[0]} is still on the disk" for row in first if row[0] not in present and row[-1] in on_disk]
 
 
-class ReportingGallery(GalleryDatabase):
+class ReportingGallery(Store):
     """A gallery that reports when each transaction begins and when it is durable."""
 
-    def __init__(self, opened: GalleryDatabase, report: Callable[[str], None]) -> None:
-        super().__init__(opened.folder, check=False)
+    def __init__(self, opened: Store, report: Callable[[str], None]) -> None:
+        super().__init__(opened.folder)
         self._report = report
 
     @contextlib.contextmanager
-    def exclusive(self) -> Generator[None, None, None]:
-        if self._writing:  # part of a transaction that is not durable yet
-            yield
-            return
-        self._report("begun")
-        with super().exclusive():
-            yield
-        self._report(str(self.revision))
-
-    def purge_deleted(self) -> bool:
-        self._report("begun")
-        erased = super().purge_deleted()
-        self._report(str(self.revision))
-        return erased
+    def write(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+        is_outermost = not self._writing  # else part of a transaction that is not durable yet
+        if is_outermost:
+            self._report("begun")
+        with super().write(faces_change=faces_change) as repository:
+            yield repository
+        if is_outermost:
+            self._report(str(self.revision))
 
 
 def run_uninterrupted(task: str, start: Path, photos: Path, scratch: Path) -> UninterruptedRun:
@@ -104,7 +98,7 @@ def run_uninterrupted(task: str, start: Path, photos: Path, scratch: Path) -> Un
     SCENARIOS[task].prepare(start, photos)
     seen: dict[int, Contents] = {}
     shutil.copytree(start, scratch)
-    with GalleryDatabase.open(scratch) as opened:
+    with Store.open(scratch) as opened:
         seen[opened.revision] = contents(opened)
         watched = ReportingGallery(
             opened, lambda message: seen.update({int(message): contents(opened)}) if message.isdecimal() else None
@@ -141,7 +135,7 @@ def run_and_kill(
     acknowledged = max([int(message) for message in messages if message.isdecimal()], default=0)
     problems: list[str] = []
     try:
-        with GalleryDatabase.open(scratch) as gallery:
+        with Store.open(scratch) as gallery:
             problems += problems_after_kill(SCENARIOS[task], gallery, reference, acknowledged)
             SCENARIOS[task].run(gallery, photos)
             last = reference.contents[max(reference.contents)]
@@ -182,7 +176,7 @@ def _run_in_process(task: str, folder: Path, photos: Path, sender: Connection) -
 
     embedder()  # loads what the task needs before the time is measured
     report("ready")
-    with GalleryDatabase.open(folder) as opened:
+    with Store.open(folder) as opened:
         SCENARIOS[task].run(ReportingGallery(opened, report), photos)
     report("done")
 

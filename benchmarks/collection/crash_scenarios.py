@@ -12,11 +12,12 @@ from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.checksums import data_columns
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.corrections import merge, name_identity
-from familiar.gallery.editing.forget import forget_identity, forget_photos
+from familiar.gallery.editing.forget import forget_identity
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
+from familiar.gallery.store.connection import find_damage
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.preprocessing import Preprocessing, standardize
 
@@ -38,7 +39,7 @@ class Scenario:
     """
 
     prepare: Callable[[Path, Path], None]  # the gallery's folder, that of the photos
-    run: Callable[[GalleryDatabase, Path], None]
+    run: Callable[[Store, Path], None]
     violation_queries: tuple[str, ...]
 
 
@@ -94,7 +95,7 @@ def draw_individuals() -> np.ndarray:
     return normalize((np.stack(chosen)[:, None] + noise).reshape(-1, WIDTH)).reshape(INDIVIDUALS, FACES, WIDTH)
 
 
-def _enroll_part(gallery: GalleryDatabase, part: int) -> None:
+def _enroll_part(gallery: Store, part: int) -> None:
     numbers = range(part, INDIVIDUALS, BATCHES)
     rows = draw_individuals()[list(numbers)].reshape(-1, WIDTH)
     names = [f"{number:02} {face}" for number in numbers for face in range(FACES)]
@@ -102,12 +103,12 @@ def _enroll_part(gallery: GalleryDatabase, part: int) -> None:
 
 
 def _empty_gallery(folder: Path, _: Path) -> None:
-    GalleryDatabase.create(folder, Space.from_metadata(embedder().metadata)).close()
+    Store.create(folder, Space.from_metadata(embedder().metadata)).close()
 
 
 def _clustered_gallery(folder: Path, photos: Path) -> None:
     _empty_gallery(folder, photos)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         for part in range(BATCHES):
             _enroll_part(gallery, part)
         cluster(gallery)
@@ -117,46 +118,42 @@ def _clustered_gallery(folder: Path, photos: Path) -> None:
 
 def _gallery_with_photos(folder: Path, photos: Path) -> None:
     _empty_gallery(folder, photos)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         _enroll(gallery, photos, vectors=False)
         cluster(gallery, threshold=0.2)
 
 
-def _enroll(gallery: GalleryDatabase, photos: Path, vectors: bool = True) -> None:
+def _enroll(gallery: Store, photos: Path, vectors: bool = True) -> None:
     enroll(gallery, embedder(), sorted(photos.iterdir()))
     for part in range(BATCHES if vectors else 0):
         _enroll_part(gallery, part)
 
 
-def _cluster(gallery: GalleryDatabase, _: Path) -> None:
+def _cluster(gallery: Store, _: Path) -> None:
     for part in range(BATCHES):
         _enroll_part(gallery, part)
         cluster(gallery)
 
 
-def _merge(gallery: GalleryDatabase, _: Path) -> None:
+def _merge(gallery: Store, _: Path) -> None:
     for number in range(1, INDIVIDUALS, 2):
         if number + 1 in _identities(gallery):
             merge(gallery, number, [number + 1])
 
 
-def _forget(gallery: GalleryDatabase, _: Path) -> None:
+def _forget(gallery: Store, _: Path) -> None:
     for number in range(1, INDIVIDUALS + 1):
         if number % 3 == 1 and number in _identities(gallery):
             forget_identity(gallery, number)
-    with gallery.reading() as repository:
-        remaining = repository.connection.execute("SELECT path FROM photos WHERE path LIKE '%/02 _'").fetchall()
-    if remaining:
-        forget_photos(gallery, [Path(path) for (path,) in remaining])
 
 
-def _migrate(gallery: GalleryDatabase, _: Path) -> None:
+def _migrate(gallery: Store, _: Path) -> None:
     migrate(gallery, embedder("new", NEXT_WIDTH))
 
 
-def _identities(gallery: GalleryDatabase) -> set[int]:
-    with gallery.reading() as repository:
-        return {row[0] for row in repository.connection.execute("SELECT id FROM identities")}
+def _identities(gallery: Store) -> set[int]:
+    with gallery.read() as repository:
+        return {number for (number,) in repository.connection.rows("SELECT id FROM identities")}
 
 
 _SIZES = "SELECT identity_id, count(*) AS faces FROM assignments GROUP BY identity_id"
@@ -195,7 +192,7 @@ SCENARIOS = {
             "SELECT 'half forgotten: ' || substr(path, 1, 2) FROM photos LEFT JOIN faces ON photo_id = photos.id "
             f"GROUP BY substr(path, 1, 2) HAVING count(faces.id) NOT IN (0, {FACES})",
             "SELECT 'a face without identity: ' || id FROM faces WHERE id NOT IN (SELECT face_id FROM assignments)",
-            "SELECT 'forgotten faces may still be on the disk' FROM gallery WHERE erasure_due",
+            "SELECT 'forgotten faces may still be on the disk' FROM forgotten",
         ),
     ),
     "migrate": Scenario(
@@ -213,25 +210,13 @@ SCENARIOS = {
 # --- invariants of the contents -------------------------------------------------------------------------
 
 
-def contents(gallery: GalleryDatabase) -> Contents:
-    """Read every row of every table, except when decisions were made and the checksums."""
-    with gallery.reading() as repository:
-        tables = [
-            row[0]
-            for row in repository.connection.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-            )
-        ]
-        rows_by_table = {
-            table: repository.connection.execute(
-                f"SELECT {', '.join(name for name, _ in data_columns(repository.connection, table))} "
-                f"FROM {table} ORDER BY 1"
-            ).fetchall()
-            for table in tables
-        }
-        rows_by_table["decisions"] = repository.connection.execute(
-            "SELECT id, kind FROM decisions ORDER BY id"
-        ).fetchall()
+def contents(gallery: Store) -> Contents:
+    """Read every row of every table, except when decisions were made."""
+    with gallery.read() as repository:
+        connection = repository.connection
+        tables = connection.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        rows_by_table: Contents = {table: connection.rows(f"SELECT * FROM {table} ORDER BY 1") for (table,) in tables}
+        rows_by_table["decisions"] = connection.rows("SELECT id, kind FROM decisions ORDER BY id")
     return rows_by_table
 
 
@@ -243,11 +228,10 @@ def comparable_contents(rows_by_table: Contents) -> list[object]:
     return [sorted(photo_by_id.values()), sorted(faces), *tables, rows_by_table["gallery"][0][2:5]]
 
 
-def violated_invariants(scenario: Scenario, gallery: GalleryDatabase) -> list[str]:
+def violated_invariants(scenario: Scenario, gallery: Store) -> list[str]:
     """List violated invariants; empty if there are none."""
-    with gallery.reading() as repository:
-        problems = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        problems += [f"dangling: {row}" for row in repository.connection.execute("PRAGMA foreign_key_check")]
+    with gallery.read() as repository:
+        problems = find_damage(repository.connection)
         for query in (*_ALWAYS, *scenario.violation_queries):
-            problems += [row[0] for row in repository.connection.execute(query)]
+            problems += [str(problem) for (problem,) in repository.connection.rows(query)]
     return problems

@@ -19,7 +19,9 @@ import numpy as np
 
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import search_photos
 
@@ -62,7 +64,7 @@ def _enroll(root: Path, count: int) -> tuple[float, float]:
     bare.execute("PRAGMA synchronous = FULL")
     bare.execute("CREATE TABLE vectors (name TEXT, vector BLOB)")
     seconds = [0.0, 0.0]
-    with GalleryDatabase.create(root / "gallery", SPACE) as gallery:
+    with Store.create(root / "gallery", SPACE) as gallery:
         for turn, start in enumerate(range(0, count, PART)):
             part = slice(start, start + PART)
             for which in (0, 1) if turn % 2 else (1, 0):
@@ -91,7 +93,7 @@ def _open(folder: Path) -> tuple[float, float, float]:
     """Measure the seconds to open and to search for the first time, and peak megabytes."""
     query = synthetic(1, seed=1)[0][0]
     started = time.perf_counter()
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         opened = time.perf_counter()
         search_photos(gallery, query)
         searched = time.perf_counter()

@@ -20,7 +20,8 @@ from collection.answers import score
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.retrieval import retrieval_metrics
@@ -71,18 +72,18 @@ def after_confirming(space: Space, rows: Labeled, individuals: int, draw: int) -
     count = min(individuals, len(several) - MIN_LEFT)
     chosen = np.random.default_rng((draw, individuals)).permutation(several)[:count]
     others = np.flatnonzero(~np.isin(labels, chosen))
-    with tempfile.TemporaryDirectory() as folder, GalleryDatabase.create(Path(folder, "gallery"), space) as gallery:
+    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder, "gallery"), space) as gallery:
         names = [f"{row}.jpg" for row in range(len(labels))]
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         assign(gallery, [IdentityFaces(None, tuple(faces[labels == label].tolist())) for label in chosen])
         with_learned = figures(gallery, labels, others)
         is_used = load_album(gallery).main.learned_gain is not None
-        with gallery.writing() as repository:
+        with gallery.write() as repository:
             repository.learned_faces.replace([])
         return np.array([is_used, *figures(gallery, labels, others), *with_learned])
 
 
-def figures(gallery: GalleryDatabase, labels: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+def figures(gallery: Store, labels: np.ndarray, others: np.ndarray) -> tuple[float, float]:
     compared = load_album(gallery).rows[others]
     cluster(gallery, rebuild=True)
     return score(gallery, labels, others), retrieval_metrics(compared, labels[others]).recall_at_k[1]

@@ -5,6 +5,7 @@ gallery.py pictures MODEL FOLDER
 
 import argparse
 import io
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from familiar.evaluation.plots.chart import LIGHT, TEXT_PT, png
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, load_photo, save_photo
 
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     out, embedder = options.folder, Embedder(options.model)
     with tempfile.TemporaryDirectory() as folder:
         album = draw_album(Path(folder, "album"))
-        with GalleryDatabase.create(Path(folder, "gallery"), Space.from_metadata(embedder.metadata)) as gallery:
+        with Store.create(Path(folder, "gallery"), Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([album]))
             print(cluster(gallery))
             save_png(groups(gallery), out / "gallery-groups.png")
@@ -64,17 +66,17 @@ def draw_album(folder: Path) -> Path:
     return folder
 
 
-def path_of(gallery: GalleryDatabase, face: int) -> Path:
-    with gallery.reading() as repository:
+def path_of(gallery: Store, face: int) -> Path:
+    with gallery.read() as repository:
         query = "SELECT path FROM faces JOIN photos ON photos.id = photo_id WHERE faces.id = ?"
-        return Path(repository.connection.execute(query, (face,)).fetchone()[0])
+        return Path(os.fsdecode(repository.connection.value(query, (face,))))
 
 
-def cat(gallery: GalleryDatabase, face: int) -> str:
+def cat(gallery: Store, face: int) -> str:
     return path_of(gallery, face).parent.name
 
 
-def groups(gallery: GalleryDatabase) -> Figure:
+def groups(gallery: Store) -> Figure:
     """Draw a row of faces for each cluster, largest first; unassigned faces in the last rows."""
     assignments = load_assignments(gallery)
     numbers, sizes = np.unique(assignments.identity[assignments.identity != UNASSIGNED], return_counts=True)
@@ -93,7 +95,7 @@ def groups(gallery: GalleryDatabase) -> Figure:
     return figure
 
 
-def questions(gallery: GalleryDatabase) -> Figure:
+def questions(gallery: Store) -> Figure:
     """Draw the first questions side by side."""
     proposed = propose_questions(gallery, QUESTIONS)
     figure = Figure(figsize=(2 * len(proposed), 1.35), facecolor=LIGHT.paper)

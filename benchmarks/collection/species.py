@@ -22,7 +22,8 @@ from familiar.embedding.model import Model
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.training.species import fit_on_photos
 
@@ -69,12 +70,12 @@ def report(name: str, model: Model, photos: Sequence[Path], labels: np.ndarray, 
     """Enroll and cluster the album, and print a row."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        GalleryDatabase.create(Path(folder, "gallery"), Space.from_model(model)) as gallery,
+        Store.create(Path(folder, "gallery"), Space.from_model(model)) as gallery,
     ):
         enroll(gallery, model, photos, WholePhoto())
         cluster(gallery)
         figures = [score(gallery, labels), *(score(gallery, labels, np.flatnonzero(species == each)) for each in SETS)]
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             named = repository.faces.species()
         wrong = sum(each is not None and each != true for each, true in zip(named, species.tolist(), strict=True))
         thresholds = ", ".join(

@@ -22,7 +22,8 @@ from schemathesis.python import asgi
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import save_photo
 from familiar.web.server import make_app
@@ -136,7 +137,7 @@ def drawn_gallery(root: Path, model: Path) -> Path:
         for number in range(3)
     ]
     embedder = Embedder(model)
-    with GalleryDatabase.create(root / "album", Space.from_metadata(embedder.metadata)) as gallery:
+    with Store.create(root / "album", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, photos)
         cluster(gallery)
     return root / "album"

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.gallery.integrity.check import check
 from serving.server import Server, request_json, serving
 
@@ -200,9 +200,9 @@ def find_problems(folder: Path, uploads: Uploads, temporary: Path, known: Collec
     """
     files = [path for path in (folder / UPLOADED_PHOTOS).rglob("*") if path.is_file()]
     contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         problems = list(map(str, check(gallery).problems))
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             rows = [sha256.lower() for sha256 in repository.photos.paths_by_hash()]
     problems += [
         f"{path}: not named by its content"

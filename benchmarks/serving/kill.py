@@ -22,7 +22,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.integrity.check import check
 from familiar.photos.decoding import save_photo
 from serving.server import Form, Server, request_json, serving
@@ -68,9 +68,9 @@ def _wait_for_jobs(server: Server, folder: Path) -> set[str]:
         if all(job["state"] in ("done", "stopped", "failed") for job in json.loads(body)):
             break
         time.sleep(0.05)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert not check(gallery).problems, check(gallery)
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             return {sha256.hex() for (sha256,) in repository.connection.execute("SELECT sha256 FROM photos")}
 
 

@@ -22,7 +22,8 @@ import httpx2
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.search.listing import identity_summaries
 from familiar.photos.decoding import find_photos
@@ -53,7 +54,7 @@ def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
         embedder = Embedder(arguments.model)
-        with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
+        with Store.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             faces = enroll(gallery, embedder, photos).faces
             cluster(gallery)
             identities = [tile.identity for tile in identity_summaries(gallery, limit=faces)]

@@ -17,7 +17,8 @@ from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.photos import photo_ids
@@ -49,7 +50,7 @@ def main(options: list[str]) -> None:
     embedder = Embedder(arguments.model)
     with tempfile.TemporaryDirectory() as root:
         photos, folder = draw_album(Path(root, "photos")), Path(root, "album")
-        with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
+        with Store.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([photos]))
             cluster(gallery)
             for number, name in enumerate(NAMES, 1):
@@ -87,7 +88,7 @@ def main(options: list[str]) -> None:
 def _draw_desk(root: Path, embedder: Embedder) -> tuple[Path, int]:
     """Make a register of lost pets and one found pet, which is Luna; return the gallery and its number."""
     folder = root / "missing"
-    with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
+    with Store.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
         for index, (name, report) in enumerate(LOST.items()):
             species, individual = ("cats", "dogs")[index % 2], index // 2
             _enter(gallery, embedder, root / name, SyntheticSource.parse(f"synthetic:{species}:9x5"), individual, 3)
@@ -98,7 +99,7 @@ def _draw_desk(root: Path, embedder: Embedder) -> tuple[Path, int]:
 
 
 def _enter(
-    gallery: GalleryDatabase, embedder: Embedder, folder: Path, source: SyntheticSource, individual: int, count: int
+    gallery: Store, embedder: Embedder, folder: Path, source: SyntheticSource, individual: int, count: int
 ) -> None:
     """Draw and enroll the first photos of an individual; with a negative count, the last ones."""
     folder.mkdir()

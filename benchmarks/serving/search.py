@@ -20,7 +20,8 @@ from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
 from serving.server import request_json, serving
@@ -42,7 +43,7 @@ def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
         identities, queries = make_gallery(folder, arguments.count, arguments.queries, arguments.decay)
-        with serving(folder) as server, GalleryDatabase.open(folder) as gallery:
+        with serving(folder) as server, Store.open(folder) as gallery:
             searches: dict[str, Callable[..., object]] = {
                 "photo": lambda query: search_photos(gallery, query, K),
                 "identity": lambda query: search_identities(gallery, query, K),
@@ -77,7 +78,7 @@ def make_gallery(folder: Path, count: int, queries: int = 0, decay: float = math
     vectors, _ = synthetic(count + queries, decay=decay)
     threshold = Threshold(0.5, 0.001, 0.9)
     space = Space("synthetic", 128, (128,), Calibration(threshold, threshold, threshold, 20.0, -10.0, 0.01, 999, 999))
-    with GalleryDatabase.create(folder, space) as gallery:
+    with Store.create(folder, space) as gallery:
         enroll_embeddings(gallery, vectors[:count], [f"{index}.jpg" for index in range(count)], "synthetic")
         grouped = cluster(gallery)
         build_index(gallery)

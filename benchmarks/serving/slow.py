@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from serving.contract import drawn_gallery
 from serving.server import Server, request_json, serving
@@ -62,7 +62,7 @@ def main(options: list[str]) -> None:
 def _add_large_photo(folder: Path, root: Path, model: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (2_048, 2_048, 3), np.uint8)
     Image.fromarray(noise).save(root / "noise.png")
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         enroll(gallery, Embedder(model), [root / "noise.png"])
 
 

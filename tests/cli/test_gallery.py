@@ -12,10 +12,10 @@ import pytest
 
 from familiar.cli.commands.gallery import COMMANDS
 from familiar.gallery.clustering.assignments import load_assignments, resolve_face
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
+from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
 from support.random_bundle import random_bundle
@@ -55,12 +55,12 @@ def fails(familiar: Familiar, *arguments: object) -> str:
 
 def identity_by_photo(folder: Path) -> dict[str, str]:
     """Map each photo to the name or number of its identity, -1 where it has none."""
-    with GalleryDatabase.open(folder) as gallery, gallery.reading() as repository:
+    with Store.open(folder) as gallery, gallery.read() as repository:
         assignments = load_assignments(gallery)
         paths = dict(
-            repository.connection.execute(
-                "SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id"
-            ).fetchall()
+            repository.connection.rows(
+                "SELECT faces.id, CAST(path AS TEXT) FROM faces JOIN photos ON photos.id = photo_id"
+            )
         )
     numbers = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
     return {Path(paths[face]).stem: assignments.names.get(number, str(number)) for face, number in numbers}
@@ -94,7 +94,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
     assert "1 were skipped" in first.out
     again = run_json(familiar, *enroll)
     assert (again["photos"], again["known"], len(again["skipped"])) == (0, 7, 1)
-    with GalleryDatabase.open(tmp_path / "g") as gallery:
+    with Store.open(tmp_path / "g") as gallery:
         assert gallery.embedding_dtype.name == "float32"
     assert run_json(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle)["photos"]
     other = ("--species", "scent")
@@ -224,9 +224,9 @@ def test_corrections_apply_and_undo_reverts_each_in_order(familiar: Familiar, cl
 
 def test_one_identity_twice_in_a_photo_needs_an_option(familiar: Familiar, clustered: Path, photos: Path):
     blue, green = photos / "blue1.png", photos / "green1.png"
-    with GalleryDatabase.open(clustered) as gallery:
+    with Store.open(clustered) as gallery:
         first, second = resolve_face(gallery, str(blue)), resolve_face(gallery, str(green))
-        with gallery.writing(faces_change=True) as repository:
+        with gallery.write(faces_change=True) as repository:
             repository.connection.execute(
                 "UPDATE faces SET photo_id = (SELECT photo_id FROM faces WHERE id = ?) WHERE id = ?", (second, first)
             )
@@ -235,7 +235,7 @@ def test_one_identity_twice_in_a_photo_needs_an_option(familiar: Familiar, clust
     for name, *rest in (("merge", to, "Blau"), ("move", first, "--to", to), ("split", first, second)):
         assert "green1.png: would show one identity twice" in fails(familiar, name, clustered, *rest)
         result = run_json(familiar, name, clustered, *rest, "--same-photo")
-        with GalleryDatabase.open(clustered) as gallery:
+        with Store.open(clustered) as gallery:
             assignments = load_assignments(gallery)
             rows = assignments.faces.rows_of(np.array([first, second]))
             assert assignments.identity[rows].tolist() == [result["identity"]] * 2
@@ -287,9 +287,7 @@ def test_undo_of_a_given_change_undoes_no_other(familiar: Familiar, clustered: P
     assert run_json(familiar, "undo", clustered, "--change", last["number"])["number"] == last["number"]
 
 
-def overtake(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str, change: Callable[[GalleryDatabase], object]
-) -> None:
+def overtake(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str, change: Callable[[Store], object]) -> None:
     """Answer a question on the terminal after another program has changed the gallery."""
 
     class Terminal(io.StringIO):
@@ -298,7 +296,7 @@ def overtake(
 
         def readline(self, *arguments: int) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
             if self.tell() == 0:
-                with GalleryDatabase.open(folder) as other:
+                with Store.open(folder) as other:
                     change(other)
             return super().readline(*arguments)
 
@@ -410,11 +408,11 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert whole.code == 0
     assert f"missing: {photos / 'blue1.png'}" in whole.out
     assert f"{clustered}: intact; 7 photos, 7 faces" in whole.out
-    with GalleryDatabase.open(clustered) as gallery, gallery.writing() as repository:
+    with Store.open(clustered) as gallery, gallery.write() as repository:
         repository.connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
     broken = familiar("gallery", "check", clustered)
     assert broken.code == 1
-    assert "embeddings are damaged" in broken.out
+    assert "embeddings: " in broken.out
     as_json = familiar("gallery", "check", clustered, "--json")
     assert as_json.code == 1
     assert json.loads(as_json.out)["problems"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.external_index import read_external_index
+from familiar.gallery.store.external_index import read_external_index
+from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gRPC
 
 def test_index_is_built_kept_equal_and_removed(familiar: Familiar, tmp_path: Path):
     album, milvus = tmp_path / "album", f"milvus:{tmp_path / 'faces.db'}"
-    with GalleryDatabase.create(album, SPACE) as gallery:
+    with Store.create(album, SPACE) as gallery:
         enroll_vectors(gallery, draw_individuals([20, 20]), prefix=str(tmp_path / "photo"))
     built = familiar("gallery", "index", album, "--index", milvus)
     assert (built.code, built.out) == (0, f"{album}: 40 faces in Milvus, 40 written, 0 removed\n"), built.err

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.lost_pets.reports import find_pet
+from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.color_album import draw_photo
 from support.html import Page
@@ -94,7 +94,7 @@ def test_filters_use_the_fields_of_the_register(familiar: Familiar, missing: Pat
 def test_saved_pet_remembers_what_it_is_not(familiar: Familiar, missing: Path, match: Any):
     (pet,) = match("found.png", "--save", "Stray", "--found-at", "Elm Street", "--found-on", "2026-05-02")
     assert (names(pet)[0], pet["identity"]) == ("Red", 4)
-    with GalleryDatabase.open(missing) as gallery:
+    with Store.open(missing) as gallery:
         report = find_pet(gallery, 4).report
         assert (report.status, report.location, report.reported_on) == ("found", "Elm Street", "2026-05-02")
     (pet,) = match("found.png", "--not", "Red")

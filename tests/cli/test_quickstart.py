@@ -10,8 +10,8 @@ import pytest
 
 from familiar.cli import main
 from familiar.cli.commands import quickstart
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.store.store import Store
 from familiar.recipes import RECIPES, recipe_named
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_writes_all_outputs_and_rejects_non_empty_folder(
     assert [text in output_text.err for text in ("1/5", "2/5", "3/5", "4/5", "epoch   2", "exporting")] == [True] * 6
     assert document["album"]["photos"] == 6 * 2
     assert isinstance(document["album"]["shown"], str)
-    with GalleryDatabase.open(output / "gallery") as gallery:
+    with Store.open(output / "gallery") as gallery:
         statistics = gallery_statistics(gallery)
     assert (statistics.photos, statistics.faces) == (12, 12)
     assert [identity.name for identity in statistics.identities if identity.name] == ["Tom"]

@@ -71,7 +71,7 @@ def _prepare_bundle(folder: Path) -> Read:
     from familiar.core.types import Detection, Photo
     from familiar.embedding.bundle import load_bundle, network_bytes
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.database.space import Space
+    from familiar.gallery.store.space import Space
 
     valid = network_bytes(load_bundle(_write(folder / "valid.onnx", _bundle())))
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store import connection, recovery, store
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle
 from support.small_gallery import SPACE, draw_pets
@@ -18,7 +19,8 @@ CROPS = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up early on a locked gallery. Request it before a gallery is opened."""
-    monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.2)
+    for module in (connection, recovery, store):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["float32"])
-def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty gallery of 16 dimensions, float32 unless a test parametrizes it."""
-    with GalleryDatabase.create(folder, SPACE, embedding_dtype=request.param) as gallery:
+    with Store.create(folder, SPACE, embedding_dtype=request.param) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
         yield gallery
 
@@ -54,8 +56,8 @@ def other_embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -
 
 
 @pytest.fixture
-def album(folder: Path, embedder: Embedder) -> Iterator[GalleryDatabase]:
+def album(folder: Path, embedder: Embedder) -> Iterator[Store]:
     """An empty gallery in the space of `embedder`."""
-    with GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
+    with Store.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         yield gallery

@@ -10,18 +10,18 @@ from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import calibrate, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.store.store import Store
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
 
 EACH = 6
 
 
-def set_species(gallery: GalleryDatabase, faces: list[int], species: str) -> None:
-    with gallery.writing(faces_change=True) as repository:
+def set_species(gallery: Store, faces: list[int], species: str) -> None:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.executemany(
             "UPDATE faces SET species = ? WHERE id = ?", [(species, face) for face in faces]
         )
@@ -34,7 +34,7 @@ def sharing_much(sizes: list[int], seed: int = 0) -> np.ndarray:
     return normalize(rows)
 
 
-def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
+def groups(gallery: Store) -> set[frozenset[int]]:
     assignments = load_assignments(gallery)
     return {
         frozenset(assignments.faces.ids[assignments.rows_of_identity(number)].tolist())
@@ -42,7 +42,7 @@ def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
     }
 
 
-def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: GalleryDatabase):
+def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: Store):
     rows = sharing_much([EACH] * 8)
     enroll_vectors(gallery, rows[: 3 * EACH])
     assert [each.uncertainty for each in load_album(gallery).thresholds] == [None]
@@ -57,13 +57,13 @@ def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: Galle
     assert groups(gallery) == {frozenset(range(1 + EACH * each, 1 + EACH * (each + 1))) for each in range(8)}
 
 
-def test_given_threshold_compares_faces_as_they_are(gallery: GalleryDatabase):
+def test_given_threshold_compares_faces_as_they_are(gallery: Store):
     enroll_vectors(gallery, sharing_much([EACH] * 6))
     assert cluster(gallery, threshold=0.5).threshold == 0.5
     assert len(groups(gallery)) == 1
 
 
-def test_species_are_never_compared(gallery: GalleryDatabase):
+def test_species_are_never_compared(gallery: Store):
     """Each cat is as similar to a dog as to itself."""
     rows = draw_individuals([EACH] * 8)
     cats, dogs = enroll_vectors(gallery, rows), enroll_vectors(gallery, rows, "dog")
@@ -77,7 +77,7 @@ def test_species_are_never_compared(gallery: GalleryDatabase):
     assert not any(set(cats) & members and set(dogs) & members for members in groups(gallery))
 
 
-def test_face_without_species_is_compared_with_those_that_it_is_similar_to(gallery: GalleryDatabase):
+def test_face_without_species_is_compared_with_those_that_it_is_similar_to(gallery: Store):
     """So that albums that are older than species keep growing."""
     rows = draw_individuals([EACH] * 10)
     faces = enroll_vectors(gallery, rows)
@@ -88,7 +88,7 @@ def test_face_without_species_is_compared_with_those_that_it_is_similar_to(galle
     assert any({faces[0], faces[1]} <= members for members in groups(gallery))
 
 
-def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery: GalleryDatabase):
+def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery: Store):
     rows = draw_individuals([EACH] * 8)
     enroll_vectors(gallery, rows)
     twins = np.stack([rows[0], rows[1], rows[EACH]])
@@ -97,7 +97,7 @@ def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
 
 
-def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(gallery: GalleryDatabase):
+def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(gallery: Store):
     rows = draw_individuals([EACH] * 8)
     enroll_vectors(gallery, rows)
     twins = enroll_in_one_photo(gallery, np.stack([rows[0], rows[1], rows[EACH]]), "three.jpg")
@@ -111,14 +111,14 @@ def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(galle
 
 
 def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach_the_threshold(
-    gallery: GalleryDatabase,
+    gallery: Store,
 ):
     rows = draw_individuals([6, 6, 6, 6])
     faces = enroll_vectors(gallery, rows)
     enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=5), "both")
     times = ["2024-05-01T10:00:00", "2024-05-01T10:00:09", "2024-05-01T10:00:20", "2024-05-01T10:00:25"]
     photos = [1, 2, 3, 7]  # photo 7 shows the second individual
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.executemany(
             "UPDATE photos SET taken_at = ? WHERE id = ?", zip(times, photos, strict=True)
         )
@@ -129,7 +129,7 @@ def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach
     assert (threshold.burst_pairs, threshold.burst_matches) == (2, 1)
 
 
-def test_calibration_by_the_user_decides(gallery: GalleryDatabase):
+def test_calibration_by_the_user_decides(gallery: Store):
     enroll_vectors(gallery, draw_individuals([EACH] * 8))
     cluster(gallery)
     for number in sorted({int(each) for each in load_assignments(gallery).identity})[:4]:
@@ -141,7 +141,7 @@ def test_calibration_by_the_user_decides(gallery: GalleryDatabase):
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_domains_of_two_species_have_different_numbers(gallery: GalleryDatabase, first: int):
+def test_domains_of_two_species_have_different_numbers(gallery: Store, first: int):
     """In each, forty faces and more of individuals that the model takes for one."""
     rng = np.random.default_rng(first)
     regions = [normalize(rng.normal(size=(1, DIM)).astype(np.float32)) for _ in range(2)]
@@ -157,7 +157,7 @@ def test_domains_of_two_species_have_different_numbers(gallery: GalleryDatabase,
     assert all(not left & right for left, right in combinations(members, 2))
 
 
-def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gallery: GalleryDatabase):
+def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gallery: Store):
     enroll_vectors(gallery, draw_individuals([EACH] * 8))
     before = load_album(gallery).thresholds
     cluster(gallery)
@@ -167,7 +167,7 @@ def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gall
     assert load_album(gallery).thresholds == before
 
 
-def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: GalleryDatabase):
+def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: Store):
     """What all faces share makes an intruder as similar as the others; less that, it fits least."""
     faces = enroll_vectors(gallery, sharing_much([EACH] * 8))
     corrections.split(gallery, faces[: EACH + 1], "Mia")
@@ -179,7 +179,7 @@ def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: Gallery
     assert order[-1] == faces[int(np.argmin(fits))]
 
 
-def test_empty_gallery_has_the_models_threshold(gallery: GalleryDatabase):
+def test_empty_gallery_has_the_models_threshold(gallery: Store):
     assert gallery.space == SPACE
     assert load_album(gallery).main.threshold == clustering_calibration(gallery).threshold
     assert cluster(gallery).faces == 0

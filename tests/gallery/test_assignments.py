@@ -12,20 +12,20 @@ from familiar.gallery.clustering.assignments import (
     load_assignments,
     resolve_identity,
 )
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.store.store import Store
 from support.small_gallery import draw_individuals, enroll_vectors
 
 
 @pytest.fixture
-def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
+def gallery(gallery: Store) -> Store:
     """Mia has faces 1 and 2, the first assigned by the user; face 3 is unassigned."""
     enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1], "Mia")
     return gallery
 
 
-def test_load_assignments_reports_identities_and_names(gallery: GalleryDatabase):
+def test_load_assignments_reports_identities_and_names(gallery: Store):
     assignments = load_assignments(gallery)
     assert assignments.identity.tolist() == [1, 1, UNASSIGNED]
     assert assignments.by_user.tolist() == [True, False, False]
@@ -37,18 +37,18 @@ def test_load_assignments_reports_identities_and_names(gallery: GalleryDatabase)
 
 
 @pytest.mark.parametrize("reference", ["Mia", "#1", " Mia "])
-def test_resolve_identity_accepts_name_or_number(gallery: GalleryDatabase, reference: str):
+def test_resolve_identity_accepts_name_or_number(gallery: Store, reference: str):
     assert resolve_identity(gallery, reference) == 1
 
 
 @pytest.mark.parametrize("reference", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
-def test_resolve_identity_rejects_unknown_names_and_numbers(gallery: GalleryDatabase, reference: str):
+def test_resolve_identity_rejects_unknown_names_and_numbers(gallery: Store, reference: str):
     with pytest.raises(NotInGallery, match="give a name, or a number such as #12"):
         resolve_identity(gallery, reference)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 4, 2**70])
-def test_rejects_unknown_face_and_identity_numbers(gallery: GalleryDatabase, number: int):
+def test_rejects_unknown_face_and_identity_numbers(gallery: Store, number: int):
     check_faces(gallery, [1, 2, 3])
     check_identities(gallery, [1])
     with pytest.raises(NotInGallery, match="has no face"):

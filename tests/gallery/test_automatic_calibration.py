@@ -25,12 +25,12 @@ from familiar.gallery.clustering.calibration import (
 )
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search.search import search_identities, search_photos, verify
 from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate
 from familiar.metrics.clustering import contingency
 from support.property_tests import expensive
@@ -49,9 +49,9 @@ EACH = 8  # faces of each individual
 
 
 @pytest.fixture
-def uncalibrated(folder: Path) -> Iterator[GalleryDatabase]:
+def uncalibrated(folder: Path) -> Iterator[Store]:
     """Three individuals of eight faces each, which the guessed threshold joins; none is confirmed."""
-    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE, embedding_dtype="float32") as gallery:
+    with Store.create(folder, UNCALIBRATED_SPACE, embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         enroll_vectors(gallery, close_together([EACH] * 3))
         yield gallery
@@ -62,11 +62,11 @@ def faces_of(individual: int, count: int) -> list[int]:
     return [individual * EACH + 1 + index for index in range(count)]
 
 
-def confirm_individual(gallery: GalleryDatabase, individual: int, count: int) -> None:
+def confirm_individual(gallery: Store, individual: int, count: int) -> None:
     corrections.split(gallery, faces_of(individual, count), f"name {individual}")
 
 
-def fitted_faces(gallery: GalleryDatabase) -> int | None:
+def fitted_faces(gallery: Store) -> int | None:
     fitted = own_calibration(gallery)
     return None if fitted is None else fitted.clustering.faces
 
@@ -74,7 +74,7 @@ def fitted_faces(gallery: GalleryDatabase) -> int | None:
 # --- calibrating --------------------------------------------------------------------------------------------------
 
 
-def test_calibrates_itself_and_then_separates_individuals(uncalibrated: GalleryDatabase):
+def test_calibrates_itself_and_then_separates_individuals(uncalibrated: Store):
     assert cluster(uncalibrated).threshold == GUESS
     assert len(groups(uncalibrated)) == 1, "the guess joins three individuals"
     assert clustering_calibration(uncalibrated).is_guess
@@ -106,7 +106,7 @@ def test_calibrates_itself_and_then_separates_individuals(uncalibrated: GalleryD
 def test_calibrates_itself_and_then_joins_faces_of_one_individual(folder: Path):
     """The individuals' own faces are less similar than the guess, as with many networks for people."""
     truth = np.repeat(np.arange(6), EACH)
-    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE) as gallery:
+    with Store.create(folder, UNCALIBRATED_SPACE) as gallery:
         enroll_vectors(gallery, draw_individuals([EACH] * 6, noise=0.26))
         cluster(gallery)
         before = pairwise_f(gallery, truth)
@@ -119,13 +119,13 @@ def test_calibrates_itself_and_then_joins_faces_of_one_individual(folder: Path):
         assert pairwise_f(gallery, truth) > before + 0.15
 
 
-def pairwise_f(gallery: GalleryDatabase, truth: np.ndarray) -> float:
+def pairwise_f(gallery: Store, truth: np.ndarray) -> float:
     identity = load_assignments(gallery).identity
     clusters = np.where(identity == UNASSIGNED, -1 - np.arange(len(identity)), identity)
     return contingency(truth, np.unique(clusters, return_inverse=True)[1]).pairwise().f
 
 
-def test_fits_the_same_as_the_command(uncalibrated: GalleryDatabase):
+def test_fits_the_same_as_the_command(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 5)
     confirm_individual(uncalibrated, 1, 3)
     automatic = own_calibration(uncalibrated)
@@ -141,7 +141,7 @@ def test_calibrates_itself_exactly_when_the_command_could(
     tmp_path_factory: pytest.TempPathFactory, confirmed: list[int]
 ):
     folder = tmp_path_factory.mktemp("album")
-    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE) as gallery:
+    with Store.create(folder, UNCALIBRATED_SPACE) as gallery:
         enroll_vectors(gallery, close_together([EACH] * 3))
         for individual, count in enumerate(confirmed):
             if count:
@@ -155,7 +155,7 @@ def test_calibrates_itself_exactly_when_the_command_could(
             assert is_calibrated
 
 
-def test_answers_and_names_and_imports_count(uncalibrated: GalleryDatabase):
+def test_answers_and_names_and_imports_count(uncalibrated: Store):
     individuals = [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
     corrections.assign(uncalibrated, individuals)
     assert fitted_faces(uncalibrated) == 8
@@ -169,7 +169,7 @@ def test_answers_and_names_and_imports_count(uncalibrated: GalleryDatabase):
     assert calibration(uncalibrated).pairs_different >= 10
 
 
-def test_fits_again_when_confirmed_faces_have_doubled(uncalibrated: GalleryDatabase):
+def test_fits_again_when_confirmed_faces_have_doubled(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     first = own_calibration(uncalibrated)
@@ -180,7 +180,7 @@ def test_fits_again_when_confirmed_faces_have_doubled(uncalibrated: GalleryDatab
     assert calibration(uncalibrated).pairs_same == 10 + 6 + 21
 
 
-def test_gallery_of_a_calibrated_model_keeps_the_model_calibration(gallery: GalleryDatabase):
+def test_gallery_of_a_calibrated_model_keeps_the_model_calibration(gallery: Store):
     enroll_vectors(gallery, close_together([EACH] * 3))
     for individual in range(3):
         confirm_individual(gallery, individual, EACH)
@@ -189,8 +189,8 @@ def test_gallery_of_a_calibrated_model_keeps_the_model_calibration(gallery: Gall
     assert not clustering_calibration(gallery).is_guess
 
 
-def test_out_of_domain_faces_do_not_count(uncalibrated: GalleryDatabase):
-    with uncalibrated.writing() as repository:
+def test_out_of_domain_faces_do_not_count(uncalibrated: Store):
+    with uncalibrated.write() as repository:
         repository.domains.set((face, 1) for face in faces_of(0, EACH))
     confirm_individual(uncalibrated, 0, EACH)
     confirm_individual(uncalibrated, 1, 5)
@@ -202,7 +202,7 @@ def test_out_of_domain_faces_do_not_count(uncalibrated: GalleryDatabase):
     assert own_calibration(uncalibrated) == first, "all 15 confirmed faces are more than twice 7"
 
 
-def test_reading_writes_nothing(uncalibrated: GalleryDatabase):
+def test_reading_writes_nothing(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 5)
     confirm_individual(uncalibrated, 1, 5)
     reset_calibration(uncalibrated)
@@ -219,7 +219,7 @@ def test_reading_writes_nothing(uncalibrated: GalleryDatabase):
 # --- the user's own calibration -----------------------------------------------------------------------------------
 
 
-def test_calibration_by_the_user_is_never_replaced(uncalibrated: GalleryDatabase):
+def test_calibration_by_the_user_is_never_replaced(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     assert calibrate(uncalibrated)[0].clustering.is_automatic is False
@@ -232,7 +232,7 @@ def test_calibration_by_the_user_is_never_replaced(uncalibrated: GalleryDatabase
     assert own_calibration(uncalibrated) == by_user
 
 
-def test_reset_deletes_it_until_the_next_decision(uncalibrated: GalleryDatabase):
+def test_reset_deletes_it_until_the_next_decision(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     reset_calibration(uncalibrated)
@@ -258,7 +258,7 @@ DECISION = st.tuples(st.sampled_from(list(DECISIONS)), st.integers(0, 2), st.int
 def test_undo_restores_the_previous_calibration(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[str, int, int]]
 ):
-    with GalleryDatabase.create(tmp_path_factory.mktemp("album"), UNCALIBRATED_SPACE) as gallery:
+    with Store.create(tmp_path_factory.mktemp("album"), UNCALIBRATED_SPACE) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         enroll_vectors(gallery, close_together([EACH] * 3))
         corrections.split(gallery, faces_of(0, 1))  # so that each of the following changes at least one row
@@ -276,11 +276,11 @@ def test_undo_restores_the_previous_calibration(
             assert own_calibration(gallery) == stored
 
 
-def last_decision(gallery: GalleryDatabase) -> int:
+def last_decision(gallery: Store) -> int:
     return undo_log.decisions(gallery, 1)[0].number
 
 
-def test_undo_restores_the_fit_before_the_doubling(uncalibrated: GalleryDatabase):
+def test_undo_restores_the_fit_before_the_doubling(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     first = own_calibration(uncalibrated)
@@ -293,12 +293,12 @@ def test_undo_restores_the_fit_before_the_doubling(uncalibrated: GalleryDatabase
     assert clustering_calibration(uncalibrated).is_guess
 
 
-def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: GalleryDatabase, folder: Path):
+def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: Store, folder: Path):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     uncalibrated.close()
     repair(folder)
-    with GalleryDatabase.open(folder) as repaired:
+    with Store.open(folder) as repaired:
         for _ in range(2):
             corrections.split(repaired, faces_of(2, 1))
         assert last_decision(repaired) == 4
@@ -309,7 +309,7 @@ def test_undo_after_a_repair_keeps_the_calibration(uncalibrated: GalleryDatabase
 # --- galleries of older versions, other models, and large galleries ------------------------------------------------
 
 
-def test_calibration_of_an_older_version_counts_as_the_users(uncalibrated: GalleryDatabase):
+def test_calibration_of_an_older_version_counts_as_the_users(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     fitted = own_calibration(uncalibrated)
@@ -326,7 +326,7 @@ def test_calibration_of_an_older_version_counts_as_the_users(uncalibrated: Galle
     assert calibration(uncalibrated) == fitted.calibration
 
 
-def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(uncalibrated: GalleryDatabase):
+def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     store(uncalibrated, None)
@@ -335,13 +335,13 @@ def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(u
 
 
 @pytest.mark.parametrize("stored", ["{", "[]", "{}", '{"calibration": 3}', "7"])
-def test_damaged_calibration_is_reported(uncalibrated: GalleryDatabase, stored: str):
+def test_damaged_calibration_is_reported(uncalibrated: Store, stored: str):
     store(uncalibrated, stored)
     with pytest.raises(CorruptGallery, match="familiar gallery repair"):
         clustering_calibration(uncalibrated)
 
 
-def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: GalleryDatabase):
+def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     migrate._truncate(uncalibrated, UNCALIBRATED_SPACE, SPACE, None)
@@ -353,7 +353,7 @@ def test_migration_to_a_calibrated_model_uses_the_models(uncalibrated: GalleryDa
     assert (fitted.clustering.faces, fitted.clustering.is_automatic, fitted.decision) == (8, True, None)
 
 
-def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabase):
+def test_migration_keeps_a_calibration_as_the_users(uncalibrated: Store):
     confirm_individual(uncalibrated, 0, 4)
     confirm_individual(uncalibrated, 1, 4)
     calibrate(uncalibrated)
@@ -362,7 +362,7 @@ def test_migration_keeps_a_calibration_as_the_users(uncalibrated: GalleryDatabas
     assert (clustering.from_gallery, clustering.is_automatic) == (True, False)
 
 
-def test_fits_on_a_limited_number_of_faces(uncalibrated: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_fits_on_a_limited_number_of_faces(uncalibrated: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(automatic_calibration, "MAX_FACES", 11)
     confirm_individual(uncalibrated, 0, EACH)
     confirm_individual(uncalibrated, 1, EACH)
@@ -390,6 +390,6 @@ def test_selected_faces_are_five_of_each_identity_in_turn(identities: list[int],
     assert selected == sorted(expected[:count])
 
 
-def store(gallery: GalleryDatabase, content: str | None) -> None:
-    with gallery.writing() as repository:
+def store(gallery: Store, content: str | None) -> None:
+    with gallery.write() as repository:
         repository.settings.set_own_calibration(content)

@@ -1,10 +1,11 @@
-"""Backups: complete, verified, restored as they were, refused when damaged, and beside a writer."""
+"""Backups and restores: complete, verified, beside a writer or a server, refused when damaged."""
 
 import hashlib
+import os
 import random
+import shutil
 import threading
 import zipfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,32 @@ import pytest
 from collection.crash_scenarios import contents
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
-from familiar.core.files import content_sha256, process_lock
-from familiar.gallery.database.connection import DATABASE, UPLOADED_PHOTOS, GalleryDatabase
-from familiar.gallery.database.copies import BACKUP_DRAFT, DRAFT_LOCK, RESTORE_DRAFT, RESTORED
-from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
-from familiar.gallery.database.external_index import ExternalIndex, read_external_index
-from familiar.gallery.database.switch import exclusive
-from familiar.gallery.editing.forget import forget_photos
+from familiar.core.files import content_sha256
+from familiar.gallery.editing.corrections import split
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.automatic_copies import copies
+from familiar.gallery.store.connection import DATABASE, LOG
+from familiar.gallery.store.external_index import ExternalIndex, read_external_index
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE
+from support.damaged_gallery import damage_table, flip
 from support.small_gallery import draw_individuals, enroll_vectors
 
 
-def upload(gallery: GalleryDatabase, content: bytes) -> Path:
+def upload(gallery: Store, content: bytes) -> Path:
     """Store an uploaded photo, and enroll it without a face."""
     sha256 = hashlib.sha256(content)
     path = gallery.folder / UPLOADED_PHOTOS / sha256.hexdigest()[:2] / f"{sha256.hexdigest()}.jpg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.photos.insert(path, sha256.digest(), len(content), 1, None)
     return path
 
 
 @pytest.fixture
-def album(gallery: GalleryDatabase) -> GalleryDatabase:
+def album(gallery: Store) -> Store:
     enroll_vectors(gallery, draw_individuals([2, 1]))
     upload(gallery, b"one photo")
     ExternalIndex("milvus:/nowhere.db", 1).save(gallery.folder)
@@ -45,58 +46,132 @@ def album(gallery: GalleryDatabase) -> GalleryDatabase:
 
 
 def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         return {table: rows for table, rows in contents(gallery).items() if table != "gallery"}
 
 
-def test_restored_gallery_has_all_rows_and_uploads_elsewhere(album: GalleryDatabase, tmp_path: Path):
+def test_restored_gallery_has_all_rows_and_uploads_elsewhere(album: Store, tmp_path: Path):
     result = backup(album, tmp_path / "backup.zip")
     assert (result.photos, result.faces, result.uploads) == (4, 3, 1)
     assert result.sha256 == hashlib.sha256((tmp_path / "backup.zip").read_bytes()).hexdigest()
     before, uid = rows(album.folder), album._uid
-    restored = restore(tmp_path / "backup.zip", tmp_path / "elsewhere" / "album")
-    assert (restored.photos, restored.faces, restored.uploads, restored.kept_in) == (4, 3, 1, None)
+    restored = restore(tmp_path / "elsewhere" / "album", tmp_path / "backup.zip")
+    assert (restored.photos, restored.faces, restored.uploads, restored.previous) == (4, 3, 1, None)
     after = rows(tmp_path / "elsewhere" / "album")
     assert {**after, "photos": []} == {**before, "photos": []}
-    path = Path(str(after["photos"][-1][2]))
+    path = Path(os.fsdecode(after["photos"][-1][2]))
     assert path.is_relative_to(tmp_path / "elsewhere" / "album" / UPLOADED_PHOTOS)
     assert path.read_bytes() == b"one photo"
-    with GalleryDatabase.open(tmp_path / "elsewhere" / "album") as gallery:
+    with Store.open(tmp_path / "elsewhere" / "album") as gallery:
         assert check(gallery).missing == ()
         assert gallery._uid != uid, "or an index of the other gallery would be taken for one of this"
     external = read_external_index(tmp_path / "elsewhere" / "album")
     assert external == ExternalIndex("milvus:/nowhere.db", None)
 
 
-def test_backup_is_a_zip_file_of_a_gallery(album: GalleryDatabase, tmp_path: Path):
+def test_backup_is_a_zip_file_of_a_gallery(album: Store, tmp_path: Path):
     backup(album, tmp_path / "backup.zip")
     with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
         archive.extractall(tmp_path / "unpacked")
     assert rows(tmp_path / "unpacked") == rows(album.folder)
 
 
-def test_restore_moves_the_present_gallery_aside_and_keeps_later_uploads(album: GalleryDatabase, tmp_path: Path):
-    before = rows(album.folder)
+def test_open_gallery_goes_on_with_what_was_restored(album: Store, tmp_path: Path):
+    before, uid = rows(album.folder), album._uid
     backup(album, tmp_path / "backup.zip")
     later = upload(album, b"a later photo")
-    result = restore(tmp_path / "backup.zip", album.folder)
-    assert rows(album.folder) == before
+    with album.new_connection() as other, album.read() as repository:
+        restored = restore(album.folder, tmp_path / "backup.zip")
+        assert repository.photos.count() == 5, "a read that began before goes on with its state"
+        with pytest.raises(GalleryBusy, match="was restored from a backup just now"):
+            split(other, [3], "of the gallery before")
+        assert split(other, [3], "Tom").identity == 1
+    assert album.faces().ids.tolist() == [1, 2, 3]
+    assert album._uid != uid, "or what was cached of the gallery before would be taken for this one's"
     assert later.read_bytes() == b"a later photo"
-    assert result.kept_in is not None
-    assert len(rows(result.kept_in)["photos"]) == 5
-    assert album.faces().ids.tolist() == [1, 2, 3], "an open connection reads the restored gallery"
+    assert restored.previous in copies(album.folder)
+    assert rows(album.folder)["photos"] == before["photos"]
+    restore(album.folder, restored.previous)
+    assert len(rows(album.folder)["photos"]) == 5
 
 
-def test_restore_erases_the_search_index_of_the_replaced_gallery(album: GalleryDatabase, tmp_path: Path):
+def killed_while_it_was_open(folder: Path) -> Path:
+    """Return a copy of an open gallery, with its log, as a killed process leaves it."""
+    return Path(shutil.copytree(folder, folder.with_name("killed")))
+
+
+def test_restore_after_a_kill_replaces_what_is_in_the_log(album: Store, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    enroll_vectors(album, draw_individuals([4]), "later")
+    killed = killed_while_it_was_open(album.folder)
+    assert (killed / LOG).stat().st_size
+    restore(killed, tmp_path / "backup.zip")
+    assert {**rows(killed), "photos": []} == {**rows(album.folder), "photos": [], "faces": rows(killed)["faces"]}
+    assert [row[0] for row in rows(killed)["faces"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("harm", ["first page", "no database", "forged log"])
+def test_restore_moves_aside_a_gallery_that_cannot_be_opened(album: Store, tmp_path: Path, harm: str):
+    backup(album, tmp_path / "backup.zip")
+    killed = killed_while_it_was_open(album.folder)
+    if harm == "no database":
+        (killed / DATABASE).write_bytes(b"Dear diary")
+    elif harm == "first page":
+        (killed / LOG).unlink()
+        flip(killed / DATABASE, 8 * 200)
+    else:
+        (killed / LOG).write_bytes(b"of another gallery" * 999)
+        damage_table(killed, "gallery")
+    harmed = (killed / DATABASE).read_bytes()
+    with Store.open(album.folder):
+        previous = restore(killed, tmp_path / "backup.zip").previous
+    assert previous is not None
+    assert previous.name.startswith("damaged-")
+    assert (previous / DATABASE).read_bytes() == harmed
+    assert [row[0] for row in rows(killed)["faces"]] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_file_that_another_has_open_is_not_replaced(album: Store, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    killed = killed_while_it_was_open(album.folder)
+    with Store.open(killed):
+        (killed / DATABASE).write_bytes(b"Dear diary")
+        with pytest.raises(GalleryBusy, match="another program has the gallery open"):
+            restore(killed, tmp_path / "backup.zip")
+    assert (killed / DATABASE).read_bytes() == b"Dear diary"
+
+
+def test_damaged_automatic_copy_is_refused_and_the_one_before_is_named(album: Store):
+    with Store.open(album.folder) as opened:
+        older, newer = (opened.make_automatic_copy(name) for name in ("a", "b"))
+    assert older is not None
+    assert newer is not None
+    with pytest.raises(BadGallery, match="there is no such backup"):
+        restore(album.folder, older.with_name("none.sqlite"))
+    flip(newer, 8 * 9000)
+    before = rows(album.folder)
+    with pytest.raises(CorruptGallery, match=f"the one before: familiar gallery restore .*{older.name}"):
+        restore(album.folder)
+    assert rows(album.folder) == before
+    assert restore(album.folder, older).faces == 3
+
+
+def test_folder_without_copies_says_so(tmp_path: Path):
+    with pytest.raises(BadGallery, match="has no automatic copy; name a backup"):
+        restore(tmp_path / "empty")
+
+
+def test_restore_erases_the_search_index_of_the_replaced_gallery(album: Store, tmp_path: Path):
     """It may have faces that were forgotten but not erased; the mark of that is in the database that is moved aside."""
     backup(album, tmp_path / "backup.zip")
     for name in (INDEX_FILE, STAMP_FILE, ".familiar.0123456789abcdef"):
         (album.folder / name).write_bytes(b"of a forgotten face")
-    restore(tmp_path / "backup.zip", album.folder)
+    restore(album.folder, tmp_path / "backup.zip")
     assert [path for path in album.folder.iterdir() if path.is_file() and b"of a forgotten" in path.read_bytes()] == []
 
 
-def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, tmp_path: Path):
+def test_damaged_backup_is_refused_and_changes_nothing(album: Store, tmp_path: Path):
     backup(album, tmp_path / "backup.zip")
     content, rng = (tmp_path / "backup.zip").read_bytes(), random.Random(0)
     before = {path: path.read_bytes() for path in album.folder.rglob("*") if path.is_file()}
@@ -106,7 +181,7 @@ def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, t
         damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         (tmp_path / "damaged.zip").write_bytes(damaged)
         try:
-            restore(tmp_path / "damaged.zip", tmp_path / f"restored {refused}")
+            restore(tmp_path / f"restored {refused}", tmp_path / "damaged.zip")
         except FamiliarError:
             refused += 1
             assert not (tmp_path / f"restored {refused - 1}" / DATABASE).exists()
@@ -116,40 +191,21 @@ def test_damaged_backup_is_refused_and_changes_nothing(album: GalleryDatabase, t
     assert refused >= 1
     (tmp_path / "short.zip").write_bytes(content[: len(content) // 2])
     with pytest.raises(CorruptGallery, match=r"short\.zip: damaged"):
-        restore(tmp_path / "short.zip", album.folder)
+        restore(album.folder, tmp_path / "short.zip")
     with pytest.raises(BadGallery, match="there is no such backup"):
-        restore(tmp_path / "none.zip", album.folder)
+        restore(album.folder, tmp_path / "none.zip")
     after = {path: path.read_bytes() for path in before}
     assert {path.name for path in before if before[path] != after[path]} <= {f"{DATABASE}-shm"}
-
-
-@pytest.mark.parametrize("prefix", [BACKUP_DRAFT, RESTORE_DRAFT])
-def test_only_what_a_killed_process_has_left_is_erased(album: GalleryDatabase, tmp_path: Path, prefix: str):
-    backup(album, tmp_path / "backup.zip")
-    (album.folder / EXTERNAL_INDEX_FILE).unlink()  # which cannot be reached
-    killed, alive = (album.folder / f"{prefix}{name}" for name in ("killed", "alive"))
-    for draft in (killed, alive):
-        (draft / UPLOADED_PHOTOS / "ab").mkdir(parents=True)
-        (draft / UPLOADED_PHOTOS / "ab" / "cd.jpg").write_bytes(b"a face")
-    (path,) = (album.folder / UPLOADED_PHOTOS).glob("*/*")
-    with process_lock(alive / DRAFT_LOCK), pytest.raises(GalleryBusy, match="is restoring or backing up"):
-        restore(tmp_path / "backup.zip", album.folder)
-    with process_lock(alive / DRAFT_LOCK):
-        assert not forget_photos(album, [path]).erased
-    assert (alive / UPLOADED_PHOTOS / "ab" / "cd.jpg").read_bytes() == b"a face"
-    with GalleryDatabase.open(album.folder):  # tries again
-        assert not killed.exists()
-        assert not alive.exists()
 
 
 def test_archive_of_a_stranger_is_refused(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "backup.zip", "w") as archive:
         archive.writestr(MANIFEST, "[" * 100_000)
     with pytest.raises(CorruptGallery, match="nested too deeply"):
-        restore(tmp_path / "backup.zip", tmp_path / "restored")
+        restore(tmp_path / "restored", tmp_path / "backup.zip")
 
 
-def test_archive_with_a_path_outside_the_gallery_is_refused(album: GalleryDatabase, tmp_path: Path):
+def test_archive_with_a_path_outside_the_gallery_is_refused(album: Store, tmp_path: Path):
     backup(album, tmp_path / "backup.zip")
     with zipfile.ZipFile(tmp_path / "backup.zip") as archive, zipfile.ZipFile(tmp_path / "evil.zip", "w") as evil:
         for name in archive.namelist():
@@ -158,30 +214,30 @@ def test_archive_with_a_path_outside_the_gallery_is_refused(album: GalleryDataba
                 content = content.replace(b'"sha256": {', b'"sha256": {"../../evil": "00",')
             evil.writestr(name, content)
     with pytest.raises(CorruptGallery, match="evil"):
-        restore(tmp_path / "evil.zip", tmp_path / "restored")
+        restore(tmp_path / "restored", tmp_path / "evil.zip")
 
 
-def test_backup_refuses_a_damaged_gallery_and_an_existing_file(album: GalleryDatabase, tmp_path: Path):
+def test_backup_refuses_a_damaged_gallery_and_an_existing_file(album: Store, tmp_path: Path):
     (tmp_path / "there.zip").write_text("")
     with pytest.raises(BadGallery, match="exists already"):
         backup(album, tmp_path / "there.zip")
-    album._connection.execute("PRAGMA foreign_keys = OFF")
-    with album.writing() as repository:
-        repository.connection.execute("DELETE FROM photos WHERE id = 1")
+    album._connection.run("PRAGMA foreign_keys = OFF")
+    with album.write() as repository:
+        repository.connection.run("DELETE FROM photos WHERE id = 1")
     with pytest.raises(CorruptGallery, match="refers to a missing row"):
         backup(album, tmp_path / "new.zip")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gallery", "there.zip"]
 
 
-def test_backup_beside_a_writer_is_one_moment_of_the_gallery(album: GalleryDatabase, tmp_path: Path):
+def test_backup_beside_a_writer_is_one_moment_of_the_gallery(album: Store, tmp_path: Path):
     stop = threading.Event()
 
     def write() -> None:
         with album.new_connection() as other:
             while not stop.is_set():
-                with other.writing() as repository:  # always in pairs
+                with other.write() as repository:  # always in pairs
                     for _ in range(2):
-                        repository.connection.execute("INSERT INTO identities (name) VALUES (NULL)")
+                        repository.connection.run("INSERT INTO identities (name) VALUES (NULL)")
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -192,33 +248,23 @@ def test_backup_beside_a_writer_is_one_moment_of_the_gallery(album: GalleryDatab
         stop.set()
         thread.join(30)
     for number in range(2):
-        restore(tmp_path / f"{number}.zip", tmp_path / str(number))
+        restore(tmp_path / str(number), tmp_path / f"{number}.zip")
         assert len(rows(tmp_path / str(number))["identities"]) % 2 == 0
 
 
-def test_a_refused_restore_leaves_that_of_another_process_alone(album: GalleryDatabase, tmp_path: Path, monkeypatch):
-    backup(album, tmp_path / "backup.zip")
-    monkeypatch.setattr("familiar.gallery.integrity.backup.exclusive", partial(exclusive, wait_seconds=0.05))
-    with exclusive(album.folder):
-        (album.folder / RESTORED).write_bytes(b"of the other")
-        with pytest.raises(GalleryBusy, match="another process is writing"):
-            restore(tmp_path / "backup.zip", album.folder)
-        assert (album.folder / RESTORED).read_bytes() == b"of the other"
-
-
-def test_a_damaged_upload_in_the_folder_is_no_damage_of_the_backup(album: GalleryDatabase, tmp_path: Path):
+def test_a_damaged_upload_in_the_folder_is_no_damage_of_the_backup(album: Store, tmp_path: Path):
     backup(album, tmp_path / "backup.zip")
     later = upload(album, b"a later photo")
     later.write_bytes(b"damaged")
-    assert restore(tmp_path / "backup.zip", album.folder).photos
-    with GalleryDatabase.open(album.folder) as restored:
+    assert restore(album.folder, tmp_path / "backup.zip").photos
+    with Store.open(album.folder) as restored:
         assert "damaged" in " ".join(check(restored).problems)
 
 
-def test_what_cannot_be_read_is_named(album: GalleryDatabase, tmp_path: Path, monkeypatch):
+def test_what_cannot_be_read_is_named(album: Store, tmp_path: Path, monkeypatch):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(BadGallery, match=r"/folder: cannot be read"):
-        restore(tmp_path / "folder", album.folder)
+    with pytest.raises(BadGallery, match=r"/folder: there is no such backup, or it is no file"):
+        restore(album.folder, tmp_path / "folder")
     photo = upload(album, b"another photo")
     opened = Path.open
 
@@ -233,7 +279,7 @@ def test_what_cannot_be_read_is_named(album: GalleryDatabase, tmp_path: Path, mo
     assert not (tmp_path / "backup.zip").exists()
 
 
-def test_uploads_are_restored_onto_another_disk(album: GalleryDatabase, tmp_path: Path, monkeypatch):
+def test_uploads_are_restored_onto_another_disk(album: Store, tmp_path: Path, monkeypatch):
     backup(album, tmp_path / "backup.zip")
     replaced = Path.replace
 
@@ -243,20 +289,21 @@ def test_uploads_are_restored_onto_another_disk(album: GalleryDatabase, tmp_path
         return replaced(path, target)
 
     monkeypatch.setattr(Path, "replace", across_disks)
-    assert restore(tmp_path / "backup.zip", tmp_path / "restored").uploads == 1
+    assert restore(tmp_path / "restored", tmp_path / "backup.zip").uploads == 1
     assert [path.read_bytes() for path in (tmp_path / "restored" / UPLOADED_PHOTOS).glob("*/*")] == [b"one photo"]
 
 
-def test_upload_with_names_written_into_it_is_intact(gallery: GalleryDatabase, tmp_path: Path):
+def test_upload_with_names_written_into_it_is_intact(gallery: Store, tmp_path: Path):
     path = upload(gallery, b"a photo")
-    with gallery.writing(faces_change=True) as repository:
-        ((photo, _, _),) = repository.photos.at_path(path)
+    with gallery.write(faces_change=True) as repository:
+        (row,) = repository.photos.at_path(path)
+        photo = row.photo
         path.write_bytes(path.read_bytes() + b"<x:xmpmeta/>")  # as `export_xmp` does
         repository.photos.update_content(photo, content_sha256(path), path.stat().st_size, 1)
     assert check(gallery).problems == ()
     backup(gallery, tmp_path / "backup.zip")
-    restore(tmp_path / "backup.zip", tmp_path / "restored")
-    with GalleryDatabase.open(tmp_path / "restored") as restored:
+    restore(tmp_path / "restored", tmp_path / "backup.zip")
+    with Store.open(tmp_path / "restored") as restored:
         assert check(restored).problems == ()
     path.write_bytes(b"damaged")
     assert "damaged" in " ".join(check(gallery).problems)

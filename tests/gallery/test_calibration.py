@@ -10,9 +10,9 @@ import pytest
 from familiar.core.errors import NothingToMeasure
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration, reset_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
+from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import calibrate as fit_calibration
 from support.small_gallery import (
     SPACE,
@@ -26,7 +26,7 @@ from support.small_gallery import (
 
 
 @pytest.fixture
-def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
+def gallery(gallery: Store) -> Store:
     """Three named individuals of five confirmed faces each."""
     enroll_vectors(gallery, close_together([5, 5, 5]))
     for first, name in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
@@ -34,7 +34,7 @@ def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
     return gallery
 
 
-def test_uncalibrated_gallery_uses_the_model_calibration(gallery: GalleryDatabase):
+def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Store):
     assert calibration(gallery) == SPACE.calibration
     assert (clustering_calibration(gallery).threshold, clustering_calibration(gallery).from_gallery) == (
         THRESHOLD,
@@ -42,7 +42,7 @@ def test_uncalibrated_gallery_uses_the_model_calibration(gallery: GalleryDatabas
     )
 
 
-def test_fits_on_confirmed_faces_only(gallery: GalleryDatabase):
+def test_fits_on_confirmed_faces_only(gallery: Store):
     expected = fit_calibration(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
     enroll_vectors(gallery, close_together([0, 0, 0, 0, 6]), "unconfirmed")
     cluster(gallery)
@@ -59,7 +59,7 @@ def test_fits_on_confirmed_faces_only(gallery: GalleryDatabase):
     assert clustering_calibration(gallery) == threshold
 
 
-def test_clustering_and_search_use_calibration_until_reset(gallery: GalleryDatabase):
+def test_clustering_and_search_use_calibration_until_reset(gallery: Store):
     calibrate(gallery)
     enroll_vectors(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
     cluster(gallery)
@@ -76,15 +76,15 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: GalleryDatab
     assert search_photos(gallery, unknown, 1)[0].probability > 0.9
 
 
-def test_calibration_persists_in_the_file(gallery: GalleryDatabase, folder):
+def test_calibration_persists_in_the_file(gallery: Store, folder):
     refitted = calibrate(gallery)[0]
     fitted, threshold = refitted.calibration, refitted.clustering
-    with GalleryDatabase.open(folder) as reopened:
+    with Store.open(folder) as reopened:
         assert (calibration(reopened), clustering_calibration(reopened)) == (fitted, threshold)
 
 
 def test_rejects_too_few_confirmed_pairs(folder):
-    with GalleryDatabase.create(folder, SPACE) as gallery:
+    with Store.create(folder, SPACE) as gallery:
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
             calibrate(gallery)
         enroll_vectors(gallery, draw_individuals([6, 6]))
@@ -114,6 +114,6 @@ def test_clustering_asks_for_likelier_pairs_in_a_larger_gallery_if_the_calibrati
     tmp_path: Path, target_far: float, slope: float, faces: int, similarity: float
 ):
     model = replace(SPACE.calibration, target_far=target_far, slope=slope)
-    with GalleryDatabase.create(tmp_path / "large", replace(SPACE, calibration=model)) as gallery:
+    with Store.create(tmp_path / "large", replace(SPACE, calibration=model)) as gallery:
         enroll_vectors(gallery, draw_individuals([faces]))
         assert clustering_calibration(gallery).threshold == pytest.approx(similarity)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import CheckResult, check
+from familiar.gallery.store.store import Store
 from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors
 
 
-def test_intact_gallery_has_no_problems(gallery: GalleryDatabase):
+def test_intact_gallery_has_no_problems(gallery: Store):
     assert check(gallery) == CheckResult(0, 0, (), (), ())
     enroll_vectors(gallery, draw_individuals([2, 1]))
     revision = gallery.revision
@@ -21,7 +21,7 @@ def test_intact_gallery_has_no_problems(gallery: GalleryDatabase):
 
 
 @pytest.mark.slow
-def test_lists_missing_and_changed_photos(album: GalleryDatabase, embedder: Embedder, tmp_path: Path):
+def test_lists_missing_and_changed_photos(album: Store, embedder: Embedder, tmp_path: Path):
     photos = draw_pets(tmp_path / "photos", 3, 1)
     enroll(album, embedder, photos)
     photos[0].unlink()
@@ -30,20 +30,20 @@ def test_lists_missing_and_changed_photos(album: GalleryDatabase, embedder: Embe
     assert (result.missing, result.changed, result.problems) == ((str(photos[0]),), (str(photos[1]),), ())
 
 
-def test_reports_dangling_foreign_key(gallery: GalleryDatabase):
+def test_reports_dangling_foreign_key(gallery: Store):
     enroll_vectors(gallery, draw_individuals([1]))
     gallery._connection.execute("PRAGMA foreign_keys = OFF")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
     (problem,) = check(gallery).problems
     assert problem.startswith("assignments, row 1: refers to a missing row of identities")
 
 
-def test_reports_invalid_embedding(gallery: GalleryDatabase):
+def test_reports_invalid_embedding(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2]))
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))
     assert len(check(gallery).problems) == 1
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (b"short",))
     assert len(check(gallery).problems) == 1

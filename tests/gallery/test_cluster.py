@@ -14,9 +14,9 @@ from familiar.gallery.clustering import cluster as cluster_module
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from familiar.neighbors.clustering import cluster as cluster_embeddings
 from support.property_tests import expensive
 from support.small_gallery import (
@@ -45,7 +45,7 @@ def between(first: int, second: int, share: float) -> np.ndarray:
     return normalize(row)
 
 
-def test_without_constraints_matches_neighbors_clustering(gallery: GalleryDatabase):
+def test_without_constraints_matches_neighbors_clustering(gallery: Store):
     embeddings = scattered(80)
     faces = enroll_vectors(gallery, embeddings)
     result = cluster(gallery, threshold=THRESHOLD)
@@ -60,33 +60,33 @@ def test_without_constraints_matches_neighbors_clustering(gallery: GalleryDataba
     assert result.threshold == THRESHOLD
 
 
-def test_clusters_are_independent_of_enrollment_order(gallery: GalleryDatabase, tmp_path):
+def test_clusters_are_independent_of_enrollment_order(gallery: Store, tmp_path):
     embeddings = scattered(80)
     enroll_vectors(gallery, embeddings)
     cluster(gallery)
     expected = groups(gallery)
     order = np.random.default_rng(1).permutation(80)
-    with GalleryDatabase.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
+    with Store.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         faces = np.array(enroll_vectors(other, embeddings[order]))
         cluster(other)
         original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
         assert {frozenset(original[face] for face in members) for members in groups(other)} == expected
 
 
-def test_empty_gallery_and_single_face_have_no_clusters(gallery: GalleryDatabase):
+def test_empty_gallery_and_single_face_have_no_clusters(gallery: Store):
     assert cluster(gallery).identities == 0
     enroll_vectors(gallery, draw_individuals([1]))
     assert (cluster(gallery).identities, cluster(gallery).unassigned) == (0, 1)
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
-def test_groups_float16_embeddings(gallery: GalleryDatabase):
+def test_groups_float16_embeddings(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_new_faces_join_without_changing_existing_assignments(gallery: GalleryDatabase):
+def test_new_faces_join_without_changing_existing_assignments(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     before = rows(gallery)["assignments"]
@@ -100,7 +100,7 @@ def test_new_faces_join_without_changing_existing_assignments(gallery: GalleryDa
     assert cluster(gallery).changed == 0
 
 
-def test_existing_identities_are_not_joined_by_default(gallery: GalleryDatabase):
+def test_existing_identities_are_not_joined_by_default(gallery: Store):
     first = enroll_vectors(gallery, draw_individuals([2], seed=1))
     cluster(gallery)
     second = enroll_vectors(gallery, draw_individuals([2], seed=2), "more")
@@ -111,7 +111,7 @@ def test_existing_identities_are_not_joined_by_default(gallery: GalleryDatabase)
     assert groups(gallery) == {frozenset(first + second)}
 
 
-def test_two_faces_of_one_photo_are_not_clustered_together(gallery: GalleryDatabase):
+def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Store):
     separate = enroll_vectors(gallery, draw_individuals([2]))
     twins = enroll_in_one_photo(gallery, draw_individuals([2], seed=3), "twins")
     cluster(gallery)
@@ -119,7 +119,7 @@ def test_two_faces_of_one_photo_are_not_clustered_together(gallery: GalleryDatab
     assert any(set(separate) <= members for members in groups(gallery))
 
 
-def test_threshold_argument_controls_cluster_count(gallery: GalleryDatabase):
+def test_threshold_argument_controls_cluster_count(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 2]))
     assert cluster(gallery, threshold=0.999).identities == 0
     assert cluster(gallery, threshold=-0.5).identities == 1
@@ -127,7 +127,7 @@ def test_threshold_argument_controls_cluster_count(gallery: GalleryDatabase):
         cluster(gallery, threshold=1.5)
 
 
-def test_regrouping_keeps_names_corrections_and_numbers(gallery: GalleryDatabase):
+def test_regrouping_keeps_names_corrections_and_numbers(gallery: Store):
     enroll_vectors(gallery, draw_individuals([4, 3, 2]))
     cluster(gallery, threshold=-1.0)  # all in one identity
     first_identity = identity_of(gallery, 1)
@@ -145,7 +145,7 @@ def test_regrouping_keeps_names_corrections_and_numbers(gallery: GalleryDatabase
     assert rows(gallery, ("identities", "assignments")) == before
 
 
-def test_regrouping_keeps_the_number_for_the_largest_part(gallery: GalleryDatabase):
+def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 4]))
     cluster(gallery, threshold=-1.0)
     number = identity_of(gallery, 1)
@@ -154,7 +154,7 @@ def test_regrouping_keeps_the_number_for_the_largest_part(gallery: GalleryDataba
     assert identity_of(gallery, 3) == number != identity_of(gallery, 1)
 
 
-def test_split_also_moves_similar_unconfirmed_faces(gallery: GalleryDatabase):
+def test_split_also_moves_similar_unconfirmed_faces(gallery: Store):
     enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery, threshold=-1.0)
     before = identity_of(gallery, 1)
@@ -166,14 +166,14 @@ def test_split_also_moves_similar_unconfirmed_faces(gallery: GalleryDatabase):
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
 
 
-def test_naming_a_face_assigns_similar_unassigned_faces(gallery: GalleryDatabase):
+def test_naming_a_face_assigns_similar_unassigned_faces(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3]))
     corrections.split(gallery, [1], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3])}
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
-def test_rejected_face_stays_out_after_regrouping(gallery: GalleryDatabase, again: str):
+def test_rejected_face_stays_out_after_regrouping(gallery: Store, again: str):
     enroll_vectors(gallery, draw_individuals([5], noise=0.01))
     cluster(gallery)
     corrections.reject(gallery, [2])
@@ -185,7 +185,7 @@ def test_rejected_face_stays_out_after_regrouping(gallery: GalleryDatabase, agai
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
-def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: GalleryDatabase, again: str):
+def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Store, again: str):
     enroll_vectors(gallery, draw_individuals([2]))
     cluster(gallery)
     corrections.reject(gallery, [1])
@@ -196,7 +196,7 @@ def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: GalleryD
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild"])
-def test_pairs_answered_as_different_stay_separate(gallery: GalleryDatabase, again: str):
+def test_pairs_answered_as_different_stay_separate(gallery: Store, again: str):
     enroll_vectors(gallery, np.concatenate([draw_individuals([3, 3]), between(0, 1, 0.45)]))
     cluster(gallery)
     questions = [question for question in propose_questions(gallery) if question.kind == "merge"]
@@ -207,7 +207,7 @@ def test_pairs_answered_as_different_stay_separate(gallery: GalleryDatabase, aga
         assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
 
 
-def test_concurrent_correction_is_not_overwritten(gallery: GalleryDatabase, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_correction_is_not_overwritten(gallery: Store, folder, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([3]))
     compute_plan, calls = cluster_module._plan, []
 
@@ -215,7 +215,7 @@ def test_concurrent_correction_is_not_overwritten(gallery: GalleryDatabase, fold
         plan = compute_plan(*arguments)
         calls.append(1)
         if len(calls) == 1:
-            with GalleryDatabase.open(folder) as writer:
+            with Store.open(folder) as writer:
                 corrections.split(writer, [1, 2], "Mia")
         return plan
 
@@ -227,32 +227,30 @@ def test_concurrent_correction_is_not_overwritten(gallery: GalleryDatabase, fold
     assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
 
 
-def always_overtaken(
-    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[GalleryDatabase], object]]
-) -> None:
+def always_overtaken(gallery: Store, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[Store], object]]) -> None:
     """Let another connection make one of the changes while each plan is computed."""
     compute_plan, remaining = cluster_module._plan, iter(changes)
 
     def plan_then_change(*arguments):
         plan = compute_plan(*arguments)
-        with GalleryDatabase.open(gallery.folder) as writer:
+        with Store.open(gallery.folder) as writer:
             next(remaining)(writer)
         return plan
 
     monkeypatch.setattr(cluster_module, "_plan", plan_then_change)
 
 
-def name_face(face: int) -> Callable[[GalleryDatabase], object]:
+def name_face(face: int) -> Callable[[Store], object]:
     """Change something about a face."""
     return lambda writer: corrections.split(writer, [face], f"name {face}")
 
 
 def test_a_clustering_that_is_always_overtaken_writes_what_nobody_changed(
-    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([3, 4, 4, 1, 1, 1]))
 
-    def last(writer: GalleryDatabase) -> None:
+    def last(writer: Store) -> None:
         corrections.split(writer, [4, 5], "Mia")  # of the second individual
         corrections.mark_different(writer, 8, 9)  # of the third
         enroll_vectors(writer, draw_individuals([2]), "late")
@@ -270,9 +268,7 @@ def test_a_clustering_that_is_always_overtaken_writes_what_nobody_changed(
     assert check(gallery).problems == ()
 
 
-def test_an_identity_that_was_named_meanwhile_keeps_its_faces(
-    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_identity_that_was_named_meanwhile_keeps_its_faces(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([3, 3, 1, 1]))
     cluster(gallery, threshold=-1.0)
     (everything,) = groups(gallery)
@@ -291,14 +287,14 @@ def test_overtaken_plans_respect_the_corrections_made_meanwhile(tmp_path_factory
     count = sum(sizes)
     folder = tmp_path_factory.mktemp("overtaken") / "gallery"
     faces = st.integers(1, count)
-    with GalleryDatabase.create(folder, SPACE) as gallery, pytest.MonkeyPatch.context() as monkeypatch:
+    with Store.create(folder, SPACE) as gallery, pytest.MonkeyPatch.context() as monkeypatch:
         enroll_vectors(gallery, np.concatenate([draw_individuals(sizes), between(0, 1, 0.5), between(0, 1, 0.4)]))
         if data.draw(st.booleans()):
             cluster(gallery, threshold=data.draw(st.sampled_from([-1.0, 0.3, 0.9])))
         pair = data.draw(st.lists(faces, min_size=2, max_size=2, unique=True))
         moved = data.draw(st.lists(faces, min_size=1, max_size=3, unique=True))
 
-        def last(writer: GalleryDatabase) -> None:
+        def last(writer: Store) -> None:
             corrections.split(writer, moved, "Mia")
             with contextlib.suppress(Contradiction):
                 corrections.mark_different(writer, *pair)
@@ -317,7 +313,7 @@ def test_overtaken_plans_respect_the_corrections_made_meanwhile(tmp_path_factory
 @given(st.integers(0, 10**6))
 def test_faces_of_one_photo_share_an_identity_only_by_the_users_word(tmp_path_factory, seed: int):
     rng = np.random.default_rng(seed)
-    with GalleryDatabase.create(tmp_path_factory.mktemp("twice") / "gallery", SPACE) as gallery:
+    with Store.create(tmp_path_factory.mktemp("twice") / "gallery", SPACE) as gallery:
         for index in range(6):
             shown = rng.integers(0, 3, rng.integers(1, 4))  # often one individual twice
             embeddings = normalize((np.eye(DIM)[shown] + rng.normal(size=(len(shown), DIM)) * 0.08).astype(np.float32))
@@ -339,7 +335,7 @@ def test_faces_of_one_photo_share_an_identity_only_by_the_users_word(tmp_path_fa
             together = [rest for others in together if (rest := others - named)] + [named]
 
 
-def names_of_faces(gallery: GalleryDatabase) -> dict[int, str | None]:
+def names_of_faces(gallery: Store) -> dict[int, str | None]:
     assignments = load_assignments(gallery)
     return {
         face: assignments.names.get(number)
@@ -347,7 +343,7 @@ def names_of_faces(gallery: GalleryDatabase) -> dict[int, str | None]:
     }
 
 
-def test_records_one_decision_and_none_without_changes(gallery: GalleryDatabase):
+def test_records_one_decision_and_none_without_changes(gallery: Store):
     from familiar.gallery.editing.undo_log import decisions, undo
 
     enroll_vectors(gallery, draw_individuals([2, 2]))
@@ -358,7 +354,7 @@ def test_records_one_decision_and_none_without_changes(gallery: GalleryDatabase)
     assert groups(gallery) == set()
 
 
-def test_rejection_in_one_individual_moves_no_other_face(gallery: GalleryDatabase):
+def test_rejection_in_one_individual_moves_no_other_face(gallery: Store):
     """Half of the others are more similar to any given face than to the rest, but show the same individual."""
     enroll_vectors(gallery, draw_individuals([12], noise=0.1))
     cluster(gallery, threshold=-1.0)
@@ -366,23 +362,23 @@ def test_rejection_in_one_individual_moves_no_other_face(gallery: GalleryDatabas
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
-def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: GalleryDatabase):
+def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Store):
     enroll_vectors(gallery, draw_individuals([6, 6], noise=0.1))
     cluster(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
 
 
-def test_constraints_hold_in_an_identity_with_two_domains(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_constraints_hold_in_an_identity_with_two_domains(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     """Mia has faces of two domains; each attracts one of two faces of one photo."""
     monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
     enroll_vectors(gallery, draw_individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("DELETE FROM assignments WHERE by_user = 0")
         repository.connection.execute("INSERT INTO domains VALUES (3, 1)")
     cat, person = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=3)[::-1], "both.jpg")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("INSERT INTO domains VALUES (?, 1)", (cat,))
         repository.connection.execute("UPDATE gallery SET last_clustered_face_id = 99")
     cluster(gallery)

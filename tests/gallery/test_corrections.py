@@ -9,10 +9,10 @@ from familiar.core.gallery_types import Question
 from familiar.gallery.clustering.assignments import load_assignments, resolve_identity
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import IdentityFaces
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.store.store import Store
 from support.small_gallery import (
     DIM,
     SPACE,
@@ -26,18 +26,18 @@ from support.small_gallery import (
 
 
 @pytest.fixture
-def gallery(gallery: GalleryDatabase) -> GalleryDatabase:
+def gallery(gallery: Store) -> Store:
     """#1 has faces 1 to 3, #2 has 4 and 5."""
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     return gallery
 
 
-def names(gallery: GalleryDatabase) -> dict[int, str]:
+def names(gallery: Store) -> dict[int, str]:
     return load_assignments(gallery).names
 
 
-def test_name_survives_regrouping_until_renamed(gallery: GalleryDatabase):
+def test_name_survives_regrouping_until_renamed(gallery: Store):
     corrections.name_identity(gallery, 1, "  Mia ")
     cluster(gallery, rebuild=True)
     assert names(gallery) == {1: "Mia"}
@@ -47,7 +47,7 @@ def test_name_survives_regrouping_until_renamed(gallery: GalleryDatabase):
     assert names(gallery) == {1: "Mia"}
 
 
-def test_naming_with_confirm_confirms_all_faces(gallery: GalleryDatabase):
+def test_naming_with_confirm_confirms_all_faces(gallery: Store):
     corrections.name_identity(gallery, 1, "Mia", confirm=True)
     assert [row[2] for row in rows(gallery)["assignments"]] == [1, 1, 1, 0, 0]
     undo(gallery)
@@ -55,7 +55,7 @@ def test_naming_with_confirm_confirms_all_faces(gallery: GalleryDatabase):
 
 
 @pytest.mark.parametrize("name", ["", "  ", "#7", "two\nlines", "\udcff"])
-def test_rejects_invalid_names(gallery: GalleryDatabase, name: str):
+def test_rejects_invalid_names(gallery: Store, name: str):
     with pytest.raises(Contradiction, match="is not a valid name"):
         corrections.name_identity(gallery, 1, name)
     with pytest.raises(Contradiction, match="is not a valid name"):
@@ -64,14 +64,14 @@ def test_rejects_invalid_names(gallery: GalleryDatabase, name: str):
     assert len(rows(gallery)["identities"]) == 2
 
 
-def test_rejects_name_of_another_identity(gallery: GalleryDatabase):
+def test_rejects_name_of_another_identity(gallery: Store):
     corrections.name_identity(gallery, 1, "Mia")
     corrections.name_identity(gallery, 1, "Mia")
     with pytest.raises(Contradiction, match=r"#1 has the name Mia already.*merge .* '#1' '#2'"):
         corrections.name_identity(gallery, 2, "Mia")
 
 
-def test_a_name_is_the_same_in_every_spelling(gallery: GalleryDatabase):
+def test_a_name_is_the_same_in_every_spelling(gallery: Store):
     corrections.name_identity(gallery, 1, "Jose\u0301\u00a0Ruiz\u200e")
     assert names(gallery) == {1: "Jos\u00e9 Ruiz"}
     for typed in ("Jos\u00e9 Ruiz", "Jose\u0301  Ruiz", "\ufeffJos\u00e9\u3000Ruiz"):
@@ -81,7 +81,7 @@ def test_a_name_is_the_same_in_every_spelling(gallery: GalleryDatabase):
     assert resolve_identity(gallery, "\u200e#2") == 2
 
 
-def test_undoing_a_name_restores_all_rows(gallery: GalleryDatabase):
+def test_undoing_a_name_restores_all_rows(gallery: Store):
     corrections.reject(gallery, [4], 1)
     before = rows(gallery)
     corrections.name_identity(gallery, 1, "Mia")
@@ -90,7 +90,7 @@ def test_undoing_a_name_restores_all_rows(gallery: GalleryDatabase):
     assert before["rejections"] == [(4, 1)]
 
 
-def test_merging_keeps_the_only_name(gallery: GalleryDatabase):
+def test_merging_keeps_the_only_name(gallery: Store):
     corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 1, [2, 2, 1])
     assert names(gallery) == {1: "Mia"}
@@ -99,7 +99,7 @@ def test_merging_keeps_the_only_name(gallery: GalleryDatabase):
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # a named identity is not rebuilt
 
 
-def test_merging_two_names_keeps_the_first(gallery: GalleryDatabase):
+def test_merging_two_names_keeps_the_first(gallery: Store):
     corrections.name_identity(gallery, 1, "Mia")
     corrections.name_identity(gallery, 2, "Tom")
     corrections.merge(gallery, 1, [2])
@@ -109,14 +109,14 @@ def test_merging_two_names_keeps_the_first(gallery: GalleryDatabase):
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_merge_of_unnamed_identities_survives_regrouping(gallery: GalleryDatabase):
+def test_merge_of_unnamed_identities_survives_regrouping(gallery: Store):
     corrections.merge(gallery, 1, [2])
     cluster(gallery, rebuild=True)
     (must_link,) = [row for row in rows(gallery)["constraints"] if row[2]]
     assert any(set(must_link[:2]) <= members for members in groups(gallery))
 
 
-def test_merging_transfers_rejections_to_the_merged_identity(gallery: GalleryDatabase):
+def test_merging_transfers_rejections_to_the_merged_identity(gallery: Store):
     (outside,) = enroll_vectors(gallery, draw_individuals([0, 1], seed=5), "more")
     corrections.reject(gallery, [outside], 2)
     corrections.merge(gallery, 1, [2])
@@ -126,7 +126,7 @@ def test_merging_transfers_rejections_to_the_merged_identity(gallery: GalleryDat
 
 
 @pytest.fixture
-def pair(gallery: GalleryDatabase) -> list[int]:
+def pair(gallery: Store) -> list[int]:
     """Two faces of one photo, the first in #1 and the second in #2."""
     pair = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=9), "both.jpg")
     cluster(gallery)
@@ -134,7 +134,7 @@ def pair(gallery: GalleryDatabase) -> list[int]:
     return pair
 
 
-def say_same(gallery: GalleryDatabase, pair: list[int], how: str, *, same_photo: bool) -> None:
+def say_same(gallery: Store, pair: list[int], how: str, *, same_photo: bool) -> None:
     """Say that both faces of a photo show one individual: the second one moves, all do, or both identities are one."""
     if how == "merge":
         corrections.merge(gallery, 1, [2], same_photo=same_photo)
@@ -148,9 +148,7 @@ SAYING = pytest.mark.parametrize("how", ["merge", "move", "split"])
 
 
 @SAYING
-def test_one_identity_twice_in_a_photo_is_refused_unless_it_is_said(
-    gallery: GalleryDatabase, pair: list[int], how: str
-):
+def test_one_identity_twice_in_a_photo_is_refused_unless_it_is_said(gallery: Store, pair: list[int], how: str):
     corrections.name_identity(gallery, 1, "Tom")
     before = rows(gallery)
     with pytest.raises(SharedPhoto, match=r"both\.jpg: would show (Tom|Mia) twice.* --same-photo") as refusal:
@@ -165,7 +163,7 @@ def test_one_identity_twice_in_a_photo_is_refused_unless_it_is_said(
 
 @SAYING
 def test_what_was_said_of_a_photo_stays_through_clustering_and_other_corrections(
-    gallery: GalleryDatabase, pair: list[int], how: str
+    gallery: Store, pair: list[int], how: str
 ):
     say_same(gallery, pair, how, same_photo=True)
     more = enroll_vectors(gallery, draw_individuals([2, 2], seed=4), "more")
@@ -184,7 +182,7 @@ def test_what_was_said_of_a_photo_stays_through_clustering_and_other_corrections
     assert any({*pair, more[1]} <= members for members in groups(gallery))
 
 
-def test_refusal_names_all_photos_that_identities_share(gallery: GalleryDatabase, pair: list[int]):
+def test_refusal_names_all_photos_that_identities_share(gallery: Store, pair: list[int]):
     for index in range(7):
         enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=index), f"{index}.jpg")
     cluster(gallery)
@@ -196,7 +194,7 @@ def test_refusal_names_all_photos_that_identities_share(gallery: GalleryDatabase
     assert all(identity_of(gallery, face) == identity_of(gallery, pair[0]) for face in range(pair[0], pair[0] + 16))
 
 
-def test_a_third_face_of_a_photo_needs_another_word(gallery: GalleryDatabase):
+def test_a_third_face_of_a_photo_needs_another_word(gallery: Store):
     three = enroll_in_one_photo(gallery, draw_individuals([1, 1, 1], seed=9), "three.jpg")
     corrections.split(gallery, three[:2], "Mia", same_photo=True)
     mia = identity_of(gallery, three[0])
@@ -207,7 +205,7 @@ def test_a_third_face_of_a_photo_needs_another_word(gallery: GalleryDatabase):
 
 
 def test_list_accepts_one_identity_twice_in_a_photo_and_dissolves_what_clustering_guessed(
-    gallery: GalleryDatabase, pair: list[int]
+    gallery: Store, pair: list[int]
 ):
     corrections.name_identity(gallery, 1, "Tom")
     assert corrections.assign(gallery, [IdentityFaces("Tom", (pair[1],))]) == 1
@@ -218,11 +216,9 @@ def test_list_accepts_one_identity_twice_in_a_photo_and_dissolves_what_clusterin
 
 
 @pytest.mark.parametrize("before", ["in two identities", "one unassigned", "both unassigned"])
-def test_answer_that_two_faces_of_one_photo_are_the_same_is_kept(
-    gallery: GalleryDatabase, pair: list[int], before: str
-):
+def test_answer_that_two_faces_of_one_photo_are_the_same_is_kept(gallery: Store, pair: list[int], before: str):
     leaving = {"in two identities": [], "one unassigned": pair[:1], "both unassigned": pair}[before]
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.assignments.unassign(leaving)
     first, second = (None if face in leaving else identity_of(gallery, face) for face in pair)
     answer_question(gallery, Question("merge", pair[0], pair[1], first, second, 0.5, 0.5, 1.0), True)
@@ -232,7 +228,7 @@ def test_answer_that_two_faces_of_one_photo_are_the_same_is_kept(
         assert {question.first_face, question.second_face} != set(pair)
 
 
-def test_moving_a_face_rejects_its_previous_identity(gallery: GalleryDatabase):
+def test_moving_a_face_rejects_its_previous_identity(gallery: Store):
     corrections.move(gallery, [1], 2)
     assert identity_of(gallery, 1) == 2
     assert (1, 1) in rows(gallery)["rejections"]
@@ -243,14 +239,14 @@ def test_moving_a_face_rejects_its_previous_identity(gallery: GalleryDatabase):
     assert rows(gallery)["rejections"] == [(1, 2)]
 
 
-def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: GalleryDatabase):
+def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: Store):
     corrections.name_identity(gallery, 2, "Mia")
     corrections.move(gallery, [4], 1)
     assert identity_of(gallery, 5) == 2
     assert names(gallery) == {2: "Mia"}
 
 
-def test_reject_stores_rejection_and_removes_assignment(gallery: GalleryDatabase):
+def test_reject_stores_rejection_and_removes_assignment(gallery: Store):
     assert corrections.reject(gallery, [4]).identity == 2
     assert rows(gallery)["rejections"] == [(4, 2)]
     assert rows(gallery)["constraints"] == [(4, 5, 0)]
@@ -261,7 +257,7 @@ def test_reject_stores_rejection_and_removes_assignment(gallery: GalleryDatabase
     assert rows(gallery)["rejections"] == [(4, 1), (4, 2)]
 
 
-def test_mark_different_separates_two_faces_of_an_identity(gallery: GalleryDatabase):
+def test_mark_different_separates_two_faces_of_an_identity(gallery: Store):
     corrections.mark_different(gallery, 2, 1)
     assert (1, 2, 0) in rows(gallery)["constraints"]
     assert not any({1, 2} <= members for members in groups(gallery))
@@ -272,7 +268,7 @@ def test_mark_different_separates_two_faces_of_an_identity(gallery: GalleryDatab
 @pytest.mark.parametrize("copies", [2, 3, 4])
 def test_mark_different_separates_two_faces_that_differ_by_rounding(folder: Path, copies: int):
     """By rounding, a face may be more similar to the other, which leaves, than to itself: it stays."""
-    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
+    with Store.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_vectors(gallery, draw_individuals([copies] * DIM, noise=1e-5))
         cluster(gallery)
         for individual in groups(gallery):
@@ -282,30 +278,30 @@ def test_mark_different_separates_two_faces_that_differ_by_rounding(folder: Path
             assert identity_of(gallery, staying) == identity != identity_of(gallery, leaving)
 
 
-def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: GalleryDatabase):
+def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: Store):
     corrections.confirm(gallery, [1])
     corrections.mark_different(gallery, 1, 2)
     assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
 
 
-def test_mark_different_rejects_two_confirmed_faces(gallery: GalleryDatabase):
+def test_mark_different_rejects_two_confirmed_faces(gallery: Store):
     corrections.confirm(gallery, [1, 2])
     with pytest.raises(Contradiction, match="both confirmed to show #1"):
         corrections.mark_different(gallery, 1, 2)
     assert rows(gallery)["constraints"] == []
 
 
-def test_mark_different_rejects_the_same_face_twice(gallery: GalleryDatabase):
+def test_mark_different_rejects_the_same_face_twice(gallery: Store):
     with pytest.raises(Contradiction, match="face 1"):
         corrections.mark_different(gallery, 1, 1)
 
 
-def test_mark_different_of_two_identities_stores_rejections(gallery: GalleryDatabase):
+def test_mark_different_of_two_identities_stores_rejections(gallery: Store):
     corrections.mark_different(gallery, 4, 1)
     assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
 
 
-def test_rejects_unknown_faces_and_identities(gallery: GalleryDatabase):
+def test_rejects_unknown_faces_and_identities(gallery: Store):
     with pytest.raises(NotInGallery, match="'#9'"):
         corrections.name_identity(gallery, 9, "Mia")
     with pytest.raises(NotInGallery, match="'#9'"):

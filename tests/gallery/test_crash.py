@@ -1,6 +1,7 @@
-"""Killed writers leave an intact gallery; concurrent writers wait, or raise GalleryBusy."""
+"""Killed processes leave an intact gallery, whatever they were doing."""
 
 import random
+import shutil
 import time
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -8,11 +9,15 @@ from pathlib import Path
 
 import pytest
 from collection.crash_runs import run_and_kill, run_uninterrupted
-from collection.crash_scenarios import SCENARIOS, draw_photos, embedder
+from collection.crash_scenarios import SCENARIOS, Contents, contents, draw_photos
 
-from familiar.core.errors import GalleryBusy
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.editing.corrections import merge
+from familiar.gallery.integrity.backup import backup, restore
+from familiar.gallery.integrity.check import check
+from familiar.gallery.integrity.repair import repair
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.store import Store
+from support.damaged_gallery import damage_table
 from support.tiers import small_and_exhaustive
 
 pytestmark = pytest.mark.slow
@@ -37,56 +42,74 @@ def test_kill_keeps_acknowledged_writes_and_no_partial_write(task: str, kills: i
         assert not outcome.problems, f"killed after {after:.4f} of {rehearsal.seconds:.4f} s, {outcome}"
 
 
-@pytest.fixture
-def gallery(tmp_path: Path) -> Path:
-    GalleryDatabase.create(tmp_path / "gallery", Space.from_metadata(embedder().metadata)).close()
-    return tmp_path / "gallery"
+def back_up(folder: Path) -> None:
+    with Store.open(folder) as gallery:
+        backup(gallery, folder.parent / "later.zip")
 
 
-def hold_write(folder: Path, sender: Connection, seconds: float) -> None:
-    """Hold a write open for some seconds."""
-    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
-        repository.connection.execute("INSERT INTO identities (name) VALUES ('first')")
-        sender.send("writing")
-        time.sleep(seconds)
+def restore_backup(folder: Path) -> None:
+    restore(folder, folder.parent / "backup.zip")
 
 
-def start_writing_process(folder: Path, seconds: float):
+TASKS = {"backup": back_up, "restore": restore_backup, "replace": restore_backup, "repair": repair}
+
+
+def run_task(task: str, folder: Path, sender: Connection) -> None:
+    sender.send("ready")
+    TASKS[task](folder)
+    sender.send("done")
+
+
+def run_for(task: str, folder: Path, seconds: float) -> float:
+    """Run a task in its own process and kill that after some seconds; return how long it ran."""
     context = get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=hold_write, args=(folder, sender, seconds))
+    process = context.Process(target=run_task, args=(task, folder, sender))
     process.start()
     sender.close()
-    assert receiver.poll(60)
-    assert receiver.recv() == "writing"
-    receiver.close()
-    return process
+    assert receiver.recv() == "ready"
+    started = time.perf_counter()
+    process.join(seconds)
+    seconds = time.perf_counter() - started
+    process.kill()
+    process.join(60)
+    return seconds
 
 
-def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
-    with GalleryDatabase.open(gallery) as opened:
-        process = start_writing_process(gallery, 0.5)
-        try:
-            assert opened.revision == 0  # reads neither see nor wait for an uncommitted write
-            with opened.writing() as repository:
-                seen = repository.connection.execute("SELECT name FROM identities").fetchall()
-                repository.connection.execute("INSERT INTO identities (name) VALUES ('second')")
-        finally:
-            process.join(60)
-        assert process.exitcode == 0
-        assert seen == [("first",)]  # it waited for the other write to end
-        assert opened.revision == 2
+def people(folder: Path) -> Contents:
+    """Check a gallery, and return its rows."""
+    with Store.open(folder) as gallery:
+        assert check(gallery).problems == ()
+        return {table: rows for table, rows in contents(gallery).items() if table in ("photos", "faces", "identities")}
 
 
-def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.1)
-    with GalleryDatabase.open(gallery) as opened:
-        process = start_writing_process(gallery, 60)
-        try:
-            with pytest.raises(GalleryBusy, match="another process is writing"), opened.writing():
-                pytest.fail("there are two writers")
-        finally:
-            process.kill()
-            process.join(60)
-        with opened.writing() as repository:  # a killed process holds no lock, and its uncommitted write is gone
-            assert repository.connection.execute("SELECT count(*) FROM identities").fetchone() == (0,)
+@pytest.mark.parametrize("kills", small_and_exhaustive(1, 20))
+@pytest.mark.parametrize("task", TASKS)
+def test_kill_during_backup_restore_or_repair_leaves_the_state_before_or_after(
+    task: str, kills: int, photos: Path, tmp_path: Path
+):
+    start = tmp_path / "start" / "gallery"
+    SCENARIOS["merge"].prepare(start, photos)
+    before = people(start)
+    with Store.open(start) as gallery:
+        backup(gallery, start.parent / "backup.zip")
+        if task == "restore":
+            merge(gallery, 1, [2])
+    after, before = before, people(start)
+    if task in ("repair", "replace"):
+        damage_table(start, "changes" if task == "repair" else "gallery")
+    harmed = (start / DATABASE).read_bytes()
+    shutil.copytree(start.parent, tmp_path / "whole")
+    duration = run_for(task, tmp_path / "whole" / "gallery", 60)
+    rng = random.Random()
+    for number in range(kills):
+        folder = Path(shutil.copytree(start.parent, tmp_path / str(number))) / "gallery"
+        moment = rng.uniform(0, duration)
+        run_for(task, folder, moment)
+        if task in ("backup", "restore") or (folder / DATABASE).read_bytes() != harmed:
+            assert people(folder) in (before, after), f"killed after {moment:.4f} of {duration:.4f} s"
+        if task == "backup" and (file := folder.parent / "later.zip").exists():
+            restore(tmp_path / f"restored {number}", file)
+            file.unlink()
+        TASKS[task](folder)
+        assert people(folder) == (before if task == "backup" else after)

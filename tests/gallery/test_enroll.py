@@ -16,10 +16,10 @@ from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing import corrections
 from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DIM, draw_individuals, draw_pets, enroll_vectors, rows, side_by_side
@@ -47,12 +47,11 @@ def counts(result: EnrollResult) -> dict[str, int]:
     return {name: count for name, count in vars(result).items() if name != "skipped" and count}
 
 
-def paths(gallery: GalleryDatabase) -> dict[str, int]:
+def paths(gallery: Store) -> dict[str, int]:
     """Return the number of each photo by file name."""
-    with gallery.reading() as repository:
-        return {
-            Path(path).name: number for number, path in repository.connection.execute("SELECT id, path FROM photos")
-        }
+    with gallery.read() as repository:
+        photos = repository.connection.rows("SELECT id, path FROM photos")
+    return {Path(os.fsdecode(path)).name: number for number, path in photos}
 
 
 @pytest.fixture
@@ -61,21 +60,21 @@ def photos(tmp_path: Path) -> list[Path]:
     return draw_pets(tmp_path / "photos", 4, 1)
 
 
-def test_enrolled_embeddings_match_the_embedder(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+def test_enrolled_embeddings_match_the_embedder(album: Store, embedder: Embedder, pets: list[Path]):
     from familiar.embedding.model import embed_photos
 
     assert counts(enroll(album, embedder, pets)) == {"photos": 24, "faces": 24}
     expected = embed_photos(embedder, pets).embeddings
     np.testing.assert_allclose(album.faces().embeddings, expected, atol=1e-5)
-    with album.reading() as repository:
-        row = repository.connection.execute("SELECT path, size_bytes, modified_ns, taken_at FROM photos").fetchone()
-        box = repository.connection.execute("SELECT left_px, top_px, right_px, bottom_px, score FROM faces").fetchone()
+    with album.read() as repository:
+        row = repository.connection.row("SELECT path, size_bytes, modified_ns, taken_at FROM photos")
+        box = repository.connection.row("SELECT left_px, top_px, right_px, bottom_px, score FROM faces")
     facts = pets[0].stat()
-    assert row == (str(pets[0]), facts.st_size, facts.st_mtime_ns, None)
+    assert row == (bytes(pets[0]), facts.st_size, facts.st_mtime_ns, None)
     assert box == (0, 0, 48, 48, 1)
 
 
-def test_enrolling_again_keeps_all_faces_unchanged(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_enrolling_again_keeps_all_faces_unchanged(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before, revision = rows(album, ("photos", "faces")), album.revision
     assert counts(enroll(album, embedder, photos)) == {"known": 4}
@@ -88,7 +87,7 @@ def test_enrolling_again_keeps_all_faces_unchanged(album: GalleryDatabase, embed
     assert enroll(album, embedder, []) == NOTHING
 
 
-def test_resumes_after_an_interruption(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+def test_resumes_after_an_interruption(album: Store, embedder: Embedder, pets: list[Path]):
     calls: list[int] = []
 
     def stop(done: int, so_far: EnrollResult) -> None:
@@ -107,9 +106,7 @@ def test_resumes_after_an_interruption(album: GalleryDatabase, embedder: Embedde
     assert calls[2:] == [4, 8, 12, 16, 20, 24]
 
 
-def test_on_batch_reports_cumulative_counts(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path], tmp_path: Path
-):
+def test_on_batch_reports_cumulative_counts(album: Store, embedder: Embedder, pets: list[Path], tmp_path: Path):
     (tmp_path / "no photo.png").write_bytes(b"no photo")
     calls: list[tuple[int, dict[str, int], int]] = []
     single_photos = Embedder(embedder.bundle, threads=3)  # batches of one
@@ -126,7 +123,7 @@ def test_on_batch_reports_cumulative_counts(
 
 @pytest.mark.slow
 def test_record_writes_in_the_transaction_of_each_batch(
-    album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path
+    album: Store, embedder: Embedder, photos: list[Path], tmp_path: Path
 ):
     (tmp_path / "broken.png").write_bytes(b"no photo")
     batches: list[EnrolledBatch] = []
@@ -151,7 +148,7 @@ def test_record_writes_in_the_transaction_of_each_batch(
     assert [(photo.change, photo.previous_path) for photo in written] == [("moved", str(photos[0])), ("copy", None)]
 
 
-def test_failed_record_undoes_its_batch(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_failed_record_undoes_its_batch(album: Store, embedder: Embedder, photos: list[Path]):
     def fail(*_: object) -> None:
         raise RuntimeError
 
@@ -161,7 +158,7 @@ def test_failed_record_undoes_its_batch(album: GalleryDatabase, embedder: Embedd
 
 
 def test_error_in_on_batch_stops_further_batches(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
+    album: Store, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     started: list[int] = []
     stopped = threading.Event()
@@ -188,7 +185,7 @@ def test_error_in_on_batch_stops_further_batches(
     assert len(album.faces().ids) == 2
 
 
-def test_moved_and_renamed_photos_keep_their_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_moved_and_renamed_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before = rows(album, ("faces",))
     renamed = photos[0].rename(photos[0].with_name("renamed.png"))
@@ -198,10 +195,10 @@ def test_moved_and_renamed_photos_keep_their_faces(album: GalleryDatabase, embed
     assert counts(result) == {"known": 4, "moved": 2}
     assert rows(album, ("faces",)) == before
     assert paths(album)["renamed.png"] == 1
-    assert rows(album, ("photos",))["photos"][1][2] == str(moved)
+    assert rows(album, ("photos",))["photos"][1][2] == bytes(moved)
 
 
-def test_a_copy_is_not_enrolled_twice(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_a_copy_is_not_enrolled_twice(album: Store, embedder: Embedder, photos: list[Path]):
     copy = Path(shutil.copy2(photos[0], photos[0].with_name("copy.png")))
     assert counts(enroll(album, embedder, [*photos, copy, photos[1]])) == {
         "photos": 4,
@@ -220,7 +217,7 @@ def brighten(path: Path, by: int) -> None:
     save_photo(Photo(np.clip(pixels.astype(int) + by, 0, 255).astype(np.uint8), path, pixels.shape[1::-1]), path)
 
 
-def test_edited_photo_keeps_faces_and_assignments(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_edited_photo_keeps_faces_and_assignments(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     corrections.split(album, [2], "Mia")
     corrections.mark_different(album, 2, 3)
@@ -235,7 +232,7 @@ def test_edited_photo_keeps_faces_and_assignments(album: GalleryDatabase, embedd
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
-def test_edited_collage_keeps_its_equal_faces(album: GalleryDatabase, embedder: Embedder, tmp_path: Path):
+def test_edited_collage_keeps_its_equal_faces(album: Store, embedder: Embedder, tmp_path: Path):
     (photo,) = draw_pets(tmp_path / "drawn", 1, 1)
     pixels = load_photo(photo).rgb_u8
     collage = save_photo(side_by_side(pixels, pixels), tmp_path / "collage.png")
@@ -246,7 +243,7 @@ def test_edited_collage_keeps_its_equal_faces(album: GalleryDatabase, embedder: 
     assert load_assignments(album).identity.tolist() == [1, 1, -1]
 
 
-def test_edited_photo_at_a_reused_path_keeps_its_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_edited_photo_at_a_reused_path_keeps_its_faces(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:1])
     shutil.copy(photos[2], photos[0])
     enroll(album, embedder, photos[:1])
@@ -257,9 +254,7 @@ def test_edited_photo_at_a_reused_path_keeps_its_faces(album: GalleryDatabase, e
     assert load_assignments(album).identity.tolist() == [-1, 1]
 
 
-def test_different_photo_at_the_same_path_is_a_new_photo(
-    album: GalleryDatabase, embedder: Embedder, photos: list[Path]
-):
+def test_different_photo_at_the_same_path_is_a_new_photo(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:2])
     corrections.split(album, [1], "Mia")
     renamed = photos[0].rename(photos[0].with_name("renamed.png"))
@@ -271,7 +266,7 @@ def test_different_photo_at_the_same_path_is_a_new_photo(
     assert {"renamed.png": 1, photos[0].name: 3}.items() <= paths(album).items()
 
 
-def test_two_photos_with_swapped_names_are_moved(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_two_photos_with_swapped_names_are_moved(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos[:2])
     first, second = photos[0].name, photos[1].name
     aside = photos[0].rename(photos[0].with_name("aside"))
@@ -281,7 +276,7 @@ def test_two_photos_with_swapped_names_are_moved(album: GalleryDatabase, embedde
     assert paths(album) == {first: 2, second: 1}
 
 
-def test_deleted_photos_keep_their_faces(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_deleted_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     photos[3].unlink()
     assert counts(enroll(album, embedder, photos[:3])) == {"known": 3}
@@ -289,14 +284,14 @@ def test_deleted_photos_keep_their_faces(album: GalleryDatabase, embedder: Embed
     assert "No such file" in str(enroll(album, embedder, photos).skipped[0])
 
 
-def test_enrolls_every_face_of_a_photo(album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_enrolls_every_face_of_a_photo(album: Store, embedder: Embedder, photos: list[Path], tmp_path: Path):
     pixels = [load_photo(photo).rgb_u8 for photo in photos]
     together = save_photo(side_by_side(*pixels[:3]), tmp_path / "together.png")
     low = Image.fromarray(np.zeros((48, 20, 3), np.uint8))
     low.save(tmp_path / "no face.png")
     result = enroll(album, embedder, [together, tmp_path / "no face.png"], SquareDetector(), species="cats")
     assert counts(result) == {"photos": 2, "faces": 3, "without_face": 1}
-    with album.reading() as repository:
+    with album.read() as repository:
         faces = repository.connection.execute(
             "SELECT photo_id, left_px, right_px, round(score, 4), species, landmarks_px FROM faces"
         ).fetchall()
@@ -316,12 +311,12 @@ def test_enrolls_every_face_of_a_photo(album: GalleryDatabase, embedder: Embedde
     assert counts(enroll(album, embedder, [together], SquareDetector())) == {"photos": 1, "faces": 2}
 
 
-def test_skips_faces_below_min_score(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_skips_faces_below_min_score(album: Store, embedder: Embedder, photos: list[Path]):
     result = enroll(album, embedder, photos[:1], SquareDetector(), min_score=0.95)
     assert counts(result) == {"photos": 1, "without_face": 1}
 
 
-def test_unreadable_photos_are_skipped_and_reported(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_unreadable_photos_are_skipped_and_reported(album: Store, embedder: Embedder, photos: list[Path]):
     folder = photos[0].parent
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff no photo")
     (folder / "empty.png").write_bytes(b"")
@@ -338,7 +333,7 @@ def test_unreadable_photos_are_skipped_and_reported(album: GalleryDatabase, embe
         assert str(error).startswith(f"{path}: ")
 
 
-def test_capture_time_comes_from_exif(album: GalleryDatabase, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_capture_time_comes_from_exif(album: Store, embedder: Embedder, photos: list[Path], tmp_path: Path):
     exif = Image.Exif()
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2024:06:01 12:30:05"
     with Image.open(photos[0]) as image:
@@ -347,7 +342,7 @@ def test_capture_time_comes_from_exif(album: GalleryDatabase, embedder: Embedder
     assert [row[5] for row in rows(album, ("photos",))["photos"]] == ["2024-06-01T12:30:05", None]
 
 
-def test_accepts_paths_with_invalid_utf8(album: GalleryDatabase, embedder: Embedder, photos: list[Path]):
+def test_accepts_paths_with_invalid_utf8(album: Store, embedder: Embedder, photos: list[Path]):
     odd = photos[0].rename(photos[0].with_name(os.fsdecode(b"M\xfcsli.png")))
     assert counts(enroll(album, embedder, [odd])) == {"photos": 1, "faces": 1}
     assert counts(enroll(album, embedder, [odd])) == {"known": 1}
@@ -356,7 +351,7 @@ def test_accepts_paths_with_invalid_utf8(album: GalleryDatabase, embedder: Embed
     assert list(paths(album)) == [odd.name]
 
 
-def test_rejects_embeddings_of_another_space(album: GalleryDatabase, other_embedder: Embedder, photos: list[Path]):
+def test_rejects_embeddings_of_another_space(album: Store, other_embedder: Embedder, photos: list[Path]):
     with pytest.raises(SpaceMismatch, match="embeddings are in the space random"):
         enroll(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
@@ -365,10 +360,10 @@ def test_rejects_embeddings_of_another_space(album: GalleryDatabase, other_embed
 
 
 def test_rejects_old_model_after_concurrent_migration(
-    album: GalleryDatabase, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+    album: Store, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     def migrated(_: int, __: EnrollResult) -> None:
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             if other.space.space_id == "random":
                 migrate(other, other_embedder)
 
@@ -381,7 +376,7 @@ def test_rejects_old_model_after_concurrent_migration(
 # Embeddings
 
 
-def test_embeddings_are_identified_by_name_and_content(gallery: GalleryDatabase):
+def test_embeddings_are_identified_by_name_and_content(gallery: Store):
     embeddings = draw_individuals([2, 1])
     assert enroll_vectors(gallery, embeddings) == [1, 2, 3]
     assert enroll_vectors(gallery, embeddings) == []
@@ -397,7 +392,7 @@ def test_embeddings_are_identified_by_name_and_content(gallery: GalleryDatabase)
 
 @pytest.mark.parametrize(("species", "expected"), [(None, ["cat", None]), ("tiger", ["tiger", "tiger"])])
 def test_species_is_the_detectors_unless_it_is_given(
-    album: GalleryDatabase, embedder: Embedder, photos: list[Path], species: str | None, expected: list[str | None]
+    album: Store, embedder: Embedder, photos: list[Path], species: str | None, expected: list[str | None]
 ):
     class OneLabeled:
         def detect(self, photo: Photo) -> list[Detection]:
@@ -406,6 +401,6 @@ def test_species_is_the_detectors_unless_it_is_given(
             return [Detection(box, None, 0.9, "cat" if photo.source == photos[0] else None)]
 
     enroll(album, embedder, photos[:2], OneLabeled(), species=species)
-    with album.reading() as repository:
+    with album.read() as repository:
         stored = [row[0] for row in repository.connection.execute("SELECT species FROM faces ORDER BY id")]
     assert stored == expected

@@ -13,8 +13,8 @@ from PIL import Image
 
 from familiar.core.errors import FamiliarError
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.store.store import Store
 
 MUTANTS = 2000
 
@@ -47,7 +47,7 @@ def mutants(seed: int, count: int) -> list[bytes]:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_enrolls_or_skips_2000_corrupt_photos(album: GalleryDatabase, embedder: Embedder, tmp_path: Path):
+def test_enrolls_or_skips_2000_corrupt_photos(album: Store, embedder: Embedder, tmp_path: Path):
     files = []
     for index, data in enumerate(mutants(0, MUTANTS)):
         files.append(tmp_path / f"{index:04}.jpg")

@@ -11,9 +11,6 @@ import pytest
 from familiar.core.errors import BadGallery, FamiliarError, GalleryBusy, IndexUnavailable
 from familiar.core.species_means import SpeciesMeans
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database import external_index, index_lock
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.integrity.backup import backup, restore
@@ -29,6 +26,9 @@ from familiar.gallery.search.external_search import (
 )
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.search import search_photos
+from familiar.gallery.store import external_index, index_lock
+from familiar.gallery.store.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
+from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import MilvusIndex, Row
 from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors
 
@@ -51,8 +51,8 @@ def _waits_for_no_index(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def gallery(folder: Path, tmp_path: Path) -> Iterator[GalleryDatabase]:
-    with GalleryDatabase.create(folder, SPACE, embedding_dtype="float32") as gallery:
+def gallery(folder: Path, tmp_path: Path) -> Iterator[Store]:
+    with Store.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_vectors(gallery, VECTORS, prefix=str(tmp_path / "photo"))
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
         assert sync_external_index(gallery) == SyncResult(80, 80, 0)
@@ -60,7 +60,7 @@ def gallery(folder: Path, tmp_path: Path) -> Iterator[GalleryDatabase]:
 
 
 def hits_of_exact_search(
-    gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
+    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
 ) -> list[tuple[int, float]]:
     """Search without the index."""
     path = gallery.folder / FILE
@@ -72,11 +72,11 @@ def hits_of_exact_search(
 
 
 def hits_of_index(
-    gallery: GalleryDatabase, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
+    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
 ) -> list[tuple[int, float]]:
     """Search with the index alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GalleryDatabase, "faces_at", lambda *_: pytest.fail("every face was read"))
+        patch.setattr(Store, "faces_at", lambda *_: pytest.fail("every face was read"))
         return [(hit.face, hit.similarity) for hit in search_photos(gallery, query, k, only=only)]
 
 
@@ -85,7 +85,7 @@ def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]
     assert [similarity for _, similarity in hits] == pytest.approx([similarity for _, similarity in expected], abs=1e-5)
 
 
-def test_hits_are_those_of_exact_search(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_hits_are_those_of_exact_search(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     cluster(gallery)
     assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
     identity = search_photos(gallery, QUERY, 1)[0].identity
@@ -93,7 +93,7 @@ def test_hits_are_those_of_exact_search(gallery: GalleryDatabase, monkeypatch: p
     same_identity = Filter(identities=(identity,))
     assert_same(hits_of_index(gallery, same_identity, k=80), hits_of_exact_search(gallery, same_identity, k=80))
     assert len(hits_of_index(gallery, same_identity, k=80)) == 20
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id % 2")
     assert sync_external_index(gallery) == SyncResult(80, 40, 0)
     cats = Filter(species="cat")
@@ -105,23 +105,23 @@ def test_hits_are_those_of_exact_search(gallery: GalleryDatabase, monkeypatch: p
     assert search_external_index(gallery, QUERY, 5, same_identity) is None
 
 
-def test_only_changes_are_written(gallery: GalleryDatabase):
+def test_only_changes_are_written(gallery: Store):
     assert sync_external_index(gallery) == SyncResult(80, 0, 0)
     enroll_vectors(gallery, draw_individuals([3], seed=9), prefix="new")
     assert sync_external_index(gallery) == SyncResult(83, 3, 0)
     assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
 
 
-def test_index_behind_the_gallery_is_not_used(gallery: GalleryDatabase, caplog: pytest.LogCaptureFixture):
+def test_index_behind_the_gallery_is_not_used(gallery: Store, caplog: pytest.LogCaptureFixture):
     faces = enroll_vectors(gallery, QUERY[None], prefix="new")
     assert search_photos(gallery, QUERY, 1)[0].face == faces[0]
     assert "is behind the gallery, so every face is compared; run: familiar gallery index" in caplog.text
 
 
-def test_forgotten_faces_are_gone(gallery: GalleryDatabase, tmp_path: Path):
+def test_forgotten_faces_are_gone(gallery: Store, tmp_path: Path):
     (path,) = [hit.path for hit in search_photos(gallery, QUERY, 1)]
     (face,) = [hit.face for hit in search_photos(gallery, QUERY, 1)]
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         ((_, vector),) = repository.faces.embeddings([face])
 
     def on_disk() -> bool:
@@ -135,7 +135,7 @@ def test_forgotten_faces_are_gone(gallery: GalleryDatabase, tmp_path: Path):
     assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
 
 
-def test_forgetting_on_a_server_removes_only_these(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_forgetting_on_a_server_removes_only_these(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(MilvusIndex, "is_file", False)
     (hit,) = search_photos(gallery, QUERY, 1)
     assert forget_photos(gallery, [Path(hit.path)]).erased
@@ -147,21 +147,21 @@ def unreachable(*_: object) -> MilvusIndex:
     raise IndexUnavailable("milvus:http://far:19530: no answer")
 
 
-def test_forgetting_waits_for_an_unreachable_index(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_forgetting_waits_for_an_unreachable_index(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     (hit,) = search_photos(gallery, QUERY, 1)
     with monkeypatch.context() as patch:
         patch.setattr(external_index, "open_index", unreachable)
         assert not forget_photos(gallery, [Path(hit.path)]).erased
         assert any("forgotten" in problem for problem in check(gallery).problems)
     gallery.close()
-    with GalleryDatabase.open(gallery.folder) as reopened:  # which tries again
+    with Store.open(gallery.folder) as reopened:  # which tries again
         assert not any("forgotten" in problem for problem in check(reopened).problems)
         sync_external_index(reopened)
         assert check(reopened).problems == ()
 
 
 def test_unreachable_index_loses_nothing(
-    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gallery: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     expected = hits_of_exact_search(gallery)
     gallery._cache.clear()
@@ -178,7 +178,7 @@ def test_unreachable_index_loses_nothing(
     assert sync_external_index(gallery) == SyncResult(82, 2, 0)
 
 
-def test_interrupted_writing_is_continued(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_interrupted_writing_is_continued(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([5], seed=9), prefix="new")
     write = MilvusIndex.write
 
@@ -196,7 +196,7 @@ def test_interrupted_writing_is_continued(gallery: GalleryDatabase, monkeypatch:
     assert sync_external_index(gallery) == SyncResult(85, 3, 0)
 
 
-def test_drift_is_found_and_mended(gallery: GalleryDatabase):
+def test_drift_is_found_and_mended(gallery: Store):
     with external_search._open(gallery, read_external_index(gallery.folder) or ExternalIndex("")) as index:
         index.remove([1, 2, 3])
         changed = Row(4, VECTORS[5], 1, "")
@@ -208,7 +208,7 @@ def test_drift_is_found_and_mended(gallery: GalleryDatabase):
     assert check(gallery).problems == ()
 
 
-def test_dropped_index_is_gone(gallery: GalleryDatabase):
+def test_dropped_index_is_gone(gallery: Store):
     gallery._cache.clear()
     external = read_external_index(gallery.folder)
     drop_external_index(gallery)
@@ -219,7 +219,7 @@ def test_dropped_index_is_gone(gallery: GalleryDatabase):
         assert not index.exists()
 
 
-def test_damaged_file_and_wrong_address_say_what_to_do(gallery: GalleryDatabase):
+def test_damaged_file_and_wrong_address_say_what_to_do(gallery: Store):
     with pytest.raises(FamiliarError, match=r"milvus:http://HOST:19530 or milvus:FILE\.db, got 'faiss:x'"):
         use_external_index(gallery, "faiss:x")
     (gallery.folder / FILE).write_text("{")
@@ -227,7 +227,7 @@ def test_damaged_file_and_wrong_address_say_what_to_do(gallery: GalleryDatabase)
         search_photos(gallery, QUERY, 1)
 
 
-def test_python_interface(gallery: GalleryDatabase, tmp_path: Path):
+def test_python_interface(gallery: Store, tmp_path: Path):
     gallery.close()
     with Gallery.open(gallery.folder) as opened:
         assert opened.update_index() == SyncResult(80, 0, 0)
@@ -236,7 +236,7 @@ def test_python_interface(gallery: GalleryDatabase, tmp_path: Path):
 
 def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
     """They change with each photo, but the index is written again only if they have moved far."""
-    with GalleryDatabase.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
+    with Store.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
         enroll_vectors(gallery, CATS, prefix=str(tmp_path / "photo"))
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
         assert sync_external_index(gallery) == SyncResult(24, 24, 0)
@@ -252,9 +252,9 @@ def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
 
 def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
     """The mean of one photo of a species is largely its embedding."""
-    with GalleryDatabase.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
+    with Store.create(folder, CENTERED_SPACE, embedding_dtype="float32") as gallery:
         enroll_vectors(gallery, CATS[:2], prefix=str(tmp_path / "photo"))
-        with gallery.writing(faces_change=True) as repository:
+        with gallery.write(faces_change=True) as repository:
             repository.connection.execute("UPDATE faces SET species = 'cat'")
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
         sync_external_index(gallery)
@@ -277,7 +277,7 @@ def collections(database: Path) -> set[str]:
         client.close()
 
 
-def replace_gallery(gallery: GalleryDatabase, how: str, tmp_path: Path) -> None:
+def replace_gallery(gallery: Store, how: str, tmp_path: Path) -> None:
     if how == "restore":
         backup(gallery, tmp_path / "backup.zip")
     gallery.close()
@@ -289,11 +289,11 @@ def replace_gallery(gallery: GalleryDatabase, how: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["repair", "restore"])
 @pytest.mark.parametrize("then", ["sync", "forget"])
-def test_collection_of_a_replaced_gallery_is_removed(gallery: GalleryDatabase, tmp_path: Path, how: str, then: str):
+def test_collection_of_a_replaced_gallery_is_removed(gallery: Store, tmp_path: Path, how: str, then: str):
     """It is named after the uid, which a repair and a restore replace."""
     (old_name,) = collections(tmp_path / "faces.db")
     replace_gallery(gallery, how, tmp_path)
-    with GalleryDatabase.open(gallery.folder) as replaced:
+    with Store.open(gallery.folder) as replaced:
         assert any("earlier state of this gallery" in problem for problem in check(replaced).problems)
         if then == "sync":
             assert sync_external_index(replaced) == SyncResult(80, 80, 0)
@@ -305,32 +305,32 @@ def test_collection_of_a_replaced_gallery_is_removed(gallery: GalleryDatabase, t
 
 
 def test_forgetting_waits_for_the_collection_of_a_replaced_gallery(
-    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     (old_name,) = collections(tmp_path / "faces.db")
     replace_gallery(gallery, "restore", tmp_path)
-    with GalleryDatabase.open(gallery.folder) as restored, monkeypatch.context() as patch:
+    with Store.open(gallery.folder) as restored, monkeypatch.context() as patch:
         patch.setattr(external_index, "open_index", unreachable)
         assert sync_external_index(restored) == SyncResult(80, 80, 0)
         assert "no answer; what an earlier state of the gallery has there is removed later" in caplog.text
         assert not forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
     assert old_name in collections(tmp_path / "faces.db")
-    GalleryDatabase.open(gallery.folder).close()
+    Store.open(gallery.folder).close()
     assert old_name not in collections(tmp_path / "faces.db")
 
 
-def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: GalleryDatabase, tmp_path: Path):
+def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: Store, tmp_path: Path):
     before = collections(tmp_path / "faces.db")
     backup(gallery, tmp_path / "backup.zip")
     restore(tmp_path / "backup.zip", tmp_path / "elsewhere")
-    with GalleryDatabase.open(tmp_path / "elsewhere") as restored:
+    with Store.open(tmp_path / "elsewhere") as restored:
         sync_external_index(restored)
         assert forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
     assert before <= collections(tmp_path / "faces.db")
     assert check(gallery).problems == ()
 
 
-def test_collection_at_the_previous_address_is_removed(gallery: GalleryDatabase, tmp_path: Path):
+def test_collection_at_the_previous_address_is_removed(gallery: Store, tmp_path: Path):
     use_external_index(gallery, f"milvus:{tmp_path / 'other.db'}")
     sync_external_index(gallery)
     assert (len(collections(tmp_path / "faces.db")), len(collections(tmp_path / "other.db"))) == (0, 1)
@@ -339,7 +339,7 @@ def test_collection_at_the_previous_address_is_removed(gallery: GalleryDatabase,
 
 
 def test_faces_forgotten_while_they_are_written_are_not_written(
-    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(MilvusIndex, "is_file", False)
     new = enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
@@ -349,7 +349,7 @@ def test_faces_forgotten_while_they_are_written_are_not_written(
     def forget_meanwhile(*arguments):
         vectors = centered(*arguments)
         monkeypatch.setattr(external_search, "_centered", centered)
-        with GalleryDatabase.open(gallery.folder) as other:
+        with Store.open(gallery.folder) as other:
             assert forget_photos(other, [tmp_path / "new 0.jpg"]).erased
         return vectors
 
@@ -365,7 +365,7 @@ def test_faces_forgotten_while_they_are_written_are_not_written(
 
 
 def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
-    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(MilvusIndex, "is_file", False)
     monkeypatch.setattr(index_lock, "WAIT_SECONDS", 0.1)
@@ -373,7 +373,7 @@ def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
     write = MilvusIndex.write
 
     def write_and_be_killed(index: MilvusIndex, entries: list[Row]) -> None:
-        with GalleryDatabase.open(gallery.folder) as other:
+        with Store.open(gallery.folder) as other:
             assert not forget_photos(other, [tmp_path / "new 0.jpg"]).erased
         write(index, entries)
         raise KeyboardInterrupt
@@ -383,7 +383,7 @@ def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
         with pytest.raises(KeyboardInterrupt):
             sync_external_index(gallery)
     gallery.close()
-    with GalleryDatabase.open(gallery.folder) as reopened:
+    with Store.open(gallery.folder) as reopened:
         external = read_external_index(gallery.folder)
         assert external is not None
         with external_search._open(reopened, external) as index:
@@ -391,7 +391,7 @@ def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
 
 
 def test_gallery_repaired_while_it_is_written_is_reported(
-    gallery: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
     centered = external_search._centered
@@ -409,7 +409,7 @@ def test_gallery_repaired_while_it_is_written_is_reported(
     assert len(collections(tmp_path / "faces.db")) == 1
 
 
-def test_damaged_list_of_collections_is_named(gallery: GalleryDatabase, tmp_path: Path):
+def test_damaged_list_of_collections_is_named(gallery: Store, tmp_path: Path):
     (gallery.folder / COLLECTIONS_FILE).write_text("{")
     with pytest.raises(BadGallery, match=r"external_collections\.json: damaged .*delete this file"):
         sync_external_index(gallery)

@@ -1,9 +1,7 @@
 """Forgotten photos and identities leave no bytes in the gallery's folder."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +10,16 @@ import pytest
 from familiar.core.errors import BadGallery, NotInGallery
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database import external_index, index_lock
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
-from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import build_index, search_photos
+from familiar.gallery.store import external_index, index_lock
+from familiar.gallery.store import store as store_module
+from familiar.gallery.store.store import Store
 from support.small_gallery import SPACE, draw_individuals, embedder_returning, enroll_vectors, groups, identity_of, rows
 
 NAME = "Schnurrhilde"
@@ -39,17 +36,18 @@ def files_containing(folder: Path, *secrets: bytes) -> set[tuple[str, bytes]]:
     }
 
 
-def embedding_bytes(gallery: GalleryDatabase, faces: list[int]) -> list[bytes]:
+def embedding_bytes(gallery: Store, faces: list[int]) -> list[bytes]:
     """Return the bytes of the faces' embeddings, as float32 and as float16."""
     vectors = gallery.faces().unit_rows(gallery.faces().rows_of(np.array(faces)))
     return [row.astype(dtype).tobytes() for row in vectors for dtype in (np.float32, np.float16)]
 
 
-def make_paths_absolute(gallery: GalleryDatabase) -> list[Path]:
+def make_paths_absolute(gallery: Store) -> list[Path]:
     """Give the photos absolute paths, as files have."""
-    with gallery.writing() as repository:
-        repository.connection.execute("UPDATE photos SET path = '/album/' || path")
-        return [Path(row[0]) for row in repository.connection.execute("SELECT path FROM photos ORDER BY id").fetchall()]
+    with gallery.write() as repository:
+        repository.connection.execute("UPDATE photos SET path = CAST('/album/' || path AS BLOB)")
+        paths = repository.connection.rows("SELECT path FROM photos ORDER BY id")
+        return [Path(os.fsdecode(path)) for (path,) in paths]
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: GalleryDatabase, folder: Path):
+def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, NAME)
@@ -86,7 +84,7 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: GalleryDatabase, fo
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: GalleryDatabase, folder: Path):
+def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")
     paths = make_paths_absolute(gallery)
     cluster(gallery)
@@ -103,7 +101,7 @@ def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: GalleryDatabase, folde
     assert len(enroll_vectors(gallery, draw_individuals([5, 5]), "Garten")) == 2  # only these are new again
 
 
-def test_rejects_unknown_path_and_forgets_nothing(gallery: GalleryDatabase):
+def test_rejects_unknown_path_and_forgets_nothing(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3]))
     paths = make_paths_absolute(gallery)
     before = rows(gallery, ("photos", "faces"))
@@ -112,26 +110,26 @@ def test_rejects_unknown_path_and_forgets_nothing(gallery: GalleryDatabase):
     assert rows(gallery, ("photos", "faces")) == before
 
 
-def _renamed(gallery: GalleryDatabase) -> int:
+def _renamed(gallery: Store) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 1, "Mia")
     return 1
 
 
-def _merged_into_an_unnamed_identity(gallery: GalleryDatabase) -> int:
+def _merged_into_an_unnamed_identity(gallery: Store) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.merge(gallery, 2, [1])
     return 2
 
 
-def _merged_into_another_name(gallery: GalleryDatabase) -> int:
+def _merged_into_another_name(gallery: Store) -> int:
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 2, [1])
     return 2
 
 
-def _merged_when_empty(gallery: GalleryDatabase) -> int:
+def _merged_when_empty(gallery: Store) -> int:
     faces = sorted(next(members for members in groups(gallery) if 1 in members))
     corrections.name_identity(gallery, 1, NAME)
     corrections.split(gallery, faces)
@@ -139,14 +137,14 @@ def _merged_when_empty(gallery: GalleryDatabase) -> int:
     return 2
 
 
-def _named_again_after_another(gallery: GalleryDatabase) -> int:
+def _named_again_after_another(gallery: Store) -> int:
     corrections.name_identity(gallery, 2, NAME)
     corrections.name_identity(gallery, 2, "Mia")
     corrections.name_identity(gallery, 1, NAME)
     return 1
 
 
-def _name_undone(gallery: GalleryDatabase) -> int:
+def _name_undone(gallery: Store) -> int:
     corrections.name_identity(gallery, 1, NAME)
     undo(gallery)
     return 1
@@ -163,14 +161,14 @@ def _name_undone(gallery: GalleryDatabase) -> int:
         _name_undone,
     ],
 )
-def test_forgotten_name_is_erased_from_the_decision_log(gallery: GalleryDatabase, folder: Path, correct):
+def test_forgotten_name_is_erased_from_the_decision_log(gallery: Store, folder: Path, correct):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     number = correct(gallery)
     secrets = [*embedding_bytes(gallery, [1] if number == 1 else [4]), NAME.encode()]
     assert forget_identity(gallery, number).erased
     assert files_containing(folder, *secrets) == set()
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         empty_decisions = repository.connection.execute(
             "SELECT id FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)"
         )
@@ -181,7 +179,7 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: GalleryDatabase
     assert files_containing(folder, *secrets) == set()
 
 
-def test_undo_does_not_restore_forgotten_faces(gallery: GalleryDatabase):
+def test_undo_does_not_restore_forgotten_faces(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
@@ -192,7 +190,7 @@ def test_undo_does_not_restore_forgotten_faces(gallery: GalleryDatabase):
     assert check(gallery).problems == ()
 
 
-def test_undo_skips_rejections_of_a_forgotten_identity(gallery: GalleryDatabase):
+def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 1]))
     paths = make_paths_absolute(gallery)
     corrections.split(gallery, [1, 2])
@@ -207,27 +205,27 @@ def test_undo_skips_rejections_of_a_forgotten_identity(gallery: GalleryDatabase)
 
 @pytest.mark.usefixtures("short_waits")
 def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
-    with GalleryDatabase.create(folder, SPACE) as gallery, GalleryDatabase.open(folder) as reader:
+    with Store.create(folder, SPACE) as gallery, Store.open(folder) as reader:
         enroll_vectors(gallery, draw_individuals([3]))
         corrections.split(gallery, [1, 2, 3], NAME)
         secrets = [NAME.encode(), *embedding_bytes(gallery, [1])[1:]]
-        with reader.reading() as repository:
+        with reader.read() as repository:
             assert repository.connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 3
             forgotten = forget_identity(gallery, 1)
             assert forgotten == ForgetResult(photos=0, faces=3, erased=False)
             assert files_containing(folder, *secrets)
             assert gallery.faces().ids.tolist() == []  # no longer visible at once
             assert any("still on the disk" in problem for problem in check(gallery).problems)
-    GalleryDatabase.open(folder).close()
+    Store.open(folder).close()
     assert files_containing(folder, *secrets) == set()
-    with GalleryDatabase.open(folder) as reopened:
+    with Store.open(folder) as reopened:
         assert check(reopened).problems == ()
 
 
-def test_forgets_embeddings_of_an_unfinished_migration(gallery: GalleryDatabase, folder: Path):
+def test_forgets_embeddings_of_an_unfinished_migration(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([2]))
     other = draw_individuals([0, 0, 2])
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
         repository.connection.executemany(
             "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.encode_embeddings(other), start=1)
@@ -239,34 +237,30 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: GalleryDatabase,
 
 
 @pytest.mark.usefixtures("indexed")
-def test_next_open_erases_the_index_after_a_kill(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_next_open_erases_the_index_after_a_kill(gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([30, 2, 40]))
     cluster(gallery)
     build_index(gallery)
     packed = gallery.faces().embeddings[30].astype("<f2").tobytes()  # as the index stores it
     with monkeypatch.context() as killed:
-        killed.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(Store, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget_identity(gallery, 2)
     assert files_containing(folder, packed)
     gallery.close()
-    GalleryDatabase.open(folder).close()
+    Store.open(folder).close()
     assert not files_containing(folder, packed)
 
 
 @pytest.mark.usefixtures("indexed")
-def test_index_built_during_forgetting_is_deleted(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_index_built_during_forgetting_is_deleted(gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([3, 2]))
     cluster(gallery)
     build = search_module.HnswIndex.build
 
     def build_and_forget(*arguments):
         index = build(*arguments)
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             forget_identity(other, 2)
         return index
 
@@ -278,7 +272,7 @@ def test_index_built_during_forgetting_is_deleted(
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_index_saved_during_forgetting_is_erased(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+    gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
 ):
     monkeypatch.setattr(index_lock, "WAIT_SECONDS", 0.1)
     enroll_vectors(gallery, draw_individuals([3, 2]))
@@ -287,7 +281,7 @@ def test_index_saved_during_forgetting_is_erased(
     save = search_module.HnswIndex.save
 
     def save_and_forget(*arguments):
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             assert not forget_identity(other, 2).erased
         save(*arguments)
         assert files_containing(folder, packed)
@@ -298,7 +292,7 @@ def test_index_saved_during_forgetting_is_erased(
     if is_killed:
         with pytest.raises(KeyboardInterrupt):
             build_index(gallery)
-        GalleryDatabase.open(folder).close()
+        Store.open(folder).close()
     else:
         build_index(gallery)
     assert not files_containing(folder, packed)
@@ -307,80 +301,45 @@ def test_index_saved_during_forgetting_is_erased(
 
 def forget_and_be_killed(folder: Path, path: Path) -> None:
     """Forget a photo, but erase nothing."""
-    with pytest.MonkeyPatch.context() as patch, GalleryDatabase(folder) as other:
-        patch.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.MonkeyPatch.context() as patch, Store(folder) as other:
+        patch.setattr(Store, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget_photos(other, [path])
 
 
 def test_forgetting_during_the_erasure_of_another_is_erased_too(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([2]))
     paths = make_paths_absolute(gallery)
-    erase_forgotten, index = connection_module.erase_forgotten, folder / "faces.hnsw"
+    erase_forgotten, index = store_module.erase_forgotten, folder / "faces.hnsw"
 
     def forget_meanwhile(*arguments):
-        monkeypatch.setattr(connection_module, "erase_forgotten", erase_forgotten)
+        monkeypatch.setattr(store_module, "erase_forgotten", erase_forgotten)
         index.write_bytes(b"of the second photo, too")
         forget_and_be_killed(folder, paths[1])
         erase_forgotten(*arguments)
 
-    monkeypatch.setattr(connection_module, "erase_forgotten", forget_meanwhile)
+    monkeypatch.setattr(store_module, "erase_forgotten", forget_meanwhile)
     assert forget_photos(gallery, [paths[0]]).erased
     assert not index.exists()
     assert check(gallery).problems == ()
 
 
-def test_mark_of_an_erasure_is_never_used_again(gallery: GalleryDatabase, folder: Path):
-    """An erasure clears the mark that it began with; a later one must not look the same."""
-    enroll_vectors(gallery, draw_individuals([2]))
-    marks: list[int] = []
-    for path in make_paths_absolute(gallery):
-        forget_and_be_killed(folder, path)
-        with gallery.reading() as repository:
-            marks.append(repository.settings.erasure_due())
-        assert gallery.purge_deleted()
-    assert 0 < marks[0] < marks[1]
-    with gallery.reading() as repository:
-        assert repository.settings.erasure_due() == 0
-
-
-def test_repair_during_an_erasure_leaves_its_copy_to_the_next(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    enroll_vectors(gallery, draw_individuals([2]))
-    paths = make_paths_absolute(gallery)
-    unpatched_lock = connection_module.index_lock
-
-    @contextlib.contextmanager
-    def repair_afterwards(folder: Path) -> Generator[None, None, None]:
-        with unpatched_lock(folder):
-            yield
-        monkeypatch.setattr(connection_module, "index_lock", unpatched_lock)
-        repair(folder)
-
-    monkeypatch.setattr(connection_module, "index_lock", repair_afterwards)
-    assert not forget_photos(gallery, [paths[0]]).erased
-    assert list(folder.glob("damaged-*"))
-    assert forget_photos(gallery, [paths[1]]).erased
-    assert not list(folder.glob("damaged-*"))
-
-
 @pytest.mark.usefixtures("short_waits")
 def test_reader_after_the_erasure_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    with GalleryDatabase.create(folder, SPACE) as gallery, GalleryDatabase.open(folder) as reader:
+    with Store.create(folder, SPACE) as gallery, Store.open(folder) as reader:
         enroll_vectors(gallery, draw_individuals([2]))
         (path, _) = make_paths_absolute(gallery)
         secrets = embedding_bytes(gallery, [1])
-        compact = GalleryDatabase._compact
+        compact = Store._compact
 
-        def compact_and_read(compacted: GalleryDatabase) -> None:
+        def compact_and_read(compacted: Store) -> None:
             compact(compacted)
             reader._connection.execute("BEGIN")
             reader._connection.execute("SELECT * FROM gallery").fetchall()
 
-        monkeypatch.setattr(GalleryDatabase, "_compact", compact_and_read)
+        monkeypatch.setattr(Store, "_compact", compact_and_read)
         assert forget_photos(gallery, [path]).erased
         assert not files_containing(folder, *secrets)
         assert check(gallery).problems == ()
@@ -388,7 +347,7 @@ def test_reader_after_the_erasure_does_not_matter(folder: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("reason", ["damaged", "no pymilvus"])
 def test_unusable_external_index_does_not_keep_a_gallery_from_opening(
-    gallery: GalleryDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+    gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ):
     enroll_vectors(gallery, draw_individuals([2]))
     (path, _) = make_paths_absolute(gallery)
@@ -399,7 +358,7 @@ def test_unusable_external_index_does_not_keep_a_gallery_from_opening(
     else:
         external_index.ExternalIndex("milvus:http://host:19530").save(folder)
     assert forget_photos(gallery, [path]) == ForgetResult(photos=1, faces=1, erased=False)
-    with GalleryDatabase.open(folder) as reopened:
+    with Store.open(folder) as reopened:
         if reason == "damaged":
             with pytest.raises(BadGallery, match="name the index again"):
                 check(reopened)
@@ -412,15 +371,15 @@ def test_unusable_external_index_does_not_keep_a_gallery_from_opening(
 @pytest.mark.usefixtures("gallery")
 def test_open_that_fails_to_erase_closes_the_gallery(folder: Path, monkeypatch: pytest.MonkeyPatch):
     closed: list[Path] = []
-    close = GalleryDatabase.close
-    monkeypatch.setattr(GalleryDatabase, "close", lambda opened: (closed.append(opened.folder), close(opened)))
-    monkeypatch.setattr(GalleryDatabase, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    close = Store.close
+    monkeypatch.setattr(Store, "close", lambda opened: (closed.append(opened.folder), close(opened)))
+    monkeypatch.setattr(Store, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        GalleryDatabase.open(folder)
+        Store.open(folder)
     assert closed == [folder]
 
 
-def test_undo_restores_the_name_after_forgetting_one_photo(gallery: GalleryDatabase):
+def test_undo_restores_the_name_after_forgetting_one_photo(gallery: Store):
     enroll_vectors(gallery, draw_individuals([4, 4]))
     cluster(gallery)
     paths = make_paths_absolute(gallery)
@@ -444,7 +403,7 @@ def encodings(*vectors: np.ndarray) -> list[bytes]:
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: GalleryDatabase, folder: Path):
+def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     paths = make_paths_absolute(gallery)
     cluster(gallery)
@@ -465,7 +424,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: GalleryDa
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_forgetting_an_identity_includes_its_deleted_faces(gallery: GalleryDatabase, folder: Path):
+def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([3, 3, 3]))
     cluster(gallery)
     secrets = embedding_bytes(gallery, [1, 2, 3, 4, 5, 6])
@@ -484,7 +443,7 @@ def test_forgetting_an_identity_includes_its_deleted_faces(gallery: GalleryDatab
     assert check(gallery).problems == ()
 
 
-def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: GalleryDatabase):
+def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.move(gallery, [1], 2)
@@ -496,7 +455,7 @@ def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: GalleryDa
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
-def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: GalleryDatabase, folder: Path, confirmed: bool):
+def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Store, folder: Path, confirmed: bool):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     corrections.name_identity(gallery, 2, "Tom")
@@ -518,7 +477,7 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: GalleryDatab
     assert check(gallery).problems == ()
 
 
-def test_forgetting_keeps_decisions_about_other_identities(gallery: GalleryDatabase):
+def test_forgetting_keeps_decisions_about_other_identities(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     with embedder_returning(draw_individuals([0, 1])[0]) as embedder:

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 from familiar.cli.main import familiar
 from familiar.client import Client
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
+from familiar.gallery.store.store import Store
 from support.drawn_cats import draw_cats
 from support.privacy_page import unlisted_files
 from support.traces import files_with, forms_of_bytes, forms_of_text, forms_of_vector
@@ -61,17 +61,17 @@ class Album:
         return result.output
 
     def photos_of_the_cat(self) -> list[tuple[int, str, bytes]]:
-        with GalleryDatabase.open(self.root / "album") as gallery, gallery.reading() as repository:
+        with Store.open(self.root / "album") as gallery, gallery.read() as repository:
             return [row for row in repository.photos.paths_and_hashes() if NAME in row[1] or "geheim" in row[1]]
 
     def faces_of_the_cat(self) -> list[int]:
-        with GalleryDatabase.open(self.root / "album") as gallery, gallery.reading() as repository:
+        with Store.open(self.root / "album") as gallery, gallery.read() as repository:
             numbers = ",".join(str(photo) for photo, _, _ in self.photos_of_the_cat())
             query = f"SELECT id FROM faces WHERE photo_id IN ({numbers}) ORDER BY id"
             return [face for (face,) in repository.connection.execute(query)]
 
     def vectors(self, faces: list[int]) -> dict[str, set[bytes]]:
-        with GalleryDatabase.open(self.root / "album") as gallery:
+        with Store.open(self.root / "album") as gallery:
             stored, centered = gallery.stored_faces(), gallery.faces()
             rows = stored.rows_of(np.array(faces))
             return {
@@ -177,7 +177,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         album.run("gallery", "register", "album", "pets.csv")
         vectors = {f"earlier {name}": forms for name, forms in album.vectors(faces).items()}
         client.set_face_box(faces[0], (2.0, 2.0, 100.0, 100.0))
-        with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:  # a migration half done
+        with Store.open(folder) as gallery, gallery.write() as repository:  # a migration half done
             repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (gallery.space.to_json(),))
             other = np.random.default_rng(0).normal(size=gallery.space.embedding_dim)
             unit = (other / np.linalg.norm(other)).astype(np.float32)
@@ -218,7 +218,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
     assert files_with(album.written, secrets) == set()
     assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
     assert unlisted_files(album.root / "home", "On the same machine, elsewhere") == []
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10
     assert list(folder.glob("damaged-*")) == []

@@ -5,38 +5,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching.outbox import add_event, complete_events
 from support.small_gallery import draw_individuals, enroll_vectors
 
 NAME = "Schnurrhilde"
 
 
-def enroll_with_events(gallery: GalleryDatabase) -> None:
+def enroll_with_events(gallery: Store) -> None:
     """Enroll two faces of #1, named NAME, and two of #2; each photo has an event that says who is in it."""
     enroll_vectors(gallery, draw_individuals([2, 2]))
     cluster(gallery)
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 2, "Mia")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         for photo in range(1, 5):
             add_event(repository, "enrolled", photo, path=f"photo {photo - 1}.jpg", taken_at=None)
     complete_events(gallery)
 
 
-def bodies(gallery: GalleryDatabase) -> list[str]:
-    with gallery.reading() as repository:
+def bodies(gallery: Store) -> list[str]:
+    with gallery.read() as repository:
         return [body for (body,) in repository.connection.execute("SELECT body FROM watch_events ORDER BY id")]
 
 
-def names(gallery: GalleryDatabase) -> Sequence[list[str | None]]:
+def names(gallery: Store) -> Sequence[list[str | None]]:
     return [[face["name"] for face in json.loads(body).get("faces", ())] for body in bodies(gallery)]
 
 
-def test_name_of_a_face_that_was_deleted_by_hand_is_erased(gallery: GalleryDatabase):
+def test_name_of_a_face_that_was_deleted_by_hand_is_erased(gallery: Store):
     enroll_with_events(gallery)
     assert names(gallery) == [[NAME], [NAME], ["Mia"], ["Mia"]]
     delete_face(gallery, 1)
@@ -44,7 +44,7 @@ def test_name_of_a_face_that_was_deleted_by_hand_is_erased(gallery: GalleryDatab
     assert not any(NAME in body for body in bodies(gallery))
 
 
-def test_name_of_a_face_that_was_moved_away_is_erased(gallery: GalleryDatabase):
+def test_name_of_a_face_that_was_moved_away_is_erased(gallery: Store):
     enroll_with_events(gallery)
     corrections.move(gallery, [1], 2)
     forget_identity(gallery, 1)
@@ -53,7 +53,7 @@ def test_name_of_a_face_that_was_moved_away_is_erased(gallery: GalleryDatabase):
     assert names(gallery) == [["Mia"], [], ["Mia"], ["Mia"]]
 
 
-def test_name_that_another_identity_had_before_is_erased(gallery: GalleryDatabase):
+def test_name_that_another_identity_had_before_is_erased(gallery: Store):
     enroll_with_events(gallery)
     corrections.name_identity(gallery, 1, "Tom")
     corrections.name_identity(gallery, 2, NAME)
@@ -61,19 +61,19 @@ def test_name_that_another_identity_had_before_is_erased(gallery: GalleryDatabas
     assert not any(NAME in body for body in bodies(gallery))
 
 
-def test_event_of_the_time_when_a_photo_was_unreadable_is_erased(gallery: GalleryDatabase):
+def test_event_of_the_time_when_a_photo_was_unreadable_is_erased(gallery: Store):
     path = b"/album/Schnurrhilde \xff.jpg".decode(errors="surrogateescape")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         for skipped in (path, "/album/other.jpg"):
             add_event(repository, "skipped", path=skipped, reason="is cut short")
     enroll_vectors(gallery, draw_individuals([1]))
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.photos.update_file(1, Path(path), 5, 5)
     forget_photos(gallery, [Path(path)])
     assert [json.loads(body)["path"] for body in bodies(gallery)] == ["/album/other.jpg"]
 
 
-def test_events_of_others_stay_as_they_were(gallery: GalleryDatabase):
+def test_events_of_others_stay_as_they_were(gallery: Store):
     enroll_with_events(gallery)
     before = bodies(gallery)
     forget_identity(gallery, 1)

@@ -11,8 +11,8 @@ from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInG
 from familiar.core.types import Crop
 from familiar.detection.cropping import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.model_reference import NO_REFERENCE
 from familiar.gallery.search.filters import Filter
+from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.photos.preprocessing import Preprocessing
 from support.color_album import draw_album
 from support.random_bundle import random_bundle
@@ -128,7 +128,7 @@ def test_labels_and_exports(album: Gallery, tmp_path: Path):
 
 def test_opened_without_its_model_it_takes_embeddings_only(album: Gallery, photos: Path):
     folder = album.database.folder
-    with album.database.writing() as repository:
+    with album.database.write() as repository:
         repository.settings.set_model_reference(NO_REFERENCE)
     album.close()
     with Gallery.open(folder) as reopened:

@@ -8,8 +8,8 @@ import pytest
 
 from familiar import Gallery
 from familiar.core.vectors import normalize
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search import html_view
+from familiar.gallery.store.store import Store
 from support.color_album import draw_album
 from support.html import Page
 from support.small_gallery import SPACE, UNCALIBRATED_SPACE, draw_individuals, enroll_vectors
@@ -81,12 +81,12 @@ def test_closed_gallery_says_so(album: Gallery) -> None:
 
 
 def test_damaged_gallery_is_no_exception(album: Gallery) -> None:
-    with album.database.writing(faces_change=True) as repository:
+    with album.database.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = x'00'")
     html = album._repr_html_()
     shown(html)
     assert "cannot be shown" in html
-    assert "embeddings are damaged" in html
+    assert "is damaged" in html
 
 
 def test_missing_and_changed_photos_have_a_placeholder(album: Gallery, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_missing_and_changed_photos_have_a_placeholder(album: Gallery, tmp_path:
 
 
 def test_faces_without_photos_have_a_placeholder(tmp_path: Path) -> None:
-    with GalleryDatabase.create(tmp_path / "album", UNCALIBRATED_SPACE) as database:
+    with Store.create(tmp_path / "album", UNCALIBRATED_SPACE) as database:
         enroll_vectors(database, draw_individuals([3]))
         html = Gallery(database).show([1, 2, 99]).html
         assert [html.count(label) for label in (">no photo<", ">no face<")] == [2, 1]
@@ -121,9 +121,9 @@ def test_huge_gallery_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.Monke
         return np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)  # no larger JPEG
 
     monkeypatch.setattr(html_view, "crop_face", crop_face)
-    with GalleryDatabase.create(tmp_path / "album", SPACE) as database:
+    with Store.create(tmp_path / "album", SPACE) as database:
         faces = enroll_vectors(database, rows, "p" * 200)
-        with database.writing() as repository:
+        with database.write() as repository:
             repository.connection.execute("UPDATE photos SET size_bytes = 1")
             numbers = range(1, identities + 1)
             repository.identities.insert(numbers)

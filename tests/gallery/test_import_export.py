@@ -13,9 +13,9 @@ import pytest
 from familiar.core.errors import BadDataset, CannotWrite
 from familiar.gallery.clustering.assignments import load_assignments, resolve_face, resolve_identity
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import (
     COLUMNS,
     export_csv,
@@ -34,18 +34,18 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[GalleryDatabase]:
+def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Store]:
     with create_gallery(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
         yield gallery
 
 
-def faces_by_label(gallery: GalleryDatabase) -> dict[str, set[str]]:
+def faces_by_label(gallery: Store) -> dict[str, set[str]]:
     """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
     assignments = load_assignments(gallery)
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         face_at = {
-            face: f"{Path(path).name} {left_px:.0f}"
-            for face, path, left_px in repository.connection.execute(
+            face: f"{Path(os.fsdecode(path)).name} {left_px:.0f}"
+            for face, path, left_px in repository.connection.rows(
                 "SELECT faces.id, path, left_px FROM faces JOIN photos ON photos.id = photo_id"
             )
         }
@@ -67,7 +67,7 @@ def table(path: Path, *lines: str) -> Path:
 
 
 def test_csv_export_and_import_restore_identities(
-    gallery: GalleryDatabase, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+    gallery: Store, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     cluster(gallery)
     red = int(load_assignments(gallery).identity[0])
@@ -91,7 +91,7 @@ def test_csv_export_and_import_restore_identities(
         assert faces_by_label(fresh) == {}
 
 
-def test_csv_has_one_row_per_face(gallery: GalleryDatabase, tmp_path: Path):
+def test_csv_has_one_row_per_face(gallery: Store, tmp_path: Path):
     cluster(gallery)
     export_csv(gallery, tmp_path / "labels.csv")
     rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
@@ -111,7 +111,7 @@ def test_csv_has_one_row_per_face(gallery: GalleryDatabase, tmp_path: Path):
 
 
 def test_csv_import_with_two_columns_reuses_known_names(
-    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
+    gallery: Store, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     cluster(gallery)
     red = int(load_assignments(gallery).identity[0])
@@ -127,7 +127,7 @@ def test_csv_import_with_two_columns_reuses_known_names(
     assert now["Gerd"] == {"green1.png 0"}
 
 
-def test_csv_import_selects_a_face_by_box_or_number(gallery: GalleryDatabase, tmp_path: Path):
+def test_csv_import_selects_a_face_by_box_or_number(gallery: Store, tmp_path: Path):
     both = tmp_path / "photos" / "both.png"
     with pytest.raises(Exception, match="give one of these numbers") as several:
         resolve_face(gallery, str(both))
@@ -141,7 +141,7 @@ def test_csv_import_selects_a_face_by_box_or_number(gallery: GalleryDatabase, tm
     assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}}
 
 
-def test_csv_import_lists_rows_without_a_matching_face(gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]):
+def test_csv_import_lists_rows_without_a_matching_face(gallery: Store, tmp_path: Path, photos: list[Path]):
     both = tmp_path / "photos" / "both.png"
     csv_file = table(
         tmp_path / "n.csv",
@@ -162,7 +162,7 @@ BOX_COLUMNS = "path,name,left_px,top_px,right_px,bottom_px"
 
 
 @pytest.mark.parametrize("content", [b"", b"path;name\na;b\n", b'"path,name\n', b"\xff\xd8\xff\xe0\0\x10JFIF\0\n\r"])
-def test_csv_import_rejects_a_file_that_is_no_such_table(gallery: GalleryDatabase, tmp_path: Path, content: bytes):
+def test_csv_import_rejects_a_file_that_is_no_such_table(gallery: Store, tmp_path: Path, content: bytes):
     (tmp_path / "n.csv").write_bytes(content)
     with pytest.raises(BadDataset, match='line 1: the header must contain the columns "path" and "name"'):
         import_csv(gallery, tmp_path / "n.csv")
@@ -186,7 +186,7 @@ def test_csv_import_rejects_a_file_that_is_no_such_table(gallery: GalleryDatabas
     ],
 )
 def test_csv_import_skips_bad_rows_and_imports_the_others(
-    gallery: GalleryDatabase, tmp_path: Path, header: str, bad: str, message: str
+    gallery: Store, tmp_path: Path, header: str, bad: str, message: str
 ):
     commas = "," * (header.count(",") - 1)
     text = "\n".join([header, f"GREEN1,Gerd{commas}", bad, f"BLUE1,Blau{commas}", ""])
@@ -202,7 +202,7 @@ def test_csv_import_skips_bad_rows_and_imports_the_others(
     assert len(faces) == 2
 
 
-def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(gallery: GalleryDatabase, tmp_path: Path):
+def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(gallery: Store, tmp_path: Path):
     folder = tmp_path / "photos"
     lines = ("path,name", f"{folder}/red1.png,Rosa", f'{folder}/green1.png,"Gerd', f"{folder}/blue1.png,Blau")
     (reason,) = import_csv(gallery, table(tmp_path / "n.csv", *lines)).skipped
@@ -211,7 +211,7 @@ def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(ga
     assert faces_by_label(gallery) == {"Rosa": {"red1.png 0"}}
 
 
-def test_csv_import_accepts_one_identity_twice_in_a_photo(gallery: GalleryDatabase, tmp_path: Path):
+def test_csv_import_accepts_one_identity_twice_in_a_photo(gallery: Store, tmp_path: Path):
     both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32"))
     assert import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,0,0,32,32")).skipped == ()
@@ -245,7 +245,7 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Pa
 
 
 def test_folder_export_and_import_restore_identities(
-    gallery: GalleryDatabase, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+    gallery: Store, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     cluster(gallery)
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
@@ -272,7 +272,7 @@ def test_folder_export_and_import_restore_identities(
     assert (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").read_bytes() == before
 
 
-def test_folder_import_skips_what_it_cannot_use(gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]):
+def test_folder_import_skips_what_it_cannot_use(gallery: Store, tmp_path: Path, photos: list[Path]):
     root = tmp_path / "sorted"
     for name, path in (("Rosa", photos[0]), ("Rosa", photos[6]), ("Blau", photos[5]), ("Tom\x1b", photos[3])):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -299,7 +299,7 @@ def test_folder_import_skips_what_it_cannot_use(gallery: GalleryDatabase, tmp_pa
 
 
 def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied(
-    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
+    gallery: Store, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     corrections.split(gallery, [1, 2], "Rosa")
     copy = shutil.copy2
@@ -354,9 +354,7 @@ def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path
         assert {path.name for path in (tmp_path / "out2").iterdir()} == {"A_b", "a_B-2"}
 
 
-def test_imports_take_every_spelling_of_a_name_as_the_same(
-    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]
-):
+def test_imports_take_every_spelling_of_a_name_as_the_same(gallery: Store, tmp_path: Path, photos: list[Path]):
     composed, decomposed = "Jos\u00e9 Ruiz", "\u200eJose\u0301\u3000Ruiz"
     import_csv(gallery, table(tmp_path / "names.csv", "path,name", f"{photos[0]},{composed}"))
     lines = [f"{photos[0]},{decomposed}", f"{photos[1]},{composed}"]
@@ -369,7 +367,7 @@ def test_imports_take_every_spelling_of_a_name_as_the_same(
 
 
 def test_exported_folders_are_read_back_as_the_names_that_they_stand_for(
-    gallery: GalleryDatabase, tmp_path: Path, photos: list[Path]
+    gallery: Store, tmp_path: Path, photos: list[Path]
 ):
     names = ("Jos\u00e9", "A/C D.C.", "Mia", "mia", "\ue000")
     rows = [f"{path},{name}" for path, name in zip(photos, names, strict=False)]

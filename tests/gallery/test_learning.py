@@ -10,11 +10,11 @@ from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.learning import learned_rows
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_identity
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.repair import repair
+from familiar.gallery.store.store import Store
 from support.small_gallery import DIM, enroll_vectors
 
 EACH = 6
@@ -22,7 +22,7 @@ INDIVIDUALS = 24
 
 
 @pytest.fixture
-def lit(gallery: GalleryDatabase) -> GalleryDatabase:
+def lit(gallery: Store) -> Store:
     """Twenty-four individuals of six faces each, which differ most in three directions: the light."""
     rng = np.random.default_rng(3)
     centers = normalize(rng.normal(size=(INDIVIDUALS, DIM)).astype(np.float32))
@@ -36,21 +36,21 @@ def faces_of(individual: int) -> list[int]:
     return [individual * EACH + 1 + index for index in range(EACH)]
 
 
-def confirm(gallery: GalleryDatabase, individuals: range) -> None:
+def confirm(gallery: Store, individuals: range) -> None:
     for individual in individuals:
         corrections.split(gallery, faces_of(individual))
 
 
-def learned_faces(gallery: GalleryDatabase) -> list[int]:
+def learned_faces(gallery: Store) -> list[int]:
     return load_assignments(gallery).faces.ids[learned_rows(gallery)].tolist()
 
 
-def mean_similarity_within(gallery: GalleryDatabase, individuals: range) -> float:
+def mean_similarity_within(gallery: Store, individuals: range) -> float:
     compared = load_album(gallery).rows.reshape(INDIVIDUALS, EACH, DIM)[individuals]
     return float(np.einsum("ied,ifd->ief", compared, compared)[:, ~np.eye(EACH, dtype=bool)].mean())
 
 
-def test_learns_from_five_individuals_and_compares_the_others_better(lit: GalleryDatabase):
+def test_learns_from_five_individuals_and_compares_the_others_better(lit: Store):
     confirm(lit, range(4))
     before = mean_similarity_within(lit, range(12, 24))
     assert learned_faces(lit) == []
@@ -64,7 +64,7 @@ def test_learns_from_five_individuals_and_compares_the_others_better(lit: Galler
     assert mean_similarity_within(lit, range(12, 24)) > before + 0.03
 
 
-def test_undoing_the_correction_takes_back_what_it_taught(lit: GalleryDatabase):
+def test_undoing_the_correction_takes_back_what_it_taught(lit: Store):
     confirm(lit, range(4))
     before = load_album(lit).rows.copy()
     confirm(lit, range(4, 5))
@@ -74,7 +74,7 @@ def test_undoing_the_correction_takes_back_what_it_taught(lit: GalleryDatabase):
     np.testing.assert_array_equal(load_album(lit).rows, before)
 
 
-def test_undoing_later_corrections_restores_what_was_learned_then(lit: GalleryDatabase):
+def test_undoing_later_corrections_restores_what_was_learned_then(lit: Store):
     confirm(lit, range(5))
     at_five, rows_then = learned_faces(lit), load_album(lit).rows.copy()
     confirm(lit, range(5, 10))
@@ -85,7 +85,7 @@ def test_undoing_later_corrections_restores_what_was_learned_then(lit: GalleryDa
     np.testing.assert_array_equal(load_album(lit).rows, rows_then)
 
 
-def test_learns_again_only_from_twice_as_many(lit: GalleryDatabase):
+def test_learns_again_only_from_twice_as_many(lit: Store):
     confirm(lit, range(5))
     learned, compared = learned_faces(lit), load_album(lit)
     confirm(lit, range(5, 9))
@@ -95,7 +95,7 @@ def test_learns_again_only_from_twice_as_many(lit: GalleryDatabase):
     assert load_album(lit).main.learned_individuals == 10
 
 
-def test_faces_that_are_moved_teach_with_their_new_individual(lit: GalleryDatabase):
+def test_faces_that_are_moved_teach_with_their_new_individual(lit: Store):
     confirm(lit, range(6))
     before = load_album(lit)
     corrections.reject(lit, [faces_of(0)[0]])
@@ -104,19 +104,17 @@ def test_faces_that_are_moved_teach_with_their_new_individual(lit: GalleryDataba
     assert load_album(lit).main.learned_individuals == 5
 
 
-def test_forgotten_individuals_teach_nothing(lit: GalleryDatabase):
+def test_forgotten_individuals_teach_nothing(lit: Store):
     confirm(lit, range(5))
     assignments = load_assignments(lit)
     forget_identity(lit, int(assignments.identity[assignments.faces.rows_of(np.array(faces_of(0)[:1]))][0]))
-    with lit.reading() as repository:
+    with lit.read() as repository:
         assert repository.learned_faces.all() == learned_faces(lit)
     assert len(learned_faces(lit)) == 4 * EACH
     assert load_album(lit).main.learned_gain is None, "four individuals are too few"
 
 
-def test_at_most_so_many_faces_teach_of_as_many_individuals_as_possible(
-    lit: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_at_most_so_many_faces_teach_of_as_many_individuals_as_possible(lit: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(learning, "MAX_FACES", 25)
     monkeypatch.setattr(automatic_calibration, "_FACES_IN_TURN", 5)
     confirm(lit, range(5))
@@ -124,18 +122,18 @@ def test_at_most_so_many_faces_teach_of_as_many_individuals_as_possible(
     assert np.unique(identities, return_counts=True)[1].tolist() == [5] * 5
 
 
-def test_learning_does_not_count_as_a_change_of_the_decision(lit: GalleryDatabase):
+def test_learning_does_not_count_as_a_change_of_the_decision(lit: Store):
     confirm(lit, range(6))
     assert {entry.changes for entry in decisions(lit)} == {decisions(lit)[-1].changes}
 
 
-def test_individuals_of_one_confirmed_face_do_not_count(lit: GalleryDatabase):
+def test_individuals_of_one_confirmed_face_do_not_count(lit: Store):
     for individual in range(8):
         corrections.split(lit, faces_of(individual)[:1])
     assert learned_faces(lit) == []
 
 
-def test_nothing_learned_is_used_without_a_gain(gallery: GalleryDatabase):
+def test_nothing_learned_is_used_without_a_gain(gallery: Store):
     centers = normalize(np.random.default_rng(1).normal(size=(INDIVIDUALS, DIM)).astype(np.float32))
     noise = 0.1 * np.random.default_rng(2).normal(size=(INDIVIDUALS * EACH, DIM))
     enroll_vectors(gallery, normalize((np.repeat(centers, EACH, axis=0) + noise).astype(np.float32)))
@@ -146,7 +144,7 @@ def test_nothing_learned_is_used_without_a_gain(gallery: GalleryDatabase):
     np.testing.assert_array_equal(load_album(gallery).rows, before)
 
 
-def test_named_and_confirmed_identities_teach_too(lit: GalleryDatabase):
+def test_named_and_confirmed_identities_teach_too(lit: Store):
     cluster(lit)
     identities = np.unique(load_assignments(lit).identity)
     for number in identities[identities >= 0][:6].tolist():
@@ -154,9 +152,7 @@ def test_named_and_confirmed_identities_teach_too(lit: GalleryDatabase):
     assert len(learned_faces(lit)) >= 10
 
 
-def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(
-    lit: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(lit: Store, monkeypatch: pytest.MonkeyPatch):
     """On few confirmed people a gallery once calibrated itself to .24; all others would have been one cluster."""
     before = load_album(lit).main
     calibrated = clustering_calibration(lit)
@@ -167,11 +163,11 @@ def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(
     assert load_album(lit).main == before
 
 
-def test_repaired_gallery_has_learned_what_it_had(lit: GalleryDatabase):
+def test_repaired_gallery_has_learned_what_it_had(lit: Store):
     confirm(lit, range(5))
     lit.close()
     repair(lit.folder)
-    with GalleryDatabase.open(lit.folder) as repaired:
+    with Store.open(lit.folder) as repaired:
         assert len(learned_faces(repaired)) == 5 * EACH
         confirm(repaired, range(5, 10))
         assert len(learned_faces(repaired)) == 10 * EACH

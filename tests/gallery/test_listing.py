@@ -7,21 +7,21 @@ from familiar.core.errors import NotInGallery
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
 from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.store.store import Store
 from support.small_gallery import DIM, draw_individuals, enroll_in_one_photo, enroll_vectors
 
 
 @pytest.fixture
-def populated(gallery: GalleryDatabase) -> GalleryDatabase:
+def populated(gallery: Store) -> Store:
     """Sixty faces of ten photos in random identities; some are confirmed, some named, and one name has no face."""
     rng = np.random.default_rng(3)
     rows = normalize(rng.normal(size=(60, DIM)).astype(np.float32))
     for photo in range(10):
         enroll_in_one_photo(gallery, rows[6 * photo : 6 * photo + 6], f"{photo}.jpg")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.executemany(
             "INSERT INTO identities (id, name) VALUES (?, ?)",
             [(1, None), (2, "Mizzi"), (3, "Émile"), (4, None), (5, "mikesch"), (6, None)],
@@ -33,7 +33,7 @@ def populated(gallery: GalleryDatabase) -> GalleryDatabase:
     return gallery
 
 
-def slow_best_faces(gallery: GalleryDatabase, identity: int) -> tuple[int, ...]:
+def slow_best_faces(gallery: Store, identity: int) -> tuple[int, ...]:
     assignments = load_assignments(gallery)
     members = assignments.rows_of_identity(identity).tolist()
     mean = assignments.faces.unit_rows()[members].sum(axis=0) if members else np.zeros(DIM)
@@ -48,7 +48,7 @@ def slow_best_faces(gallery: GalleryDatabase, identity: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
-def test_identity_summaries_show_central_faces_of_different_photos(populated: GalleryDatabase):
+def test_identity_summaries_show_central_faces_of_different_photos(populated: Store):
     assignments, summaries = load_assignments(populated), listing.identity_summaries(populated)
     assert {summary.identity for summary in summaries} == {1, 2, 3, 4, 5}, (
         "an identity without a name and a face is not listed"
@@ -69,7 +69,7 @@ def test_identity_summaries_show_central_faces_of_different_photos(populated: Ga
     ]
 
 
-def test_identity_summaries_are_independent_of_block_size(populated: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_identity_summaries_are_independent_of_block_size(populated: Store, monkeypatch: pytest.MonkeyPatch):
     expected = listing.identity_summaries(populated)
     monkeypatch.setattr("familiar.gallery.search.templates._BLOCK_ROWS", 7)
     populated._cache.clear()
@@ -79,9 +79,7 @@ def test_identity_summaries_are_independent_of_block_size(populated: GalleryData
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [None, True, False])
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_identity_summary_pages_concatenate_to_the_full_list(
-    populated: GalleryDatabase, named: bool | None, limit: int
-):
+def test_identity_summary_pages_concatenate_to_the_full_list(populated: Store, named: bool | None, limit: int):
     expected = [
         summary
         for summary in listing.identity_summaries(populated)
@@ -97,14 +95,14 @@ def test_identity_summary_pages_concatenate_to_the_full_list(
     assert len(listed) == {None: 5, True: 3, False: 2}[named]
 
 
-def test_identity_summaries_with_equal_face_counts_sort_by_identity_number(gallery: GalleryDatabase):
+def test_identity_summaries_with_equal_face_counts_sort_by_identity_number(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 2, 2]))
     cluster(gallery)
     assert [summary.identity for summary in listing.identity_summaries(gallery)] == [1, 2, 3]
     assert [summary.identity for summary in listing.identity_summaries(gallery, after=(2, 1))] == [2, 3]
 
 
-def test_identity_summaries_and_counts_update_after_naming(populated: GalleryDatabase):
+def test_identity_summaries_and_counts_update_after_naming(populated: Store):
     assert listing.identity_summaries(populated) == listing.identity_summaries(populated)
     before = listing.counts(populated)
     corrections.name_identity(populated, 1, "Tom")
@@ -118,19 +116,19 @@ def test_identity_summaries_and_counts_update_after_naming(populated: GalleryDat
     assert (after.named, after.unnamed) == (before.named + 1, before.unnamed - 1)
 
 
-def test_counts_photos_faces_and_identities(populated: GalleryDatabase):
+def test_counts_photos_faces_and_identities(populated: Store):
     unassigned = int((load_assignments(populated).identity == UNASSIGNED).sum())
     assert listing.counts(populated) == listing.Counts(photos=10, faces=60, named=3, unnamed=2, unassigned=unassigned)
 
 
-def test_empty_gallery_returns_empty_lists_and_zero_counts(gallery: GalleryDatabase):
+def test_empty_gallery_returns_empty_lists_and_zero_counts(gallery: Store):
     assert listing.identity_summaries(gallery) == listing.photos(gallery) == listing.unassigned_faces(gallery) == []
     assert listing.counts(gallery) == listing.Counts(0, 0, 0, 0, 0)
     assert listing.names(gallery, "") == []
 
 
-def test_face_and_photo_report_stored_fields(populated: GalleryDatabase):
-    with populated.writing() as repository:
+def test_face_and_photo_report_stored_fields(populated: Store):
+    with populated.write() as repository:
         repository.connection.execute("UPDATE photos SET taken_at = '2024-06-01T12:00:00' WHERE id = 1")
         repository.connection.execute(
             "UPDATE faces SET left_px = 1, top_px = 2, right_px = 3, bottom_px = 4.5, score = .75, quality = .5, "
@@ -149,7 +147,7 @@ def test_face_and_photo_report_stored_fields(populated: GalleryDatabase):
 
 
 @pytest.mark.parametrize("number", [-1, 0, 61, 2**63, 2**70])
-def test_rejects_unknown_face_photo_and_identity_numbers(populated: GalleryDatabase, number: int):
+def test_rejects_unknown_face_photo_and_identity_numbers(populated: Store, number: int):
     for query in (listing.face, listing.photo, listing.face_confidences):
         with pytest.raises(NotInGallery, match=str(number)):
             query(populated, number)
@@ -160,8 +158,8 @@ def test_rejects_unknown_face_photo_and_identity_numbers(populated: GalleryDatab
     )
 
 
-def test_photo_pages_cover_all_photos_in_both_orders(populated: GalleryDatabase):
-    with populated.writing(faces_change=True) as repository:
+def test_photo_pages_cover_all_photos_in_both_orders(populated: Store):
+    with populated.write(faces_change=True) as repository:
         repository.connection.execute("DELETE FROM faces WHERE photo_id = 4")
         repository.connection.execute("DELETE FROM photos WHERE id = 7")
     listed: list[listing.GalleryPhoto] = []
@@ -177,7 +175,7 @@ def test_photo_pages_cover_all_photos_in_both_orders(populated: GalleryDatabase)
     assert listing.photos(populated, before=-(2**70)) == []
 
 
-def test_unassigned_face_pages_cover_all_unassigned_faces(populated: GalleryDatabase):
+def test_unassigned_face_pages_cover_all_unassigned_faces(populated: Store):
     assignments = load_assignments(populated)
     listed: list[listing.GalleryFace] = []
     while page := listing.unassigned_faces(populated, after=listed[-1].face if listed else 0, limit=3):
@@ -187,7 +185,7 @@ def test_unassigned_face_pages_cover_all_unassigned_faces(populated: GalleryData
     assert all(face == listing.face(populated, face.face) for face in listed)
 
 
-def test_face_confidences_are_sorted_by_similarity_to_the_other_faces(gallery: GalleryDatabase):
+def test_face_confidences_are_sorted_by_similarity_to_the_other_faces(gallery: Store):
     rows = draw_individuals([5], noise=0.2)
     enroll_vectors(gallery, rows)
     corrections.split(gallery, [1, 2, 3, 4, 5], "Mia")
@@ -204,7 +202,7 @@ def test_face_confidences_are_sorted_by_similarity_to_the_other_faces(gallery: G
         assert confidence.probability == pytest.approx(probability, rel=1e-4)
 
 
-def test_face_confidences_have_no_probability_for_a_single_face(gallery: GalleryDatabase):
+def test_face_confidences_have_no_probability_for_a_single_face(gallery: Store):
     enroll_vectors(gallery, draw_individuals([1]))
     number = corrections.split(gallery, [1]).identity
     (confidence,) = listing.face_confidences(gallery, number)
@@ -214,7 +212,7 @@ def test_face_confidences_have_no_probability_for_a_single_face(gallery: Gallery
     assert listing.face_confidences(gallery, number) == []
 
 
-def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: GalleryDatabase):
+def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Store):
     """Eight individuals whose faces share a direction: all similarities are above .5."""
     rng = np.random.default_rng(0)
     shared = np.eye(DIM)[0] * 1.5
@@ -222,7 +220,7 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: GalleryD
     rows = normalize((shared + centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
     enroll_vectors(gallery, rows)
     enroll_vectors(gallery, draw_individuals([2]), "in-domain")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(1, 49)))
         repository.connection.execute("INSERT INTO identities (id) VALUES (1)")
         # The first six are one individual, 7 is another one; 49 and 50 are in the domain of the model.
@@ -243,7 +241,7 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: GalleryD
     assert confidences[49].similarity == pytest.approx(float(in_domain[0] @ in_domain[1]), abs=1e-6)
 
 
-def test_names_match_prefix_ignoring_case(populated: GalleryDatabase):
+def test_names_match_prefix_ignoring_case(populated: Store):
     assert listing.names(populated, "mi") == listing.names(populated, " MI") == ["mikesch", "Mizzi"]
     assert listing.names(populated, "mik") == ["mikesch"]
     assert listing.names(populated, "é") == ["Émile"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.lost_pets.candidates import (
     PetFilter,
@@ -19,12 +18,13 @@ from familiar.gallery.lost_pets.candidates import (
 from familiar.gallery.lost_pets.register import dismiss, reunite, set_reports
 from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.search.search import search_identities
+from familiar.gallery.store.store import Store
 from support.small_gallery import SPACE, UNCALIBRATED_SPACE, draw_individuals, enroll_vectors
 
 ELM = Report("lost", "cat", "12 Elm Street", "2026-05-01")
 
 
-def add_pet(gallery: GalleryDatabase, axis: int, photos: int, name: str, report: Report | None = None) -> int:
+def add_pet(gallery: Store, axis: int, photos: int, name: str, report: Report | None = None) -> int:
     faces = enroll_vectors(gallery, draw_individuals([0] * axis + [photos], seed=zlib.crc32(name.encode())), name)
     identity = corrections.split(gallery, faces, name).identity
     if report is not None:
@@ -33,7 +33,7 @@ def add_pet(gallery: GalleryDatabase, axis: int, photos: int, name: str, report:
 
 
 @pytest.fixture
-def found_pet(gallery: GalleryDatabase) -> int:
+def found_pet(gallery: Store) -> int:
     """A found pet that is Luna, among six lost ones."""
     for axis, (name, report) in enumerate(
         [
@@ -49,14 +49,14 @@ def found_pet(gallery: GalleryDatabase) -> int:
     return add_pet(gallery, 0, 2, "Gray", Report("found", "", "Elm Street 3", "2026-05-20"))
 
 
-def names(gallery: GalleryDatabase, identity: int, k: int = 10, **fields: str | bool) -> set[str | None]:
+def names(gallery: Store, identity: int, k: int = 10, **fields: str | bool) -> set[str | None]:
     return {
         candidate.pet.name
         for candidate in rank_candidates(gallery, identity, k, only=PetFilter(**fields)).candidates  # pyright: ignore[reportArgumentType]
     }
 
 
-def test_lost_pets_are_ranked_with_probability_and_best_pair(gallery: GalleryDatabase, found_pet: int):
+def test_lost_pets_are_ranked_with_probability_and_best_pair(gallery: Store, found_pet: int):
     ranking = rank_candidates(gallery, found_pet)
     assert ranking.compared == len(ranking.candidates) == 5  # neither Zoe, who is home, nor the pet itself
     first = ranking.candidates[0]
@@ -73,7 +73,7 @@ def test_lost_pets_are_ranked_with_probability_and_best_pair(gallery: GalleryDat
     assert first.pair_similarity == pytest.approx(pairs[best], abs=1e-6)
 
 
-def test_ranking_agrees_with_a_search_for_the_mean(gallery: GalleryDatabase, found_pet: int):
+def test_ranking_agrees_with_a_search_for_the_mean(gallery: Store, found_pet: int):
     ranking = rank_candidates(gallery, found_pet)
     stored = gallery.stored_faces()
     rows = stored.rows_of(np.array(ranking.query_faces))
@@ -85,7 +85,7 @@ def test_ranking_agrees_with_a_search_for_the_mean(gallery: GalleryDatabase, fou
     assert [c.match for c in photos.candidates] == [c.match for c in ranking.candidates]
 
 
-def test_lost_pet_is_compared_with_found_ones(gallery: GalleryDatabase, found_pet: int):
+def test_lost_pet_is_compared_with_found_ones(gallery: Store, found_pet: int):
     (candidate,) = rank_candidates(gallery, 1).candidates
     assert (candidate.pet.identity, candidate.pet.name) == (found_pet, "Gray")
 
@@ -105,14 +105,14 @@ def test_lost_pet_is_compared_with_found_ones(gallery: GalleryDatabase, found_pe
     ],
 )
 def test_filters_leave_out_only_pets_that_are_known_to_differ(
-    gallery: GalleryDatabase, found_pet: int, fields: dict[str, str | bool], expected: set[str]
+    gallery: Store, found_pet: int, fields: dict[str, str | bool], expected: set[str]
 ):
     assert names(gallery, found_pet, **fields) == expected
     ranking = rank_candidates(gallery, found_pet, only=PetFilter(**fields))  # pyright: ignore[reportArgumentType]
     assert ranking.filtered == 5 - len(expected)
 
 
-def test_impossible_dates_are_marked(gallery: GalleryDatabase, found_pet: int):
+def test_impossible_dates_are_marked(gallery: Store, found_pet: int):
     marked = {c.pet.name for c in rank_candidates(gallery, found_pet).candidates if c.impossible_dates}
     assert marked == {"Mia"}
     assert not is_impossible(ELM, replace(ELM, reported_on="2020-01-01"))
@@ -128,7 +128,7 @@ def test_filter_rejects_other_dates(date: str):
         PetFilter(until=date)
 
 
-def test_dismissed_pets_are_listed_apart(gallery: GalleryDatabase, found_pet: int):
+def test_dismissed_pets_are_listed_apart(gallery: Store, found_pet: int):
     dismiss(gallery, found_pet, 1)
     ranking = rank_candidates(gallery, found_pet)
     assert [pet.name for pet in ranking.dismissed] == ["Luna"]
@@ -138,14 +138,14 @@ def test_dismissed_pets_are_listed_apart(gallery: GalleryDatabase, found_pet: in
     assert {pet.name for pet in elsewhere.dismissed} == {"Luna", "Tom"}
 
 
-def test_pet_that_is_home_has_no_candidates(gallery: GalleryDatabase, found_pet: int):
+def test_pet_that_is_home_has_no_candidates(gallery: Store, found_pet: int):
     reunite(gallery, 1, found_pet)
     with pytest.raises(Contradiction, match="Luna is home"):
         rank_candidates(gallery, 1)
 
 
-def test_pet_without_photos_is_counted_but_not_compared(gallery: GalleryDatabase, found_pet: int):
-    with gallery.writing() as repository:
+def test_pet_without_photos_is_counted_but_not_compared(gallery: Store, found_pet: int):
+    with gallery.write() as repository:
         empty = repository.identities.create()
     set_reports(gallery, {empty: Report("lost", note="no photo")})
     ranking = rank_candidates(gallery, found_pet)
@@ -155,7 +155,7 @@ def test_pet_without_photos_is_counted_but_not_compared(gallery: GalleryDatabase
         rank_candidates(gallery, empty)
 
 
-def test_single_comparison_is_that_of_the_ranking(gallery: GalleryDatabase, found_pet: int):
+def test_single_comparison_is_that_of_the_ranking(gallery: Store, found_pet: int):
     ranking = rank_candidates(gallery, found_pet)
     for candidate in ranking.candidates:
         assert compare_pets(gallery, found_pet, candidate.pet.identity) == (candidate, ranking.query_faces)
@@ -166,14 +166,14 @@ def test_single_comparison_is_that_of_the_ranking(gallery: GalleryDatabase, foun
 
 def test_uncalibrated_gallery_has_similarities_alone(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("uncalibrated") / "gallery"
-    with GalleryDatabase.create(folder, UNCALIBRATED_SPACE) as gallery:
+    with Store.create(folder, UNCALIBRATED_SPACE) as gallery:
         add_pet(gallery, 0, 3, "Luna")
         (candidate,) = rank_lost_pets(gallery, draw_individuals([2], seed=7)).candidates
     assert candidate.match.probability is None
     assert candidate.match.mean > 0.9
 
 
-def test_empty_register_has_no_candidates(gallery: GalleryDatabase):
+def test_empty_register_has_no_candidates(gallery: Store):
     ranking = rank_lost_pets(gallery, draw_individuals([1]))
     assert (ranking.candidates, ranking.compared, ranking.filtered) == ((), 0, 0)
 
@@ -182,7 +182,7 @@ def test_species_of_a_router_are_never_compared(tmp_path_factory: pytest.TempPat
     parts = tuple(replace(SPACE, species=(name,), embedding_dim=8, prefixes=(8,)) for name in ("cat", "dog"))
     space = replace(SPACE, parts=parts, prefixes=(16,))
     cats, dogs = (draw_individuals([0] * axis + [3])[:, axis : axis + 1] for axis in (0, 8))
-    with GalleryDatabase.create(tmp_path_factory.mktemp("router") / "gallery", space) as gallery:
+    with Store.create(tmp_path_factory.mktemp("router") / "gallery", space) as gallery:
         for name, axis, column in (("Luna", cats, 0), ("Rex", dogs, 8)):
             embeddings = np.zeros((3, 16), np.float32)
             embeddings[:, column] = np.sign(axis[:, 0])

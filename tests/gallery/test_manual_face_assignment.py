@@ -8,11 +8,11 @@ import pytest
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from support.small_gallery import (
     DECISION_TABLES,
     draw_individuals,
@@ -28,10 +28,10 @@ LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
 LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
 
 
-def enroll_boxes(gallery: GalleryDatabase, axes: list[int], name: str = "together") -> list[int]:
+def enroll_boxes(gallery: Store, axes: list[int], name: str = "together") -> list[int]:
     """Enroll one photo with a face of each individual, given by axis, side by side and 100 px apart."""
     faces = enroll_in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.executemany(
             "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
             ((100 * index, 100 * index + 50, face) for index, face in enumerate(faces)),
@@ -44,14 +44,14 @@ def individual_embedding(axis: int, seed: int = 9) -> np.ndarray:
     return draw_individuals([int(index == axis) for index in range(axis + 1)], seed)
 
 
-def photo_of(gallery: GalleryDatabase, face: int) -> int:
+def photo_of(gallery: Store, face: int) -> int:
     return int(gallery.faces().photo_ids[gallery.faces().rows_of(np.array([face]))[0]])
 
 
 FREE = (1000.0, 0.0, 1050.0, 50.0)
 
 
-def test_added_face_joins_the_similar_identity(gallery: GalleryDatabase):
+def test_added_face_joins_the_similar_identity(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     with embedder_returning(individual_embedding(1)[0]) as embedder:
@@ -65,9 +65,9 @@ def test_added_face_joins_the_similar_identity(gallery: GalleryDatabase):
     assert rows(gallery) == before
 
 
-def test_added_face_joins_a_domain_only_when_near_it(gallery: GalleryDatabase):
+def test_added_face_joins_a_domain_only_when_near_it(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id > 3")
     middle = gallery.faces().unit_rows()[3:].mean(axis=0)
     for vector, domains in ((normalize(middle[None])[0], [1]), (individual_embedding(0)[0], [])):
@@ -77,7 +77,7 @@ def test_added_face_joins_a_domain_only_when_near_it(gallery: GalleryDatabase):
         undo(gallery)
 
 
-def test_moved_unconfirmed_face_is_assigned_again(gallery: GalleryDatabase):
+def test_moved_unconfirmed_face_is_assigned_again(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
@@ -90,7 +90,7 @@ def test_moved_unconfirmed_face_is_assigned_again(gallery: GalleryDatabase):
     assert gallery.faces().ids.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_moved_confirmed_face_keeps_its_identity(gallery: GalleryDatabase):
+def test_moved_confirmed_face_keeps_its_identity(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     mia = identity_of(gallery, 1)
@@ -103,7 +103,7 @@ def test_moved_confirmed_face_keeps_its_identity(gallery: GalleryDatabase):
     assert rows(gallery) == before
 
 
-def test_named_identity_keeps_its_only_face_when_moved(gallery: GalleryDatabase):
+def test_named_identity_keeps_its_only_face_when_moved(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2]))
     cluster(gallery)
     corrections.name_identity(gallery, 1, "Mia")
@@ -113,18 +113,18 @@ def test_named_identity_keeps_its_only_face_when_moved(gallery: GalleryDatabase)
     assert identity_of(gallery, 1) == 1
 
 
-def test_only_named_identities_survive_losing_their_last_face(gallery: GalleryDatabase):
+def test_only_named_identities_survive_losing_their_last_face(gallery: Store):
     enroll_vectors(gallery, draw_individuals([1, 1]))
     corrections.split(gallery, [1], "Mia")
     corrections.split(gallery, [2])
     delete_face(gallery, 1)
     delete_face(gallery, 2)
-    assert rows(gallery)["identities"] == [(1, "Mia")]
+    assert rows(gallery)["identities"] == [(1, "Mia", "{}")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_undo_restores_every_row_after_add_move_and_delete(gallery: GalleryDatabase):
+def test_undo_restores_every_row_after_add_move_and_delete(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     first, second = enroll_boxes(gallery, [0, 1])
     cluster(gallery)
@@ -132,7 +132,7 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: GalleryDatab
     corrections.mark_different(gallery, 1, 4)
     corrections.reject(gallery, [first])
     corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("INSERT INTO domains VALUES (5, 7)")
         repository.connection.execute(
             "UPDATE faces SET species = 'cats', landmarks_px = ?, left_px = ?, score = ? WHERE id IN (1, ?)",
@@ -154,9 +154,9 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: GalleryDatab
     assert check(gallery).problems == ()
 
 
-def test_second_connection_sees_deletion_and_undo(gallery: GalleryDatabase, folder: Path):
+def test_second_connection_sees_deletion_and_undo(gallery: Store, folder: Path):
     enroll_vectors(gallery, draw_individuals([3]))
-    with GalleryDatabase.open(folder) as other:
+    with Store.open(folder) as other:
         assert other.faces().ids.tolist() == [1, 2, 3]
         delete_face(gallery, 2)
         assert other.faces().ids.tolist() == [1, 3]

@@ -11,12 +11,12 @@ from familiar.core.types import Detection, Photo
 from familiar.detection.alignment import align
 from familiar.detection.quality import face_quality
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import stack_crops
@@ -58,14 +58,14 @@ def pairs(tmp_path: Path, pets: list[Path]) -> list[Path]:
 
 
 @pytest.fixture
-def detected(album: GalleryDatabase, embedder: Embedder, pairs: list[Path]) -> GalleryDatabase:
+def detected(album: Store, embedder: Embedder, pairs: list[Path]) -> Store:
     """A gallery with the left face of each pair. Faces and photos are both numbered 1, 2, 3."""
     enroll(album, embedder, pairs, LeftHalf(), species="cats")
     return album
 
 
 @pytest.mark.slow
-def test_added_face_is_embedded_like_an_enrolled_face(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_added_face_is_embedded_like_an_enrolled_face(detected: Store, embedder: Embedder, pairs):
     assert add_face(detected, embedder, 2, RIGHT) == 4
     embedding, quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
     np.testing.assert_allclose(detected.faces().embeddings[3], embedding, atol=1e-6)
@@ -76,7 +76,7 @@ def test_added_face_is_embedded_like_an_enrolled_face(detected: GalleryDatabase,
     assert check(detected).problems == ()
 
 
-def test_added_face_is_aligned_by_its_landmarks(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_added_face_is_aligned_by_its_landmarks(detected: Store, embedder: Embedder, pairs):
     face = add_face(detected, embedder, 1, RIGHT, LANDMARKS)
     embedding, _ = expected(embedder, pairs[0], Detection(RIGHT, LANDMARKS, 1.0))
     np.testing.assert_allclose(detected.faces().embeddings[-1], embedding, atol=1e-6)
@@ -86,7 +86,7 @@ def test_added_face_is_aligned_by_its_landmarks(detected: GalleryDatabase, embed
         add_face(detected, embedder, 2, RIGHT, np.ones((5, 2), np.float32))
 
 
-def test_moved_photo_is_read_from_the_given_path(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_moved_photo_is_read_from_the_given_path(detected: Store, embedder: Embedder, pairs):
     there = pairs[0].rename(pairs[0].with_name("moved.png"))
     with pytest.raises(UnreadablePhoto, match=r"0\.png"):
         add_face(detected, embedder, 1, RIGHT)
@@ -96,7 +96,7 @@ def test_moved_photo_is_read_from_the_given_path(detected: GalleryDatabase, embe
         add_face(detected, embedder, 2, RIGHT, path=there)
 
 
-def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: Store, embedder: Embedder, pairs):
     pairs[0].write_bytes(pairs[1].read_bytes())
     for change in (lambda: add_face(detected, embedder, 1, RIGHT), lambda: set_face_box(detected, embedder, 1, RIGHT)):
         with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enroll it again"):
@@ -117,7 +117,7 @@ def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: GalleryDat
         (48.0, 0.0, float("inf"), 48.0),
     ],
 )
-def test_rejects_box_with_under_8_px_on_the_photo(detected: GalleryDatabase, embedder: Embedder, box: Box):
+def test_rejects_box_with_under_8_px_on_the_photo(detected: Store, embedder: Embedder, box: Box):
     with pytest.raises(Contradiction, match=r"overlaps the photo, which is 96 x 48 px, by less than 8 px"):
         add_face(detected, embedder, 1, box)
     with pytest.raises(Contradiction, match="less than 8 px"):
@@ -126,14 +126,14 @@ def test_rejects_box_with_under_8_px_on_the_photo(detected: GalleryDatabase, emb
     assert decisions(detected) == []
 
 
-def test_accepts_8_px_box_and_box_beyond_the_photo_edge(detected: GalleryDatabase, embedder: Embedder):
+def test_accepts_8_px_box_and_box_beyond_the_photo_edge(detected: Store, embedder: Embedder):
     assert add_face(detected, embedder, 1, (88.0, 0.0, 96.0, 8.0)) == 4
     assert add_face(detected, embedder, 2, (60.0, -20.0, 140.0, 60.0)) == 5
     quality_of = {row[0]: row[8] for row in rows(detected, ("faces",))["faces"]}
     assert 0 < quality_of[4] < quality_of[1]
 
 
-def test_rejects_box_that_overlaps_another_face_by_half(detected: GalleryDatabase, embedder: Embedder):
+def test_rejects_box_that_overlaps_another_face_by_half(detected: Store, embedder: Embedder):
     for twice in (LEFT, (10.0, 10.0, 30.0, 30.0), (-20.0, -20.0, 90.0, 60.0), (24.0, 0.0, 72.0, 48.0)):
         with pytest.raises(Contradiction, match=r"0\.png: face 1 is there already"):
             add_face(detected, embedder, 1, twice)
@@ -144,14 +144,14 @@ def test_rejects_box_that_overlaps_another_face_by_half(detected: GalleryDatabas
     assert len(detected.faces().ids) == 4
 
 
-def test_face_without_box_does_not_block_a_new_face(detected: GalleryDatabase, embedder: Embedder):
+def test_face_without_box_does_not_block_a_new_face(detected: Store, embedder: Embedder):
     enroll_vectors(detected, draw_individuals([1]))  # no box
-    with detected.writing(faces_change=True) as repository:
+    with detected.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
     assert add_face(detected, embedder, 1, RIGHT) == 5
 
 
-def test_rejects_unknown_photo_and_face_numbers(detected: GalleryDatabase, embedder: Embedder):
+def test_rejects_unknown_photo_and_face_numbers(detected: Store, embedder: Embedder):
     for number in (99, 2**70, -1):
         with pytest.raises(NotInGallery, match=f"no photo {number}"):
             add_face(detected, embedder, number, RIGHT)
@@ -161,7 +161,7 @@ def test_rejects_unknown_photo_and_face_numbers(detected: GalleryDatabase, embed
             delete_face(detected, number)
 
 
-def test_rejects_other_model_before_reading_the_photo(detected: GalleryDatabase, other_embedder: Embedder):
+def test_rejects_other_model_before_reading_the_photo(detected: Store, other_embedder: Embedder):
     nowhere = Path("nowhere.png")
     for change in (
         lambda: add_face(detected, other_embedder, 1, RIGHT, path=nowhere),
@@ -185,7 +185,7 @@ def run_after_embedding(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
 
 
 def test_rejects_changes_that_conflict_with_another_process(
-    detected: GalleryDatabase,
+    detected: Store,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -193,12 +193,12 @@ def test_rejects_changes_that_conflict_with_another_process(
 ):
     embed_box = manual_faces._embed_box
 
-    def add_to(other: GalleryDatabase) -> None:
+    def add_to(other: Store) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(manual_faces, "_embed_box", embed_box)
             assert add_face(other, embedder, 1, RIGHT) == 4
 
-    with GalleryDatabase.open(folder) as other:
+    with Store.open(folder) as other:
         with monkeypatch.context() as patch:  # no lock is held during the embedding
             run_after_embedding(patch, lambda: add_to(other))
             with pytest.raises(Contradiction, match="face 4 is there already"):
@@ -214,7 +214,7 @@ def test_rejects_changes_that_conflict_with_another_process(
     assert len(detected.faces().ids) == 3
 
 
-def test_deleted_face_does_not_return_on_enrollment(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_deleted_face_does_not_return_on_enrollment(detected: Store, embedder: Embedder, pairs):
     assert detected.faces().ids.tolist() == [1, 2, 3]  # cached from here on
     delete_face(detected, 2)
     assert detected.faces().ids.tolist() == [1, 3]
@@ -223,7 +223,7 @@ def test_deleted_face_does_not_return_on_enrollment(detected: GalleryDatabase, e
     assert add_face(detected, embedder, 2, LEFT) == 4  # the number is not reused
 
 
-def test_enrollment_records_no_decision(detected: GalleryDatabase):
+def test_enrollment_records_no_decision(detected: Store):
     assert decisions(detected) == []
     assert rows(detected, ("changes", "previous_faces")) == {"changes": [], "previous_faces": []}
 
@@ -233,7 +233,7 @@ def brighten(path: Path) -> None:
     save_photo(Photo(np.minimum(photo.rgb_u8, 252) + np.uint8(3), path, photo.size_px), path)
 
 
-def test_undo_leaves_faces_of_edited_photos_unchanged(detected: GalleryDatabase, embedder: Embedder, pairs):
+def test_undo_leaves_faces_of_edited_photos_unchanged(detected: Store, embedder: Embedder, pairs):
     corrections.split(detected, [1, 2], "Mia")
     set_face_box(detected, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is recognized after the edit
     delete_face(detected, 2)
@@ -250,7 +250,7 @@ def test_undo_leaves_faces_of_edited_photos_unchanged(detected: GalleryDatabase,
 
 
 def test_migration_reembeds_faces_moved_or_restored_during_it(
-    detected: GalleryDatabase, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
+    detected: Store, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
 ):
     box = (2.0, 0.0, 48.0, 46.0)
     batches: list[int] = []
@@ -260,7 +260,7 @@ def test_migration_reembeds_faces_moved_or_restored_during_it(
     def another(done: int) -> None:
         batches.append(done)
         if len(batches) == 2:  # both have been embedded
-            with GalleryDatabase.open(folder) as other:
+            with Store.open(folder) as other:
                 assert [undo(other).kind for _ in range(2)] == ["move face", "delete face"]
                 set_face_box(other, embedder, 1, box)
 

@@ -15,7 +15,6 @@ from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
@@ -23,23 +22,25 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search.search import search_photos
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enroll_vectors, rows
 
 
-def unmigrated_rows(gallery: GalleryDatabase) -> dict[str, Any]:
+def unmigrated_rows(gallery: Store) -> dict[str, Any]:
     """Return the rows that a migration must not change."""
     tables = rows(gallery, (*DECISION_TABLES, "photos", "decisions", "changes"))
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         faces = repository.connection.execute(
             "SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces"
         )
         return tables | {"faces": faces.fetchall()}
 
 
-def enroll_and_correct(gallery: GalleryDatabase, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
+def enroll_and_correct(gallery: Store, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
     """Enroll, cluster and make corrections of several kinds; return the rows that must stay."""
     enroll(gallery, embedder, photos, species="cats")
     cluster(gallery)
@@ -57,7 +58,7 @@ def with_metadata(embedder: Embedder, **changed: Any) -> Embedder:
 
 
 def test_reembeds_every_photo_and_keeps_corrections(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+    album: Store, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     before = enroll_and_correct(album, embedder, pets)
     done: list[int] = []
@@ -77,8 +78,8 @@ def test_reembeds_every_photo_and_keeps_corrections(
     assert rows(album)["assignments"] == []
 
 
-def test_same_space_with_smaller_dim_truncates_embeddings(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
-    with album.writing() as repository:
+def test_same_space_with_smaller_dim_truncates_embeddings(album: Store, embedder: Embedder, pets: list[Path]):
+    with album.write() as repository:
         wider = replace(album.space, prefixes=(16, 8))
         repository.connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
     before = enroll_and_correct(album, embedder, pets)
@@ -93,7 +94,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: GalleryDatabase
 
 
 def test_compatible_model_of_the_same_length_embeds_the_photos_at_hand_and_keeps_the_rest(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path]
+    album: Store, embedder: Embedder, pets: list[Path]
 ):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
@@ -118,7 +119,7 @@ def longer_embedder(embedder: Embedder) -> Embedder:
 
 
 def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path]
+    album: Store, embedder: Embedder, pets: list[Path]
 ):
     before = enroll_and_correct(album, embedder, pets)
     dim, longer = embedder.metadata.embedding_dim, longer_embedder(embedder)
@@ -139,7 +140,7 @@ def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(
     assert unmigrated_rows(album).keys() == before.keys()
 
 
-def test_incompatible_lengths_of_one_space_are_rejected(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+def test_incompatible_lengths_of_one_space_are_rejected(album: Store, embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     dim = embedder.metadata.embedding_dim
     with pytest.raises(SpaceMismatch):
@@ -164,7 +165,7 @@ def brighten(path: Path) -> None:
 
 @pytest.mark.slow
 def test_missing_photos_are_mapped_by_a_bridge(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: Store, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     before = enroll_and_correct(album, embedder, crowd)
     expected = embed_photos(other_embedder, crowd).embeddings
@@ -185,7 +186,7 @@ def test_missing_photos_are_mapped_by_a_bridge(
 
 @pytest.mark.slow
 def test_embeddings_without_photos_are_mapped_by_a_bridge(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: Store, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enroll(album, embedder, crowd)
     enroll_vectors(album, album.faces().unit_rows()[:2])
@@ -194,7 +195,7 @@ def test_embeddings_without_photos_are_mapped_by_a_bridge(
 
 
 def test_rejects_a_bridge_with_too_few_photos(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
+    album: Store, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
 ):
     (lost,) = draw_pets(tmp_path / "lost", 1, 1, seed=9)
     before = enroll_and_correct(album, embedder, [*pets, lost])
@@ -213,9 +214,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     assert unmigrated_rows(album) == before
 
 
-def test_resumes_after_an_interruption(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
-):
+def test_resumes_after_an_interruption(album: Store, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     done: list[int] = []
 
@@ -235,7 +234,7 @@ def test_resumes_after_an_interruption(
 
 
 def test_pending_embeddings_are_not_reused_for_another_model(
-    album: GalleryDatabase,
+    album: Store,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
@@ -256,7 +255,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
 
 @pytest.mark.slow
 def test_includes_photos_enrolled_during_migration(
-    album: GalleryDatabase,
+    album: Store,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -268,7 +267,7 @@ def test_includes_photos_enrolled_during_migration(
     more = draw_pets(tmp_path / "more", 1, 2, seed=11)
 
     def enroll_more(_: int) -> None:
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             enroll(other, embedder, more)
 
     result = migrate(album, other_embedder, on_batch=enroll_more)
@@ -280,14 +279,14 @@ def test_includes_photos_enrolled_during_migration(
 
 @pytest.mark.slow
 def test_photo_edited_during_migration_is_embedded_again(
-    album: GalleryDatabase, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+    album: Store, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enroll(album, embedder, crowd)
     ids = album.faces().ids.tolist()
 
     def edit_and_enroll(_: int) -> None:
         brighten(crowd[0])
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             assert enroll(other, embedder, crowd).edited == 1
 
     calls: list[int] = []
@@ -300,7 +299,7 @@ def test_photo_edited_during_migration_is_embedded_again(
 
 
 def test_error_during_the_swap_keeps_the_old_model(
-    album: GalleryDatabase,
+    album: Store,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
@@ -329,9 +328,7 @@ def test_error_during_the_swap_keeps_the_old_model(
 
 
 @pytest.mark.slow
-def test_own_calibration_is_refitted(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
-):
+def test_own_calibration_is_refitted(album: Store, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     for pet in range(8):
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
@@ -343,7 +340,7 @@ def test_own_calibration_is_refitted(
 
 
 def test_concurrent_migration_raises_gallery_busy(
-    album: GalleryDatabase,
+    album: Store,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -356,7 +353,7 @@ def test_concurrent_migration_raises_gallery_busy(
     def begin_another(done: int) -> None:
         if not started:
             started.append(done)
-            with GalleryDatabase.open(folder) as second:
+            with Store.open(folder) as second:
                 migrate_module._begin_migration(second, second.space, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
@@ -368,13 +365,13 @@ def test_concurrent_migration_raises_gallery_busy(
 @pytest.mark.slow
 @pytest.mark.parametrize("shorter", [False, True])
 def test_undo_restores_no_embedding_of_the_old_model(
-    album: GalleryDatabase,
+    album: Store,
     embedder: Embedder,
     other_embedder: Embedder,
     pets: list[Path],
     shorter: bool,
 ):
-    with album.writing() as repository:
+    with album.write() as repository:
         repository.connection.execute(
             "UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),)
         )
@@ -389,13 +386,13 @@ def test_undo_restores_no_embedding_of_the_old_model(
         added = add_face(album, embedder_of_first, 24, (500.0, 0.0, 548.0, 48.0))
     corrections.split(album, [added], "Tom")
     before = rows(album)
-    with album.reading() as repository:
+    with album.read() as repository:
         old = [row[0] for row in repository.connection.execute("SELECT embedding FROM previous_faces").fetchall()]
     assert len(old) == 2
     if shorter:
         migrate(album, with_metadata(embedder, embedding_dim=8, prefixes=(8,)))
     else:
-        with album.writing(faces_change=True) as repository:  # a box on another pet's photo
+        with album.write(faces_change=True) as repository:  # a box on another pet's photo
             repository.connection.execute(
                 "UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,)
             )
@@ -411,7 +408,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     assert check(album).problems == ()
 
 
-def test_calibration_only_migration_keeps_undo(album: GalleryDatabase, embedder: Embedder, pets: list[Path]):
+def test_calibration_only_migration_keeps_undo(album: Store, embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     delete_face(album, 5)
@@ -423,7 +420,7 @@ def test_calibration_only_migration_keeps_undo(album: GalleryDatabase, embedder:
 
 @pytest.mark.slow
 def test_faces_changed_during_embedding_are_embedded_again(
-    album: GalleryDatabase,
+    album: Store,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -434,9 +431,9 @@ def test_faces_changed_during_embedding_are_embedded_again(
     enroll(album, embedder, crowd)
     load_pending_faces = migrate_module._load_pending_faces
 
-    def load_then_change(gallery: GalleryDatabase) -> list[Any]:
+    def load_then_change(gallery: Store) -> list[Any]:
         result = load_pending_faces(gallery)
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             set_face_box(other, embedder, 3, box)
             delete_face(other, 7)
             brighten(crowd[0])

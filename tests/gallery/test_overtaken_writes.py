@@ -19,8 +19,6 @@ from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.forget import forget_identity
 from familiar.gallery.editing.identity_state import NO_IDENTITY, check_identity_of_faces, check_states, read_states
@@ -30,6 +28,9 @@ from familiar.gallery.gallery import Gallery
 from familiar.gallery.lost_pets import found_pets, register_table
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.store import connection as connection_module
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import import_export, migrate, xmp_import
 from support.small_gallery import (
     draw_individuals,
@@ -44,7 +45,7 @@ RED, GREEN, BLUE = range(1, 4), range(4, 7), range(7, 10)
 
 
 @pytest.fixture
-def clustered(gallery: GalleryDatabase) -> GalleryDatabase:
+def clustered(gallery: Store) -> Store:
     """Three individuals of three faces: #1, #2 and #3."""
     enroll_vectors(gallery, draw_individuals([3, 3, 3]))
     cluster(gallery)
@@ -52,13 +53,13 @@ def clustered(gallery: GalleryDatabase) -> GalleryDatabase:
     return gallery
 
 
-def elsewhere(gallery: GalleryDatabase, change: Callable[[GalleryDatabase], object]) -> None:
+def elsewhere(gallery: Store, change: Callable[[Store], object]) -> None:
     """Let another program change the gallery."""
-    with GalleryDatabase.open(gallery.folder, check=False) as other:
+    with Store.open(gallery.folder) as other:
         change(other)
 
 
-def rename_all(gallery: GalleryDatabase) -> None:
+def rename_all(gallery: Store) -> None:
     for number in (1, 2, 3):
         with contextlib.suppress(NotInGallery):
             corrections.name_identity(gallery, number, f"other {number}")
@@ -67,9 +68,7 @@ def rename_all(gallery: GalleryDatabase) -> None:
 # --- what reads and writes in one transaction: the other program has to wait -----------------------------------------
 
 
-def wait_after(
-    monkeypatch: pytest.MonkeyPatch, gallery: GalleryDatabase, module: object, read: str
-) -> list[type[Exception]]:
+def wait_after(monkeypatch: pytest.MonkeyPatch, gallery: Store, module: object, read: str) -> list[type[Exception]]:
     """Let another program try to write after each call of `module.read`; return what it got."""
     outcomes: list[type[Exception]] = []
     original = getattr(module, read)
@@ -87,7 +86,7 @@ def wait_after(
     return outcomes
 
 
-def table_of(gallery: GalleryDatabase, text: str) -> Path:
+def table_of(gallery: Store, text: str) -> Path:
     path = gallery.folder / "table.csv"
     path.write_text(text)
     return path
@@ -120,7 +119,7 @@ def table_of(gallery: GalleryDatabase, text: str) -> Path:
     ],
 )
 def test_nobody_writes_between_the_reading_and_the_writing(
-    clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, module: object, read: str, change: Callable
+    clustered: Store, monkeypatch: pytest.MonkeyPatch, module: object, read: str, change: Callable
 ):
     outcomes = wait_after(monkeypatch, clustered, module, read)
     change(clustered)
@@ -131,7 +130,7 @@ def test_nobody_writes_between_the_reading_and_the_writing(
 
 
 def test_marking_a_found_pet_as_different_is_about_the_pet_that_it_is_now(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
+    album: Store, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     enroll(album, embedder, pets[:6])
     lost, pet = (corrections.split(album, faces).identity for faces in ([1, 2, 3], [4, 5, 6]))
@@ -142,9 +141,9 @@ def test_marking_a_found_pet_as_different_is_about_the_pet_that_it_is_now(
     assert decisions(album, 1)[0].kind == "mark different"
 
 
-def test_an_error_undoes_its_own_write_and_the_transaction_as_a_whole(gallery: GalleryDatabase):
+def test_an_error_undoes_its_own_write_and_the_transaction_as_a_whole(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2]))
-    with gallery.exclusive():
+    with gallery.write():
         corrections.split(gallery, [1], "Mia")
         with pytest.raises(Contradiction):
             corrections.split(gallery, [2], "Mia")
@@ -152,7 +151,7 @@ def test_an_error_undoes_its_own_write_and_the_transaction_as_a_whole(gallery: G
     revision = gallery.revision
 
     def split_and_fail() -> None:
-        with gallery.exclusive():
+        with gallery.write():
             corrections.split(gallery, [2], "Tom")
             assert load_assignments(gallery).names == {1: "Mia", 2: "Tom"}
             raise KeyError("stop")
@@ -163,7 +162,7 @@ def test_an_error_undoes_its_own_write_and_the_transaction_as_a_whole(gallery: G
     assert gallery.revision == revision
 
 
-def test_a_decision_is_no_part_of_another_one(gallery: GalleryDatabase):
+def test_a_decision_is_no_part_of_another_one(gallery: Store):
     with (
         pytest.raises(AssertionError, match="no part of another"),
         decision(gallery, "first"),
@@ -190,7 +189,7 @@ def change_before_write(
     monkeypatch.setattr(module, name, change_then_go_on)
 
 
-def test_a_question_whose_faces_were_reassigned_is_not_answered(clustered: GalleryDatabase):
+def test_a_question_whose_faces_were_reassigned_is_not_answered(clustered: Store):
     (question, *_) = propose_questions(clustered, 1)
     elsewhere(clustered, lambda other: corrections.split(other, [question.first_face], "Mia"))
     before = rows(clustered)
@@ -201,11 +200,11 @@ def test_a_question_whose_faces_were_reassigned_is_not_answered(clustered: Galle
     assert rows(clustered) == before
 
 
-def delete_first_face(other: GalleryDatabase) -> None:
+def delete_first_face(other: Store) -> None:
     manual_faces.delete_face(other, 1)
 
 
-def move_first_box(other: GalleryDatabase) -> None:
+def move_first_box(other: Store) -> None:
     with embedder_returning(other.faces().unit_rows()[0]) as embedder:
         manual_faces.set_face_box(other, embedder, 1, (0, 0, 20, 20))
 
@@ -213,13 +212,13 @@ def move_first_box(other: GalleryDatabase) -> None:
 @pytest.mark.parametrize("change", [delete_first_face, move_first_box])
 @pytest.mark.parametrize("source", ["folders", "metadata"])
 def test_labels_of_faces_that_changed_during_the_import_are_refused(
-    clustered: GalleryDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, change: Callable
+    clustered: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, change: Callable
 ):
     (tmp_path / "import" / "Mia").mkdir(parents=True)
     photo = tmp_path / "import" / "Mia" / "photo 0.jpg"
     photo.touch()
-    with clustered.writing() as repository:
-        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(photo),))
+    with clustered.write() as repository:
+        repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (bytes(photo),))
     monkeypatch.setattr(import_export, "find_photos", lambda _: [photo])
 
     def import_labels() -> None:
@@ -248,7 +247,7 @@ def test_labels_of_faces_that_changed_during_the_import_are_refused(
     ],
 )
 def test_a_calibration_on_faces_that_are_not_confirmed_like_that_any_more_is_refused(
-    gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch, change: Callable, is_refused: bool
+    gallery: Store, monkeypatch: pytest.MonkeyPatch, change: Callable, is_refused: bool
 ):
     enroll_vectors(gallery, draw_individuals([5, 5, 3]))
     cluster(gallery)
@@ -264,11 +263,11 @@ def test_a_calibration_on_faces_that_are_not_confirmed_like_that_any_more_is_ref
     assert calibration_module.own_calibration(gallery) is None
 
 
-def test_a_plan_has_the_faces_of_one_moment(clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_has_the_faces_of_one_moment(clustered: Store, monkeypatch: pytest.MonkeyPatch):
     late = draw_individuals([3], seed=5)
     load = cluster_module.load_assignments
 
-    def load_then_enroll(gallery: GalleryDatabase):
+    def load_then_enroll(gallery: Store):
         assignments = load(gallery)
         elsewhere(gallery, lambda other: enroll_vectors(other, late, f"late {other.revision}"))
         return assignments
@@ -280,7 +279,7 @@ def test_a_plan_has_the_faces_of_one_moment(clustered: GalleryDatabase, monkeypa
 
 
 def test_a_migration_is_not_begun_from_a_model_that_the_gallery_has_no_more(
-    album: GalleryDatabase, embedder: Embedder, other_embedder: Embedder, pets, monkeypatch: pytest.MonkeyPatch
+    album: Store, embedder: Embedder, other_embedder: Embedder, pets, monkeypatch: pytest.MonkeyPatch
 ):
     enroll(album, embedder, pets[:3])
     other = Space.from_model(other_embedder)
@@ -299,8 +298,8 @@ def test_a_migration_is_not_begun_from_a_model_that_the_gallery_has_no_more(
         )
 
 
-def test_a_photo_that_was_moved_meanwhile_is_not_noted_as_missing(clustered: GalleryDatabase):
-    with clustered.writing(new_revision=False) as repository:
+def test_a_photo_that_was_moved_meanwhile_is_not_noted_as_missing(clustered: Store):
+    with clustered.write() as repository:
         assert not repository.watched_files.note_missing(1, "elsewhere.jpg", "2026-01-01")
         assert repository.watched_files.note_missing(1, "photo 0.jpg", "2026-01-01")
         assert not repository.watched_files.note_missing(1, "photo 0.jpg", "2026-01-01")
@@ -309,7 +308,7 @@ def test_a_photo_that_was_moved_meanwhile_is_not_noted_as_missing(clustered: Gal
 # --- what a user saw --------------------------------------------------------------------------------------------------
 
 
-def refusal(gallery: GalleryDatabase, change: Callable[[GalleryDatabase], object], number: int = 1, **options) -> str:
+def refusal(gallery: Store, change: Callable[[Store], object], number: int = 1, **options) -> str:
     """Return why a correction of an identity is refused after a change by another program; "" if it is not."""
     state = read_states(gallery, [number])[number]
     elsewhere(gallery, change)
@@ -320,7 +319,7 @@ def refusal(gallery: GalleryDatabase, change: Callable[[GalleryDatabase], object
     return ""
 
 
-def test_the_refusal_names_the_merge_and_its_time(clustered: GalleryDatabase):
+def test_the_refusal_names_the_merge_and_its_time(clustered: Store):
     corrections.name_identity(clustered, 2, "Mia")
     message = refusal(clustered, lambda other: corrections.merge(other, 2, [1]))
     time = datetime.fromisoformat(decisions(clustered, 1)[0].decided_at).astimezone()
@@ -342,9 +341,7 @@ def test_the_refusal_names_the_merge_and_its_time(clustered: GalleryDatabase):
         (lambda other: corrections.move(other, [1, 2, 3], 2), "#1 was changed at "),
     ],
 )
-def test_a_change_of_the_identity_is_refused_with_its_cause(
-    clustered: GalleryDatabase, change: Callable, beginning: str
-):
+def test_a_change_of_the_identity_is_refused_with_its_cause(clustered: Store, change: Callable, beginning: str):
     assert refusal(clustered, change).startswith(beginning)
 
 
@@ -358,18 +355,18 @@ def test_a_change_of_the_identity_is_refused_with_its_cause(
         lambda other: set_reports(other, {1: Report("lost", note="new")}),
     ],
 )
-def test_changes_of_others_and_new_faces_refuse_nothing(clustered: GalleryDatabase, change: Callable):
+def test_changes_of_others_and_new_faces_refuse_nothing(clustered: Store, change: Callable):
     assert refusal(clustered, change) == ""
 
 
-def test_a_report_counts_where_the_report_is_corrected(clustered: GalleryDatabase):
-    def change(other: GalleryDatabase) -> None:
+def test_a_report_counts_where_the_report_is_corrected(clustered: Store):
+    def change(other: Store) -> None:
         set_reports(other, {1: Report("lost", note="new")})
 
     assert refusal(clustered, change, report=True).startswith("#1 was changed at ")
 
 
-def test_faces_of_another_identity_than_the_one_shown_are_refused(clustered: GalleryDatabase):
+def test_faces_of_another_identity_than_the_one_shown_are_refused(clustered: Store):
     states = read_states(clustered, [1, None])
     check_identity_of_faces(clustered, [1, 2], states[1])
     with pytest.raises(Contradiction, match=r"face 1 is in #1 now: it was reassigned, or a change of it was undone"):
@@ -385,15 +382,13 @@ def test_faces_of_another_identity_than_the_one_shown_are_refused(clustered: Gal
         check_identity_of_faces(clustered, [1], states[1])
 
 
-def test_states_survive_the_way_through_a_form(clustered: GalleryDatabase):
+def test_states_survive_the_way_through_a_form(clustered: Store):
     for state in read_states(clustered, [1, 2, None, 99]).values():
         assert type(state).parse(str(state)) == state
     assert read_states(clustered, [1, None, 99]).keys() == {0, 1}
 
 
-def test_an_identity_that_grew_before_it_was_forgotten_is_not_erased(
-    clustered: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_identity_that_grew_before_it_was_forgotten_is_not_erased(clustered: Store, monkeypatch: pytest.MonkeyPatch):
     change_before_write(
         monkeypatch,
         gallery_module,
@@ -405,7 +400,7 @@ def test_an_identity_that_grew_before_it_was_forgotten_is_not_erased(
     assert len(np.flatnonzero(load_assignments(clustered).identity == 1)) == 6
 
 
-def test_undo_of_a_given_change_undoes_no_other(clustered: GalleryDatabase):
+def test_undo_of_a_given_change_undoes_no_other(clustered: Store):
     corrections.split(clustered, [1], "Mia")
     number = decisions(clustered, 1)[0].number
     elsewhere(clustered, lambda other: corrections.name_identity(other, 2, "Tom"))

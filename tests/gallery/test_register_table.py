@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.lost_pets.candidates import PetFilter
@@ -19,11 +18,12 @@ from familiar.gallery.lost_pets.register_table import (
     import_register,
 )
 from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
+from familiar.gallery.store.store import Store
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
 
 @pytest.fixture
-def pets(gallery: GalleryDatabase) -> GalleryDatabase:
+def pets(gallery: Store) -> Store:
     """A gallery with Luna (#1), Tom (#2) and one without a name (#3)."""
     faces = enroll_vectors(gallery, draw_individuals([2, 2, 2]))
     for start, name in ((0, "Luna"), (2, "Tom"), (4, None)):
@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "pets.csv"
 
 
-def test_table_enters_reports_as_one_decision(pets: GalleryDatabase, table: Path):
+def test_table_enters_reports_as_one_decision(pets: Store, table: Path):
     table.write_text(
         "\ufeffname,status,species,place,date,contact,note\n"
         'Luna,lost,Cat,"Elm Street, 4",2026-05-01,555-0101,red collar\n'
@@ -52,7 +52,7 @@ def test_table_enters_reports_as_one_decision(pets: GalleryDatabase, table: Path
     assert not has_reports(pets)
 
 
-def test_names_and_places_are_the_same_in_every_spelling(pets: GalleryDatabase, table: Path):
+def test_names_and_places_are_the_same_in_every_spelling(pets: Store, table: Path):
     corrections.name_identity(pets, 1, "Zo\u00eb")
     table.write_text("name,place,contact\nZoe\u0308\u3000,Se\u0300vres,\u202a555\u202c\n", encoding="utf-8")
     import_register(pets, table)
@@ -60,7 +60,7 @@ def test_names_and_places_are_the_same_in_every_spelling(pets: GalleryDatabase, 
     assert PetFilter(location="se\u0300vres").passes(find_pet(pets, 1), Report())
 
 
-def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: GalleryDatabase, table: Path):
+def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: Store, table: Path):
     set_reports(pets, {1: Report("found", "cat", "Elm Street", "2026-05-01", "555", "x")})
     table.write_text("note,name\n,Luna\n")
     import_register(pets, table)
@@ -81,7 +81,7 @@ def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: GalleryDa
     ],
 )
 def test_table_without_the_columns_names_the_line_and_stores_nothing(
-    pets: GalleryDatabase, table: Path, content: str, message: str
+    pets: Store, table: Path, content: str, message: str
 ):
     table.write_text(content)
     with pytest.raises(BadDataset, match=message) as error:
@@ -102,9 +102,7 @@ def test_table_without_the_columns_names_the_line_and_stores_nothing(
         ("name,place", '"Luna"x,y', "expected after"),
     ],
 )
-def test_bad_row_is_listed_and_the_others_are_stored(
-    pets: GalleryDatabase, table: Path, header: str, bad: str, message: str
-):
+def test_bad_row_is_listed_and_the_others_are_stored(pets: Store, table: Path, header: str, bad: str, message: str):
     table.write_text(f"{header}\n#3,\n{bad}\nTom,\n")
     result = import_register(pets, table)
     (reason,) = result.skipped
@@ -114,7 +112,7 @@ def test_bad_row_is_listed_and_the_others_are_stored(
     assert [find_pet(pets, identity).is_reported for identity in (2, 3)] == [True, True]
 
 
-def test_unreadable_tables_are_named(pets: GalleryDatabase, table: Path):
+def test_unreadable_tables_are_named(pets: Store, table: Path):
     with pytest.raises(BadDataset, match="cannot be read"):
         import_register(pets, table)
     table.write_bytes("name\nLün".encode("latin-1"))
@@ -129,10 +127,10 @@ def test_unreadable_tables_are_named(pets: GalleryDatabase, table: Path):
 )
 def test_exported_register_is_read_back(tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, str, str]]):
     folder = tmp_path_factory.mktemp("register")
-    with GalleryDatabase.create(folder / "gallery", SPACE) as gallery:
+    with Store.create(folder / "gallery", SPACE) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         for number, (status, location, note) in enumerate(entries, 1):
-            with gallery.writing() as repository:
+            with gallery.write() as repository:
                 repository.identities.create()
                 repository.identities.set_name(number, f"pet {number}")
             set_reports(gallery, {number: Report(status, location=location, note=note)})  # pyright: ignore[reportArgumentType]

@@ -11,12 +11,12 @@ import pytest
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments, resolve_face
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import export_csv, export_folders, import_csv, import_folders
 from familiar.gallery.transfer.xmp_export import export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
@@ -32,32 +32,32 @@ def photo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, mean_color_bundle: Path, photo: Path) -> Iterator[GalleryDatabase]:
+def gallery(tmp_path: Path, mean_color_bundle: Path, photo: Path) -> Iterator[Store]:
     with create_gallery(tmp_path / "gallery", mean_color_bundle, [photo]) as gallery:
         corrections.split(gallery, [1], "Rosa")
         yield gallery
 
 
 @pytest.fixture
-def overwritten(gallery: GalleryDatabase, photo: Path) -> GalleryDatabase:
+def overwritten(gallery: Store, photo: Path) -> Store:
     """The photo was overwritten with a green one, and the gallery does not know it yet."""
     draw_photo(photo, "green")
     return gallery
 
 
 @pytest.fixture
-def replaced(overwritten: GalleryDatabase, mean_color_bundle: Path, photo: Path) -> GalleryDatabase:
+def replaced(overwritten: Store, mean_color_bundle: Path, photo: Path) -> Store:
     """And then enrolled: the green face is face 2 of photo 2, named Gerd."""
     enroll_again(overwritten, mean_color_bundle, photo)
     corrections.split(overwritten, [2], "Gerd")
     return overwritten
 
 
-def enroll_again(gallery: GalleryDatabase, bundle: Path, *paths: Path) -> EnrollResult:
+def enroll_again(gallery: Store, bundle: Path, *paths: Path) -> EnrollResult:
     return enroll(gallery, Embedder(bundle, threads=1), list(paths), SquareDetector())
 
 
-def names(gallery: GalleryDatabase) -> dict[int, str]:
+def names(gallery: Store) -> dict[int, str]:
     """Return the name of each face that has one."""
     assignments = load_assignments(gallery)
     return {
@@ -67,7 +67,7 @@ def names(gallery: GalleryDatabase) -> dict[int, str]:
     }
 
 
-def table_paths(gallery: GalleryDatabase) -> list[str]:
+def table_paths(gallery: Store) -> list[str]:
     """Return the path of each face in the table that users see."""
     return Gallery(gallery, None).table()["path"].tolist()
 
@@ -84,13 +84,13 @@ def overwrite_unnoticed(path: Path) -> None:
 # --- the file was replaced, and enrolled again -----------------------------------------------------------------------
 
 
-def test_path_belongs_to_the_photo_whose_content_is_there(replaced: GalleryDatabase, photo: Path):
+def test_path_belongs_to_the_photo_whose_content_is_there(replaced: Store, photo: Path):
     assert table_paths(replaced) == [f"{photo} (replaced, photo 1)", str(photo)]
     assert resolve_face(replaced, str(photo)) == 2
     assert check(replaced).missing == (f"{photo} (replaced, photo 1)",)
 
 
-def test_folders_have_no_photo_of_another_individual(replaced: GalleryDatabase, photo: Path, tmp_path: Path):
+def test_folders_have_no_photo_of_another_individual(replaced: Store, photo: Path, tmp_path: Path):
     result = export_folders(replaced, tmp_path / "out", "copy")
     assert [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.png")] == [
         "Gerd/" + photo.name
@@ -98,7 +98,7 @@ def test_folders_have_no_photo_of_another_individual(replaced: GalleryDatabase, 
     assert (result.photos, result.missing, result.skipped) == (1, (f"{photo} (replaced, photo 1)",), ())
 
 
-def test_exported_table_is_imported_again(replaced: GalleryDatabase, tmp_path: Path):
+def test_exported_table_is_imported_again(replaced: Store, tmp_path: Path):
     before = names(replaced)
     export_csv(replaced, tmp_path / "names.csv")
     corrections.reject(replaced, [1])
@@ -108,9 +108,7 @@ def test_exported_table_is_imported_again(replaced: GalleryDatabase, tmp_path: P
     assert (result.faces, result.skipped, names(replaced)) == (2, (), before)
 
 
-def test_names_of_a_replaced_photo_are_removed_from_the_sidecar(
-    gallery: GalleryDatabase, mean_color_bundle: Path, photo: Path
-):
+def test_names_of_a_replaced_photo_are_removed_from_the_sidecar(gallery: Store, mean_color_bundle: Path, photo: Path):
     assert export_xmp(gallery).sidecars == 1
     draw_photo(photo, "green")
     enroll_again(gallery, mean_color_bundle, photo)
@@ -119,7 +117,7 @@ def test_names_of_a_replaced_photo_are_removed_from_the_sidecar(
     assert [error.partition(": ")[0] for error in result.skipped] == [f"{photo} (replaced, photo 1)"]
 
 
-def test_forgetting_by_path_or_number_erases_one_photo(replaced: GalleryDatabase, photo: Path):
+def test_forgetting_by_path_or_number_erases_one_photo(replaced: Store, photo: Path):
     assert forget_photos(replaced, [photo]).photos == 1
     assert names(replaced) == {1: "Rosa"}
     assert Gallery(replaced, None).forget(photos=1).faces == 1
@@ -128,22 +126,20 @@ def test_forgetting_by_path_or_number_erases_one_photo(replaced: GalleryDatabase
         forget_photos(replaced, [1])
 
 
-def test_replaced_photo_takes_its_path_back_when_it_is_restored(
-    replaced: GalleryDatabase, mean_color_bundle: Path, photo: Path
-):
+def test_replaced_photo_takes_its_path_back_when_it_is_restored(replaced: Store, mean_color_bundle: Path, photo: Path):
     draw_photo(photo, "red")
     result = enroll_again(replaced, mean_color_bundle, photo)
     assert (result.known, result.moved, result.photos) == (1, 0, 0)
     assert table_paths(replaced) == [str(photo), f"{photo} (replaced, photo 2)"]
 
 
-def test_replaced_photo_is_found_elsewhere(replaced: GalleryDatabase, mean_color_bundle: Path, photo: Path):
+def test_replaced_photo_is_found_elsewhere(replaced: Store, mean_color_bundle: Path, photo: Path):
     archived = draw_photo(photo.with_name("archived.png"), "red")
     assert enroll_again(replaced, mean_color_bundle, archived).moved == 1
     assert table_paths(replaced) == [str(archived), str(photo)]
 
 
-def test_path_is_lost_to_a_copy_of_another_photo(gallery: GalleryDatabase, mean_color_bundle: Path, photo: Path):
+def test_path_is_lost_to_a_copy_of_another_photo(gallery: Store, mean_color_bundle: Path, photo: Path):
     other = draw_photo(photo.with_name("other.png"), "green")
     enroll_again(gallery, mean_color_bundle, other)
     shutil.copy(other, photo)
@@ -151,7 +147,7 @@ def test_path_is_lost_to_a_copy_of_another_photo(gallery: GalleryDatabase, mean_
     assert table_paths(gallery) == [f"{photo} (replaced, photo 1)", str(other)]
 
 
-def test_edit_of_a_replaced_photo_keeps_its_faces(replaced: GalleryDatabase, mean_color_bundle: Path, photo: Path):
+def test_edit_of_a_replaced_photo_keeps_its_faces(replaced: Store, mean_color_bundle: Path, photo: Path):
     draw_photo(photo, "red", shade=3)
     assert enroll_again(replaced, mean_color_bundle, photo).edited == 1
     assert names(replaced) == {1: "Rosa", 2: "Gerd"}
@@ -163,7 +159,7 @@ def test_edit_of_a_replaced_photo_keeps_its_faces(replaced: GalleryDatabase, mea
 
 @pytest.mark.parametrize("mode", ["link", "copy"])
 @pytest.mark.parametrize("unnoticed", [False, True])
-def test_changed_file_is_not_exported(mode, unnoticed: bool, gallery: GalleryDatabase, photo: Path, tmp_path: Path):
+def test_changed_file_is_not_exported(mode, unnoticed: bool, gallery: Store, photo: Path, tmp_path: Path):
     overwrite_unnoticed(photo) if unnoticed else draw_photo(photo, "green")
     result = export_folders(gallery, tmp_path / "out", mode)
     assert not list((tmp_path / "out").iterdir())
@@ -176,9 +172,7 @@ def test_changed_file_is_not_exported(mode, unnoticed: bool, gallery: GalleryDat
 
 
 @pytest.mark.parametrize("unnoticed", [False, True])
-def test_path_of_a_changed_file_means_no_face_and_is_not_forgotten(
-    unnoticed: bool, gallery: GalleryDatabase, photo: Path
-):
+def test_path_of_a_changed_file_means_no_face_and_is_not_forgotten(unnoticed: bool, gallery: Store, photo: Path):
     overwrite_unnoticed(photo) if unnoticed else draw_photo(photo, "green")
     message = "has changed since it was enrolled.*or give a number: photo 1 with face 1"
     with pytest.raises(Contradiction, match=message):
@@ -189,7 +183,7 @@ def test_path_of_a_changed_file_means_no_face_and_is_not_forgotten(
     assert forget_photos(gallery, [1]).faces == 1
 
 
-def test_labels_are_not_imported_for_a_changed_file(overwritten: GalleryDatabase, photo: Path, tmp_path: Path):
+def test_labels_are_not_imported_for_a_changed_file(overwritten: Store, photo: Path, tmp_path: Path):
     (tmp_path / "names.csv").write_text(f"path,name\n{photo},Gerd\n")
     result = import_csv(overwritten, tmp_path / "names.csv")
     assert result.faces == 0
@@ -200,7 +194,7 @@ def test_labels_are_not_imported_for_a_changed_file(overwritten: GalleryDatabase
 
 
 def test_table_of_another_content_names_no_face(
-    overwritten: GalleryDatabase, mean_color_bundle: Path, photo: Path, tmp_path: Path
+    overwritten: Store, mean_color_bundle: Path, photo: Path, tmp_path: Path
 ):
     export_csv(overwritten, tmp_path / "names.csv")
     with create_gallery(tmp_path / "fresh", mean_color_bundle, [photo]) as fresh:
@@ -209,7 +203,7 @@ def test_table_of_another_content_names_no_face(
         assert "no photo of the gallery has the content" in result.skipped[0]
 
 
-def test_check_lists_a_file_of_the_same_size_as_changed(gallery: GalleryDatabase, photo: Path):
+def test_check_lists_a_file_of_the_same_size_as_changed(gallery: Store, photo: Path):
     overwrite_unnoticed(photo)
     os.utime(photo)
     assert check(gallery).changed == (str(photo),)
@@ -220,7 +214,7 @@ def test_check_lists_a_file_of_the_same_size_as_changed(gallery: GalleryDatabase
 # --- other things in the file's place --------------------------------------------------------------------------------
 
 
-def test_path_means_its_photo_while_the_file_is_gone_or_a_folder(gallery: GalleryDatabase, photo: Path, tmp_path: Path):
+def test_path_means_its_photo_while_the_file_is_gone_or_a_folder(gallery: Store, photo: Path, tmp_path: Path):
     photo.unlink()
     assert resolve_face(gallery, str(photo)) == 1
     photo.mkdir()
@@ -232,7 +226,7 @@ def test_path_means_its_photo_while_the_file_is_gone_or_a_folder(gallery: Galler
 
 
 def test_unreadable_file_is_not_used_and_can_be_forgotten_by_number(
-    gallery: GalleryDatabase, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def fail(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
@@ -244,7 +238,7 @@ def test_unreadable_file_is_not_used_and_can_be_forgotten_by_number(
     assert forget_photos(gallery, [1]).faces == 1
 
 
-def test_photo_behind_a_link_is_compared_by_content(gallery: GalleryDatabase, photo: Path, tmp_path: Path):
+def test_photo_behind_a_link_is_compared_by_content(gallery: Store, photo: Path, tmp_path: Path):
     (tmp_path / "link").symlink_to(photo.parent)
     assert resolve_face(gallery, str(tmp_path / "link" / photo.name)) == 1
     draw_photo(photo, "green")
@@ -252,7 +246,7 @@ def test_photo_behind_a_link_is_compared_by_content(gallery: GalleryDatabase, ph
         resolve_face(gallery, str(tmp_path / "link" / photo.name))
 
 
-def test_table_of_embeddings_of_one_name_is_imported_again(tmp_path: Path, gallery: GalleryDatabase):
+def test_table_of_embeddings_of_one_name_is_imported_again(tmp_path: Path, gallery: Store):
     space = gallery.space
     vectors = np.eye(space.embedding_dim, dtype=np.float32)[:2]
     first, second = enroll_embeddings(gallery, vectors, ["same name", "same name"], space.space_id)

@@ -16,10 +16,10 @@ from familiar.gallery.clustering.review_queue import (
     estimate_answers_left,
     propose_questions,
 )
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search.statistics import gallery_statistics
+from familiar.gallery.store.store import Store
 from familiar.neighbors.clustering import size_penalized_cosine
 from support.small_gallery import (
     DIM,
@@ -45,11 +45,11 @@ def face_pair(question: Question) -> tuple[int, int]:
     return low, high
 
 
-def proposed_pairs(gallery: GalleryDatabase) -> set[tuple[int, int]]:
+def proposed_pairs(gallery: Store) -> set[tuple[int, int]]:
     return {face_pair(question) for question in propose_questions(gallery, 1000)}
 
 
-def test_first_question_has_the_highest_expected_gain(gallery: GalleryDatabase):
+def test_first_question_has_the_highest_expected_gain(gallery: Store):
     enroll_vectors(
         gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)])
     )
@@ -68,7 +68,7 @@ def test_first_question_has_the_highest_expected_gain(gallery: GalleryDatabase):
     assert propose_questions(gallery, 0) == []
 
 
-def test_proposes_a_face_dissimilar_to_its_identity(gallery: GalleryDatabase):
+def test_proposes_a_face_dissimilar_to_its_identity(gallery: Store):
     enroll_vectors(gallery, np.concatenate([draw_individuals([4]), row_at(0.4, 0, 1)]))
     cluster(gallery, threshold=0.3)
     (question,) = propose_questions(gallery)
@@ -84,7 +84,7 @@ def test_proposes_a_face_dissimilar_to_its_identity(gallery: GalleryDatabase):
     assert 5 not in {face for pair in proposed_pairs(gallery) for face in pair}
 
 
-def two_in_one(gallery: GalleryDatabase, sizes: tuple[int, int] = (5, 4)) -> tuple[set[int], set[int]]:
+def two_in_one(gallery: Store, sizes: tuple[int, int] = (5, 4)) -> tuple[set[int], set[int]]:
     """Enroll two individuals that are clustered as one identity; return the faces of each."""
     faces = enroll_vectors(gallery, draw_individuals(list(sizes), noise=0.05))
     cluster(gallery, threshold=-0.1)
@@ -92,7 +92,7 @@ def two_in_one(gallery: GalleryDatabase, sizes: tuple[int, int] = (5, 4)) -> tup
     return set(faces[: sizes[0]]), set(faces[sizes[0] :])
 
 
-def test_identity_that_looks_like_two_is_asked_about_first(gallery: GalleryDatabase):
+def test_identity_that_looks_like_two_is_asked_about_first(gallery: Store):
     first, second = two_in_one(gallery)
     question = propose_questions(gallery)[0]
     assert (question.kind, question.first, question.second) == ("split", 1, 1)
@@ -102,7 +102,7 @@ def test_identity_that_looks_like_two_is_asked_about_first(gallery: GalleryDatab
     assert question.expected_gain == pytest.approx(20**0.5, rel=0.01)
 
 
-def test_identity_that_looks_like_two_is_doubtful_until_both_parts_are_confirmed(gallery: GalleryDatabase):
+def test_identity_that_looks_like_two_is_doubtful_until_both_parts_are_confirmed(gallery: Store):
     assert doubtful_identities(gallery) == frozenset()
     first, second = two_in_one(gallery)
     enroll_vectors(gallery, draw_individuals([0, 0, 5]), "one")
@@ -114,7 +114,7 @@ def test_identity_that_looks_like_two_is_doubtful_until_both_parts_are_confirmed
     assert doubtful_identities(gallery) == frozenset()
 
 
-def test_no_takes_the_whole_part_out_and_can_be_undone(gallery: GalleryDatabase):
+def test_no_takes_the_whole_part_out_and_can_be_undone(gallery: Store):
     first, second = two_in_one(gallery)
     before = rows(gallery)["assignments"]
     answer_question(gallery, propose_questions(gallery)[0], same=False)
@@ -124,7 +124,7 @@ def test_no_takes_the_whole_part_out_and_can_be_undone(gallery: GalleryDatabase)
     assert rows(gallery)["assignments"] == before
 
 
-def test_confirmed_faces_stay_when_a_part_leaves(gallery: GalleryDatabase):
+def test_confirmed_faces_stay_when_a_part_leaves(gallery: Store):
     first, second = two_in_one(gallery)
     confirmed = min(second)
     corrections.confirm(gallery, [confirmed])
@@ -133,7 +133,7 @@ def test_confirmed_faces_stay_when_a_part_leaves(gallery: GalleryDatabase):
     assert identity_of(gallery, min(first)) != 1
 
 
-def test_yes_confirms_both_parts_which_are_not_asked_about_again(gallery: GalleryDatabase):
+def test_yes_confirms_both_parts_which_are_not_asked_about_again(gallery: Store):
     two_in_one(gallery)
     question = propose_questions(gallery)[0]
     answer_question(gallery, question, same=True)
@@ -141,7 +141,7 @@ def test_yes_confirms_both_parts_which_are_not_asked_about_again(gallery: Galler
     assert not [question for question in propose_questions(gallery) if question.kind == "split"]
 
 
-def test_answers_left_count_the_questions_that_matter(gallery: GalleryDatabase):
+def test_answers_left_count_the_questions_that_matter(gallery: Store):
     assert estimate_answers_left(gallery).expected == 0
     two_in_one(gallery)
     answers = estimate_answers_left(gallery)
@@ -153,7 +153,7 @@ def test_answers_left_count_the_questions_that_matter(gallery: GalleryDatabase):
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
-def test_answer_same_joins_the_two_clusters(gallery: GalleryDatabase, sizes: tuple[int, int], kind: str):
+def test_answer_same_joins_the_two_clusters(gallery: Store, sizes: tuple[int, int], kind: str):
     from familiar.gallery.editing.undo_log import decisions
 
     rows_of_both = [np.repeat(row_at(1, 0, 1), sizes[0], axis=0), np.repeat(row_at(0.5, 0, 1), sizes[1], axis=0)]
@@ -166,7 +166,7 @@ def test_answer_same_joins_the_two_clusters(gallery: GalleryDatabase, sizes: tup
     assert not [question for question in propose_questions(gallery) if question.kind == "merge"]
 
 
-def test_never_proposes_pairs_that_violate_constraints(gallery: GalleryDatabase):
+def test_never_proposes_pairs_that_violate_constraints(gallery: Store):
     enroll_in_one_photo(gallery, draw_individuals([2]), "twins")
     enroll_vectors(gallery, draw_individuals([0, 1, 1]))
     corrections.mark_different(gallery, 3, 4)
@@ -176,7 +176,7 @@ def test_never_proposes_pairs_that_violate_constraints(gallery: GalleryDatabase)
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [False, True])
-def test_answered_pairs_are_never_proposed_again(gallery: GalleryDatabase, rebuild: bool):
+def test_answered_pairs_are_never_proposed_again(gallery: Store, rebuild: bool):
     rng = np.random.default_rng(3)
     enroll_vectors(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     cluster(gallery)
@@ -194,7 +194,7 @@ def test_answered_pairs_are_never_proposed_again(gallery: GalleryDatabase, rebui
     assert len(answered) >= 5
 
 
-def test_each_cluster_appears_once_per_list(gallery: GalleryDatabase):
+def test_each_cluster_appears_once_per_list(gallery: Store):
     enroll_vectors(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     cluster(gallery)
     questions = propose_questions(gallery, 100)
@@ -210,14 +210,12 @@ def test_each_cluster_appears_once_per_list(gallery: GalleryDatabase):
     assert propose_questions(gallery, 3) == questions[:3]
 
 
-def test_concurrent_enrollment_does_not_break_proposals(
-    gallery: GalleryDatabase, folder, monkeypatch: pytest.MonkeyPatch
-):
+def test_concurrent_enrollment_does_not_break_proposals(gallery: Store, folder, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([1, 1, 1]))
     cannot_link_keys = review_candidates._cannot_link_keys
 
     def enroll_then_read(*arguments):
-        with GalleryDatabase.open(folder) as writer:
+        with Store.open(folder) as writer:
             enroll_in_one_photo(writer, draw_individuals([2]), "twins")
         return cannot_link_keys(*arguments)
 
@@ -225,7 +223,7 @@ def test_concurrent_enrollment_does_not_break_proposals(
     assert len(propose_questions(gallery)) == 1
 
 
-def test_fewer_than_two_faces_give_no_questions(gallery: GalleryDatabase):
+def test_fewer_than_two_faces_give_no_questions(gallery: Store):
     assert propose_questions(gallery) == []
     enroll_vectors(gallery, draw_individuals([1]))
     assert propose_questions(gallery) == []

@@ -21,13 +21,14 @@ from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import calibrate, calibration, own_calibrations, reset_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify, verify_pair
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.metrics.calibration import uncalibrated
 from familiar.photos.decoding import load_photo, save_photo
@@ -63,14 +64,14 @@ def as_dogs(rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def routed(folder: Path) -> Iterator[GalleryDatabase]:
-    with GalleryDatabase.create(folder, ROUTED, embedding_dtype="float32") as gallery:
+def routed(folder: Path) -> Iterator[Store]:
+    with Store.create(folder, ROUTED, embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         yield gallery
 
 
-def gallery_of(folder: Path, space: Space, rows: np.ndarray) -> GalleryDatabase:
-    gallery = GalleryDatabase.create(folder, space, embedding_dtype="float32")
+def gallery_of(folder: Path, space: Space, rows: np.ndarray) -> Store:
+    gallery = Store.create(folder, space, embedding_dtype="float32")
     enroll_vectors(gallery, rows)
     return gallery
 
@@ -130,7 +131,7 @@ def test_clusters_and_matches_as_a_gallery_of_each_species_would(
             )
 
 
-def test_search_never_returns_faces_of_another_part(routed: GalleryDatabase):
+def test_search_never_returns_faces_of_another_part(routed: Store):
     enroll_vectors(routed, np.concatenate([as_cats(draw_individuals([3])), as_dogs(draw_individuals([4]))]))
     hits = search_photos(routed, as_cats(-draw_individuals([1]))[0], 10)  # negative similarities are below zero
     assert {hit.face for hit in hits} == {1, 2, 3}
@@ -139,7 +140,7 @@ def test_search_never_returns_faces_of_another_part(routed: GalleryDatabase):
     assert search_identities(routed, as_dogs(draw_individuals([1]))[0]) == []
 
 
-def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: GalleryDatabase):
+def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: Store):
     """A photo of a cat that was routed as a dog, and that the user moved to the cat."""
     cats, (dog,) = draw_individuals([4, 4]), as_dogs(draw_individuals([1]))
     enroll_vectors(routed, np.concatenate([as_cats(cats), dog[None]]))
@@ -156,7 +157,7 @@ def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: GalleryDa
     assert fits[1].probability is not None
 
 
-def test_two_species_are_two_individuals(routed: GalleryDatabase):
+def test_two_species_are_two_individuals(routed: Store):
     cats, dogs = as_cats(draw_individuals([3])), as_dogs(draw_individuals([3]))
     enroll_vectors(routed, np.concatenate([cats, dogs]))
     corrections.split(routed, [1, 2, 3], "Mia")
@@ -166,7 +167,7 @@ def test_two_species_are_two_individuals(routed: GalleryDatabase):
     assert verify_pair(routed, cats[0], dogs[0]).same is False
 
 
-def test_each_part_has_its_own_thresholds_and_curve(routed: GalleryDatabase):
+def test_each_part_has_its_own_thresholds_and_curve(routed: Store):
     assert [calibration(routed, part) for part in (0, 1)] == [CATS.calibration, STRICT]
     pair = np.zeros((2, 8), np.float32)
     pair[:, 0], pair[1, 1] = (1.0, 0.7), np.sqrt(1 - 0.49)
@@ -215,13 +216,13 @@ def test_species_means_are_subtracted_within_a_part(folder: Path):
 # --- calibration --------------------------------------------------------------------------------------------------
 
 
-def confirm(gallery: GalleryDatabase, first: int, sizes: list[int]) -> None:
+def confirm(gallery: Store, first: int, sizes: list[int]) -> None:
     for size in sizes:
         corrections.split(gallery, list(range(first, first + size)))
         first += size
 
 
-def test_calibrates_the_parts_with_enough_confirmed_faces(routed: GalleryDatabase):
+def test_calibrates_the_parts_with_enough_confirmed_faces(routed: Store):
     enroll_vectors(routed, np.concatenate([as_cats(close_together([6, 6])), as_dogs(draw_individuals([4, 4]))]))
     confirm(routed, 1, [6])
     with pytest.raises(NothingToMeasure, match="15 pairs of confirmed faces"):
@@ -292,21 +293,21 @@ def router(tmp_path_factory: pytest.TempPathFactory, animals: dict[str, list[Pat
 
 
 @pytest.fixture
-def album(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]) -> Iterator[GalleryDatabase]:
+def album(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]) -> Iterator[Store]:
     """A gallery of all cats and dogs."""
-    with GalleryDatabase.create(folder, Space.from_model(router), embedding_dtype="float32") as gallery:
+    with Store.create(folder, Space.from_model(router), embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         enroll(gallery, router, [*animals["cat"], *animals["dog"]])
         yield gallery
 
 
-def species_of(gallery: GalleryDatabase) -> list[str | None]:
-    with gallery.reading() as repository:
+def species_of(gallery: Store) -> list[str | None]:
+    with gallery.read() as repository:
         return repository.faces.species()
 
 
 def test_enrolls_each_face_with_the_bundle_of_its_species(
-    album: GalleryDatabase, router: RoutedEmbedder, animals: dict[str, list[Path]]
+    album: Store, router: RoutedEmbedder, animals: dict[str, list[Path]]
 ):
     assert species_of(album) == ["cat"] * 24 + ["dog"] * 24
     for part, (name, rows) in enumerate((("cat", slice(0, 24)), ("dog", slice(24, 48)))):
@@ -317,7 +318,7 @@ def test_enrolls_each_face_with_the_bundle_of_its_species(
 
 
 def test_face_of_a_species_without_a_bundle_is_left_out_and_its_photo_is_known(
-    album: GalleryDatabase, router: RoutedEmbedder, animals: dict[str, list[Path]]
+    album: Store, router: RoutedEmbedder, animals: dict[str, list[Path]]
 ):
     result = enroll(album, router, animals["person"][:2])
     assert (result.photos, result.faces, result.without_face, result.skipped) == (2, 0, 2, ())
@@ -331,7 +332,7 @@ def test_user_and_detector_tell_the_species(folder: Path, router: RoutedEmbedder
         def detect(self, photo):
             return [replace(each, label="cat") for each in super().detect(photo)]
 
-    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+    with Store.create(folder, Space.from_model(router)) as gallery:
         enroll(gallery, router, animals["dog"][:1], Labeling())
         enroll(gallery, router, animals["dog"][1:2], Labeling(), species="dog")
         enroll(gallery, router, animals["person"][:1], species="cat")
@@ -346,14 +347,12 @@ def test_unsure_face_is_enrolled_with_the_most_probable_species(
 ):
     brown = tint(animals["cat"][:1], tmp_path / "brown", 1.0, 0.9, 0.1)
     assert router.embed_photos(brown).skipped  # `embed` leaves it out
-    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+    with Store.create(folder, Space.from_model(router)) as gallery:
         enroll(gallery, router, brown)
         assert species_of(gallery) == ["cat"]
 
 
-def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(
-    album: GalleryDatabase, router: RoutedEmbedder
-):
+def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(album: Store, router: RoutedEmbedder):
     manual_faces.delete_face(album, 25)
     number = manual_faces.add_face(album, router, 25, (0.0, 0.0, 48.0, 48.0))
     assert species_of(album)[-1] == "dog"
@@ -368,7 +367,7 @@ def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(
 def test_moved_face_keeps_the_species_that_the_user_said(
     folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]
 ):
-    with GalleryDatabase.create(folder, Space.from_model(router)) as gallery:
+    with Store.create(folder, Space.from_model(router)) as gallery:
         enroll(gallery, router, animals["cat"][:1], species="dog")
         manual_faces.set_face_box(gallery, router, 1, (4.0, 4.0, 44.0, 44.0))
         assert gallery.faces().parts.tolist() == [1]
@@ -406,7 +405,7 @@ def test_migrates_from_a_bundle_to_a_router_and_back(
 ):
     cats = router.embedders["cat"]
     photos = [*animals["cat"][:12], *animals["dog"][:12]]
-    with GalleryDatabase.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
+    with Store.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
         enroll(gallery, cats, photos)
         corrections.split(gallery, [1, 2, 3], "Mia")
         before = gallery.faces().embeddings.copy()
@@ -425,7 +424,7 @@ def test_migration_to_a_router_needs_the_photos_and_a_bundle_for_each_species(
 ):
     cats = router.embedders["cat"]
     photo = Path(save_photo(load_photo(animals["cat"][0]), tmp_path / "cat.png"))
-    with GalleryDatabase.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
+    with Store.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
         enroll(gallery, cats, [photo])
         before = gallery.faces().embeddings.copy()
         photo.unlink()

@@ -14,7 +14,6 @@ from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, forget
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.filters import Filter
@@ -26,6 +25,7 @@ from familiar.gallery.search.search import (
     verify,
     verify_pair,
 )
+from familiar.gallery.store.store import Store
 from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import INDEX_FILE
 from familiar.neighbors.whitening import whiten_to_domain
@@ -38,7 +38,7 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
 @pytest.mark.parametrize("k", [1, 7, 99])
-def test_search_photos_returns_nearest_faces_in_order(gallery: GalleryDatabase, k: int):
+def test_search_photos_returns_nearest_faces_in_order(gallery: Store, k: int):
     stored = random_rows(50)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -54,7 +54,7 @@ def test_search_photos_returns_nearest_faces_in_order(gallery: GalleryDatabase, 
     assert hits[0].probability == pytest.approx(odds / (1 + odds), rel=1e-5)
 
 
-def test_hits_report_identity_and_name(gallery: GalleryDatabase):
+def test_hits_report_identity_and_name(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [3])
@@ -63,10 +63,10 @@ def test_hits_report_identity_and_name(gallery: GalleryDatabase):
 
 
 @pytest.fixture
-def described(gallery: GalleryDatabase) -> GalleryDatabase:
+def described(gallery: Store) -> Store:
     """Twelve faces with species, times, and two identities."""
     enroll_vectors(gallery, random_rows(12))
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         for face in range(1, 13):
             taken = None if face == 12 else f"2024-{face:02}-15T12:00:00"
             repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken, face))
@@ -98,7 +98,7 @@ def described(gallery: GalleryDatabase) -> GalleryDatabase:
         (Filter(), set(range(1, 13))),
     ],
 )
-def test_returns_only_hits_that_pass_the_filter(described: GalleryDatabase, only: Filter, faces: set[int]):
+def test_returns_only_hits_that_pass_the_filter(described: Store, only: Filter, faces: set[int]):
     query = random_rows(1, seed=3)[0]
     hits = search_photos(described, query, 20, only=only)
     assert {hit.face for hit in hits} == faces
@@ -109,7 +109,7 @@ def test_returns_only_hits_that_pass_the_filter(described: GalleryDatabase, only
     assert {match.identity for match in search_identities(described, query, only=only)} == known
 
 
-def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: GalleryDatabase):
+def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Store):
     stored = random_rows(400)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -123,7 +123,7 @@ def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: GalleryDatabas
         search_photos(gallery, query, prefix=5)
 
 
-def test_rejects_invalid_queries(gallery: GalleryDatabase):
+def test_rejects_invalid_queries(gallery: Store):
     query = random_rows(1)[0]
     for search in (search_photos, search_identities):
         with pytest.raises(ValueError, match="k must be at least 1, got 0"):
@@ -134,15 +134,15 @@ def test_rejects_invalid_queries(gallery: GalleryDatabase):
             search(gallery, query * 2)
 
 
-def calibrated_at_8(gallery: GalleryDatabase) -> Calibration:
+def calibrated_at_8(gallery: Store) -> Calibration:
     """Give the gallery's model a calibration of prefixes of eight components."""
     steeper = replace(SPACE.calibration, slope=30.0, intercept=-9.0)
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.settings.replace_space(replace(SPACE, prefix_calibrations={8: steeper}))
     return steeper
 
 
-def test_shorter_queries_are_compared_with_the_first_components(gallery: GalleryDatabase):
+def test_shorter_queries_are_compared_with_the_first_components(gallery: Store):
     stored = random_rows(200)
     enroll_vectors(gallery, stored)
     query = normalize(random_rows(1, seed=1)[:, :8])[0]
@@ -159,7 +159,7 @@ def test_shorter_queries_are_compared_with_the_first_components(gallery: Gallery
     assert only == []
 
 
-def test_shorter_queries_are_identified_and_verified(gallery: GalleryDatabase):
+def test_shorter_queries_are_identified_and_verified(gallery: Store):
     rows = draw_individuals([5, 5, 5])
     enroll_vectors(gallery, rows)
     cluster(gallery)
@@ -183,7 +183,7 @@ def test_shorter_queries_are_less_the_species_means_at_their_length(folder: Path
     rows = draw_individuals([6] * 8)
     rows[:, 3] += 1.0
     rows = normalize(rows)
-    with GalleryDatabase.create(folder, replace(SPACE, species_means=means)) as centered:
+    with Store.create(folder, replace(SPACE, species_means=means)) as centered:
         enroll_vectors(centered, rows)
         query = normalize(rows[7:8, :8])[0]
         hit, *_ = search_photos(centered, query, 1)
@@ -193,20 +193,21 @@ def test_shorter_queries_are_less_the_species_means_at_their_length(folder: Path
         np.testing.assert_allclose(centered.faces_at(8).unit_rows(), expected.apply(normalize(rows[:, :8])), atol=5e-3)
 
 
-def test_empty_gallery_returns_no_hits(gallery: GalleryDatabase):
+def test_empty_gallery_returns_no_hits(gallery: Store):
     query = random_rows(1)[0]
     assert search_photos(gallery, query) == []
     assert search_photos(gallery, query, prefix=8) == []
     assert search_identities(gallery, query) == []
 
 
-def test_search_identities_matches_slow_reference(gallery: GalleryDatabase):
+def test_search_identities_matches_slow_reference(gallery: Store):
     stored = random_rows(30)
     enroll_vectors(gallery, stored)
     label = np.arange(30) % 5
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         for number in range(4):  # those of the fifth label are unassigned
-            repository.connection.execute("INSERT INTO identities VALUES (?, ?)", (number + 1, f"pet {number}"))
+            name = (number + 1, f"pet {number}")
+            repository.connection.execute("INSERT INTO identities (id, name) VALUES (?, ?)", name)
             faces = (np.flatnonzero(label == number) + 1).tolist()
             repository.connection.executemany(
                 "INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces)
@@ -231,7 +232,7 @@ def test_search_identities_matches_slow_reference(gallery: GalleryDatabase):
     assert search_identities(gallery, query, 2) == matches[:2]
 
 
-def test_equal_means_are_sorted_by_best_face(gallery: GalleryDatabase):
+def test_equal_means_are_sorted_by_best_face(gallery: Store):
     axes = np.eye(DIM, dtype=np.float32)[:4]
     middle = axes.sum(axis=0) / 2
     enroll_vectors(gallery, np.concatenate([axes, middle[None], middle[None]]))
@@ -262,11 +263,11 @@ EXACT = np.concatenate(
 def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple[int, int]], query_row: int, k: int):
     """Identity 0 means unassigned."""
     vectors, query = EXACT.astype(np.float32)[[row for _, row in faces]], EXACT.astype(np.float32)[query_row]
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         for table in ("assignments", "identities", "photos"):
             repository.connection.execute(f"DELETE FROM {table}")
     ids = enroll_vectors(gallery, vectors)
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.executemany(
             "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5))
         )
@@ -287,7 +288,7 @@ def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple
     assert search_identities(gallery, query, k) == matches, "repeated, from the cache"
 
 
-def test_corrections_update_cached_templates(gallery: GalleryDatabase):
+def test_corrections_update_cached_templates(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2, 2]))
     cluster(gallery)
     known = draw_individuals([1], seed=2)[0]
@@ -300,7 +301,7 @@ def test_corrections_update_cached_templates(gallery: GalleryDatabase):
     )
 
 
-def test_unenrolled_individual_has_no_known_match(gallery: GalleryDatabase):
+def test_unenrolled_individual_has_no_known_match(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 3]))
     cluster(gallery)
     unknown, known = draw_individuals([0, 0, 1])[0], draw_individuals([1], seed=2)[0]
@@ -308,7 +309,7 @@ def test_unenrolled_individual_has_no_known_match(gallery: GalleryDatabase):
     assert [match.known for match in search_identities(gallery, known)] == [True, False]
 
 
-def test_verify_compares_with_the_template(gallery: GalleryDatabase):
+def test_verify_compares_with_the_template(gallery: Store):
     enroll_vectors(gallery, draw_individuals([3, 1]))
     cluster(gallery)
     (template,) = normalize(draw_individuals([3, 1])[:3].mean(axis=0, keepdims=True))
@@ -325,7 +326,7 @@ def test_verify_compares_with_the_template(gallery: GalleryDatabase):
         verify(gallery, known, 1)
 
 
-def test_out_of_domain_query_is_adapted_before_comparison(gallery: GalleryDatabase):
+def test_out_of_domain_query_is_adapted_before_comparison(gallery: Store):
     """Eight cats whose faces share a direction, and two people in the domain of the model."""
     rng = np.random.default_rng(0)
     centers = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
@@ -333,7 +334,7 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: GalleryDataba
     (query,), cats = cats[:1], cats[1:]
     people = draw_individuals([0] * 10 + [3, 3])
     enroll_vectors(gallery, np.concatenate([people, cats]))
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(7, 62)))
         repository.connection.executemany(
             "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11))
@@ -357,7 +358,7 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: GalleryDataba
     assert not verify(gallery, query, 2).same
     assert verify(gallery, query, 9).similarity < 0.2, "an identity in the domain is compared without adaptation"
     assert [match.identity for match in search_identities(gallery, people[0])] == [9, 10]
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("DELETE FROM domains")
     assert len(search_identities(gallery, query, 99)) == 10, "cached domains belong to one revision"
 
@@ -367,14 +368,14 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
     filter_mask, hits = search_module.filter_mask, search_module._hits
 
     def enroll_then_filter(*arguments):
-        with GalleryDatabase.open(folder) as other:
+        with Store.open(folder) as other:
             enroll_vectors(other, random_rows(1, seed=9), "more")
-            with other.writing() as repository:
+            with other.write() as repository:
                 repository.connection.execute("UPDATE photos SET taken_at = '2024'")
         return filter_mask(*arguments)
 
     def forget_then_read(*arguments):
-        with GalleryDatabase.open(folder) as other, other.writing(faces_change=True) as repository:
+        with Store.open(folder) as other, other.write(faces_change=True) as repository:
             repository.connection.execute("DELETE FROM faces WHERE id = 1")
         return hits(*arguments)
 
@@ -384,14 +385,14 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
     assert matches == []
     monkeypatch.setattr(search_module, "filter_mask", filter_mask)
     assert len(search_photos(gallery, random_rows(1, seed=1)[0])) == 5  # all faces of the snapshot
-    assert len(search_photos(GalleryDatabase.open(folder), random_rows(1, seed=1)[0])) == 5
+    assert len(search_photos(Store.open(folder), random_rows(1, seed=1)[0])) == 5
 
 
 # The index
 
 
 @pytest.fixture
-def indexed(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch) -> GalleryDatabase:
+def indexed(gallery: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three hundred faces, enough for an index here, and their index."""
     pytest.importorskip("usearch")
     monkeypatch.setattr(search_module, "INDEX_FROM", 300)
@@ -400,12 +401,12 @@ def indexed(gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch) -> Galler
     return gallery
 
 
-def exact_nearest(gallery: GalleryDatabase, query: np.ndarray, k: int) -> list[int]:
+def exact_nearest(gallery: Store, query: np.ndarray, k: int) -> list[int]:
     faces = gallery.faces()
     return faces.ids[np.argsort(-(faces.unit_rows() @ query))[:k]].tolist()
 
 
-def test_fresh_index_returns_exact_similarities(indexed: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_fresh_index_returns_exact_similarities(indexed: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(search_module.brute_force, "search", None)  # an exact search would fail
     for seed in range(5):
         query = random_rows(1, seed=seed + 10)[0]
@@ -416,19 +417,19 @@ def test_fresh_index_returns_exact_similarities(indexed: GalleryDatabase, monkey
         np.testing.assert_allclose([hit.similarity for hit in hits], stored @ query, atol=1e-6)
 
 
-def test_small_gallery_uses_no_index(indexed: GalleryDatabase, monkeypatch: pytest.MonkeyPatch):
+def test_small_gallery_uses_no_index(indexed: Store, monkeypatch: pytest.MonkeyPatch):
     assert open_index(indexed) is not None
     monkeypatch.setattr(search_module, "INDEX_FROM", 301)
     assert open_index(indexed) is None
 
 
-def test_corrections_do_not_make_the_index_stale(indexed: GalleryDatabase):
+def test_corrections_do_not_make_the_index_stale(indexed: Store):
     index = open_index(indexed)
     corrections.split(indexed, [1, 2], "Mia")
     assert open_index(indexed) is index
 
 
-def test_stale_index_is_never_used(indexed: GalleryDatabase, folder):
+def test_stale_index_is_never_used(indexed: Store, folder):
     query = random_rows(1, seed=20)[0]
     (new,) = enroll_vectors(indexed, query[None], "more")
     assert open_index(indexed) is None
@@ -442,8 +443,8 @@ def test_stale_index_is_never_used(indexed: GalleryDatabase, folder):
     assert new not in [hit.face for hit in search_photos(indexed, query, 300)]
 
 
-def test_ignores_the_index_of_another_gallery(indexed: GalleryDatabase, tmp_path, folder):
-    with GalleryDatabase.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
+def test_ignores_the_index_of_another_gallery(indexed: Store, tmp_path, folder):
+    with Store.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         enroll_vectors(other, random_rows(300, seed=5))
         build_index(other)
         for file in (tmp_path / "other").glob("faces.*"):
@@ -451,13 +452,13 @@ def test_ignores_the_index_of_another_gallery(indexed: GalleryDatabase, tmp_path
     assert open_index(indexed) is None
 
 
-def test_filtered_search_covers_every_face(indexed: GalleryDatabase):
+def test_filtered_search_covers_every_face(indexed: Store):
     corrections.split(indexed, [7], "Mia")
     query = random_rows(1, seed=20)[0]
     assert 7 not in exact_nearest(indexed, query, 50)
     assert 7 in [hit.face for hit in search_photos(indexed, query, 50, only=Filter(identities=(1,)))]
 
 
-def test_two_faces_of_one_photo_are_two_hits(gallery: GalleryDatabase):
+def test_two_faces_of_one_photo_are_two_hits(gallery: Store):
     enroll_in_one_photo(gallery, draw_individuals([1, 1]), "both.jpg")
     assert [hit.path for hit in search_photos(gallery, draw_individuals([1])[0])] == ["both.jpg", "both.jpg"]

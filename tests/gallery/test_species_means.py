@@ -13,10 +13,11 @@ from familiar.core.vectors import normalize
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import calibrate, calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.search.search import search_identities, search_photos, verify, verify_pair
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.neighbors import Centering
 from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors
@@ -30,8 +31,8 @@ CATS = close_together([6, 6, 6, 6])
 
 
 @pytest.fixture(params=["float32"])
-def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[GalleryDatabase]:
-    with GalleryDatabase.create(folder, CENTERED_SPACE, embedding_dtype=request.param) as gallery:
+def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    with Store.create(folder, CENTERED_SPACE, embedding_dtype=request.param) as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         yield gallery
 
@@ -47,7 +48,7 @@ def test_space_with_species_means_survives_json():
 
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
-def test_similarities_are_less_the_means_of_the_gallery(gallery: GalleryDatabase):
+def test_similarities_are_less_the_means_of_the_gallery(gallery: Store):
     enroll_vectors(gallery, CATS)
     query = close_together([1, 1], seed=5)[1]
     expected = centered(CATS, CATS) @ centered(query[None], CATS)[0]
@@ -57,15 +58,15 @@ def test_similarities_are_less_the_means_of_the_gallery(gallery: GalleryDatabase
     np.testing.assert_allclose(gallery.stored_faces().unit_rows(), CATS, atol=1e-3)
 
 
-def test_cats_that_resemble_each_other_are_told_apart(gallery: GalleryDatabase, folder: Path):
+def test_cats_that_resemble_each_other_are_told_apart(gallery: Store, folder: Path):
     enroll_vectors(gallery, CATS)
     assert cluster(gallery).identities == 4
-    with GalleryDatabase.create(folder.with_name("plain"), SPACE) as plain:
+    with Store.create(folder.with_name("plain"), SPACE) as plain:
         enroll_vectors(plain, CATS)
         assert cluster(plain).identities == 1, "without means all are alike"
 
 
-def test_identities_and_verification_use_means_and_their_calibration(gallery: GalleryDatabase):
+def test_identities_and_verification_use_means_and_their_calibration(gallery: Store):
     enroll_vectors(gallery, CATS)
     corrections.split(gallery, [1, 2, 3, 4, 5, 6], "Mia")
     corrections.split(gallery, [7, 8, 9, 10, 11, 12], "Tom")
@@ -82,7 +83,7 @@ def test_identities_and_verification_use_means_and_their_calibration(gallery: Ga
     assert not verify(gallery, query, other.identity).same
 
 
-def test_two_photos_are_compared_by_the_gallery_s_means(gallery: GalleryDatabase):
+def test_two_photos_are_compared_by_the_gallery_s_means(gallery: Store):
     enroll_vectors(gallery, CATS)
     mia, tom = CATS[0], CATS[6]
     assert float(mia @ tom) > SPACE.calibration.balanced.similarity
@@ -93,7 +94,7 @@ def test_two_photos_are_compared_by_the_gallery_s_means(gallery: GalleryDatabase
     assert verify_pair(gallery, mia, CATS[1]).same
 
 
-def test_each_species_has_a_mean_of_its_own(gallery: GalleryDatabase):
+def test_each_species_has_a_mean_of_its_own(gallery: Store):
     dogs = CATS[:, [4, 5, 6, 7, 0, 1, 2, 3, *range(8, DIM - 2), DIM - 1, DIM - 2]]
     both = np.concatenate([CATS, dogs])
     enroll_vectors(gallery, both)
@@ -101,14 +102,14 @@ def test_each_species_has_a_mean_of_its_own(gallery: GalleryDatabase):
     np.testing.assert_allclose(gallery.faces().unit_rows(), centered(both, both), atol=1e-6)
 
 
-def test_empty_gallery_uses_the_model_s_means(gallery: GalleryDatabase):
+def test_empty_gallery_uses_the_model_s_means(gallery: Store):
     first, second = close_together([1, 1])
     expected = centered(np.stack([first, second]), np.empty((0, DIM), np.float32))
     assert verify_pair(gallery, first, second).similarity == pytest.approx(float(expected[0] @ expected[1]), abs=1e-5)
     assert search_photos(gallery, first) == []
 
 
-def test_means_follow_the_photos(gallery: GalleryDatabase):
+def test_means_follow_the_photos(gallery: Store):
     enroll_vectors(gallery, CATS[:6])
     before = gallery.faces().unit_rows()
     enroll_vectors(gallery, CATS[6:], "later")
@@ -116,7 +117,7 @@ def test_means_follow_the_photos(gallery: GalleryDatabase):
     assert np.abs(gallery.faces().unit_rows()[:6] - before).max() > 0.05
 
 
-def test_gallery_calibrates_on_centered_similarities(gallery: GalleryDatabase):
+def test_gallery_calibrates_on_centered_similarities(gallery: Store):
     enroll_vectors(gallery, CATS)
     corrections.split(gallery, [1, 2, 3, 4, 5, 6], "Mia")
     corrections.split(gallery, [7, 8, 9, 10, 11, 12], "Tom")
@@ -128,9 +129,7 @@ def test_gallery_calibrates_on_centered_similarities(gallery: GalleryDatabase):
     assert (calibration(gallery), clustering.from_gallery) == (fitted, True)
 
 
-def test_migration_starts_from_embeddings_as_they_were_computed(
-    album: GalleryDatabase, embedder: Embedder, pets: list[Path]
-):
+def test_migration_starts_from_embeddings_as_they_were_computed(album: Store, embedder: Embedder, pets: list[Path]):
     means = SpeciesMeans({"cat": tuple((0.5 * np.eye(DIM)[0]).tolist())}, LOWER)
     bundle = embedder.bundle
     with_means = Embedder(replace(bundle, metadata=replace(bundle.metadata, species_means=means)), threads=2)
@@ -143,6 +142,6 @@ def test_migration_starts_from_embeddings_as_they_were_computed(
     np.testing.assert_array_equal(album.faces().unit_rows(), plain)
 
 
-def test_clusters_of_drawn_individuals_do_not_change(gallery: GalleryDatabase):
+def test_clusters_of_drawn_individuals_do_not_change(gallery: Store):
     enroll_vectors(gallery, draw_individuals([5] * 8, noise=0.03))
     assert cluster(gallery).identities == 8

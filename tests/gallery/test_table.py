@@ -16,7 +16,8 @@ from familiar import Gallery
 from familiar.core.errors import SpaceMismatch
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import uncalibrated
 from support.color_album import draw_album
 from support.property_tests import expensive
@@ -35,7 +36,7 @@ ROUTER_SPACE = Space(
 @pytest.fixture(params=["float16", "float32"])
 def album(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gallery]:
     """Three faces of one individual and two of another, without photos."""
-    with GalleryDatabase.create(tmp_path / "album", SPACE, embedding_dtype=request.param) as database:
+    with Store.create(tmp_path / "album", SPACE, embedding_dtype=request.param) as database:
         enroll_vectors(database, draw_individuals([3, 2]))
         gallery = Gallery(database)
         gallery.cluster()
@@ -91,7 +92,7 @@ def test_lists_of_results_become_frames(album: Gallery) -> None:
 
 
 def test_empty_gallery_has_all_columns(tmp_path: Path, album: Gallery) -> None:
-    with GalleryDatabase.create(tmp_path / "empty", SPACE) as database:
+    with Store.create(tmp_path / "empty", SPACE) as database:
         empty = Gallery(database)
         assert empty.embeddings().shape == (0, DIM)
         full, none = album.to_pandas(), empty.to_pandas()
@@ -114,7 +115,7 @@ def test_photos_with_faces(tmp_path: Path, mean_color_bundle: Path) -> None:
 def test_router_has_the_components_of_all_bundles(tmp_path: Path) -> None:
     rows = np.zeros((3, DIM + 4), np.float32)
     rows[:2, :DIM], rows[2, DIM:] = draw_individuals([2]), 0.5
-    with GalleryDatabase.create(tmp_path / "album", ROUTER_SPACE, embedding_dtype="float32") as database:
+    with Store.create(tmp_path / "album", ROUTER_SPACE, embedding_dtype="float32") as database:
         enroll_vectors(database, rows)
         table = Gallery(database).table()
     assert table["space"].tolist() == ["drawn", "drawn", "short"]
@@ -131,10 +132,10 @@ def test_table_has_what_was_stored(faces: Sequence[tuple[int, str]]) -> None:
     """Names of photos may be any text, faces may be assigned or not."""
     faces = [(identity, f"{index} {name}") for index, (identity, name) in enumerate(faces)]
     rows = draw_individuals([1] * len(faces))
-    with TemporaryDirectory() as folder, GalleryDatabase.create(Path(folder), SPACE) as database:
+    with TemporaryDirectory() as folder, Store.create(Path(folder), SPACE) as database:
         gallery = Gallery(database)
         numbers = gallery.enroll_embeddings(rows, [name for _, name in faces])
-        with database.writing() as repository:
+        with database.write() as repository:
             repository.identities.insert(range(1, 4))
             assigned = {number: identity for number, (identity, _) in zip(numbers, faces, strict=True) if identity}
             repository.assignments.assign(assigned, by_user=True)
@@ -149,7 +150,7 @@ def test_table_has_what_was_stored(faces: Sequence[tuple[int, str]]) -> None:
 
 def test_rejects_name_that_no_file_can_have(tmp_path: Path) -> None:
     """Half of a character. A byte that is not UTF-8 is one that files do have."""
-    with GalleryDatabase.create(tmp_path / "album", SPACE) as database:
+    with Store.create(tmp_path / "album", SPACE) as database:
         gallery, rows = Gallery(database), draw_individuals([1, 1])
         with pytest.raises(ValueError, match=r"'b\\ud800' cannot be the name of a photo"):
             gallery.enroll_embeddings(rows, ["a", "b\ud800"])
@@ -162,7 +163,7 @@ def test_rejects_name_that_no_file_can_have(tmp_path: Path) -> None:
 def test_enrolls_embeddings_of_numpy_and_arrow(tmp_path: Path, dtype: str) -> None:
     rows = draw_individuals([2, 2]).astype(dtype)
     column = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), DIM)
-    with GalleryDatabase.create(tmp_path / "album", SPACE) as database:
+    with Store.create(tmp_path / "album", SPACE) as database:
         gallery = Gallery(database)
         assert gallery.enroll_embeddings(rows[:2], ["a", "b"]) == [1, 2]
         assert gallery.enroll_embeddings(pa.table({"v": column})["v"], "abcd") == [3, 4]  # a and b are there
@@ -172,7 +173,7 @@ def test_enrolls_embeddings_of_numpy_and_arrow(tmp_path: Path, dtype: str) -> No
 
 def test_refuses_embeddings_that_do_not_fit(tmp_path: Path) -> None:
     rows = draw_individuals([2])
-    with GalleryDatabase.create(tmp_path / "album", SPACE) as database:
+    with Store.create(tmp_path / "album", SPACE) as database:
         gallery = Gallery(database)
         with pytest.raises(ValueError, match="3 names, 2 embeddings"):
             gallery.enroll_embeddings(rows, ["a", "b", "c"])

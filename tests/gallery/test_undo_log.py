@@ -17,10 +17,10 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.store.store import Store
 from support.property_tests import expensive
 from support.small_gallery import (
     DECISION_TABLES,
@@ -46,7 +46,7 @@ class DecisionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.gallery = GalleryDatabase.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
+        self.gallery = Store.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
         self.gallery._connection.execute("PRAGMA synchronous = OFF")  # no disk to wait for
         self.rng = np.random.default_rng(0)
         self.before: list[dict[str, list[Any]]] = []  # the rows before each decision that can be undone
@@ -58,8 +58,11 @@ class DecisionMachine(RuleBasedStateMachine):
 
     # Choosing from the gallery
 
+    def _names(self) -> dict[int, str | None]:
+        return {number: name for number, name, _ in rows(self.gallery)["identities"]}
+
     def _column(self, query: str) -> list[Any]:
-        with self.gallery.reading() as repository:
+        with self.gallery.read() as repository:
             return [row[0] for row in repository.connection.execute(query)]
 
     def _face(self, index: int) -> int:
@@ -134,17 +137,17 @@ class DecisionMachine(RuleBasedStateMachine):
     def name_identity(self, index: int, name: str, confirm: bool) -> None:
         number = self._identity(index)
         if self._decide(corrections.name_identity, number, name, confirm=confirm):
-            assert (number, name) in rows(self.gallery)["identities"]
+            assert (number, name) in self._names().items()
 
     @rule(first=INDEX, second=INDEX)
     def merge(self, first: int, second: int) -> None:
         into, other = self._identity(first), self._identity(second)
         assume(into != other)
-        names = dict(rows(self.gallery)["identities"])
+        names = self._names()
         faces = [face for face, number, _ in rows(self.gallery)["assignments"] if number in (into, other)]
         if self._decide(corrections.merge, into, [other]):
             assert all(identity_of(self.gallery, face) == into for face in faces)
-            assert dict(rows(self.gallery)["identities"])[into] == (names[into] or names[other])
+            assert self._names()[into] == (names[into] or names[other])
 
     @rule(indices=st.lists(INDEX, min_size=1, max_size=3), to=INDEX)
     def move(self, indices: list[int], to: int) -> None:
@@ -236,17 +239,19 @@ class DecisionMachine(RuleBasedStateMachine):
     def forget_identity(self, index: int) -> None:
         number = self._identity(index)
         forget_identity(self.gallery, number)
-        assert number not in dict(rows(self.gallery)["identities"])
+        assert number not in self._names()
         self.before.clear()
 
     @rule(index=INDEX)
     def forget_photo(self, index: int) -> None:
-        paths = self._column("SELECT path FROM photos WHERE path LIKE '% together.jpg' ORDER BY id")
+        paths = self._column(
+            "SELECT CAST(path AS TEXT) AS name FROM photos WHERE name LIKE '% together.jpg' ORDER BY id"
+        )
         assume(paths)
         path = paths[index % len(paths)]
-        with self.gallery.writing() as repository:  # forgetting looks up absolute paths
+        with self.gallery.write() as repository:  # forgetting looks up absolute paths
             repository.connection.execute(
-                "UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path)
+                "UPDATE photos SET path = ? WHERE path = ?", (bytes(Path(path).absolute()), path.encode())
             )
         forget_photos(self.gallery, [Path(path)])
         self.before.clear()
@@ -276,7 +281,8 @@ class DecisionMachine(RuleBasedStateMachine):
     def the_file_is_intact(self) -> None:
         assert self._column("PRAGMA integrity_check") == ["ok"]
         assert not self._column("PRAGMA foreign_key_check")
-        assert not self._column("SELECT 1 FROM gallery WHERE open_decision IS NOT NULL OR erasure_due")
+        assert not self._column("SELECT 1 FROM gallery WHERE open_decision IS NOT NULL")
+        assert not self._column("SELECT 1 FROM forgotten")
         logged = self._column("SELECT DISTINCT decision_id FROM changes ORDER BY 1")
         assert self._column("SELECT id FROM decisions ORDER BY id") == logged
         once = "SELECT id FROM changes WHERE table_name = 'faces' AND previous IS NOT NULL ORDER BY id"

@@ -9,9 +9,10 @@ import pytest
 from familiar.core.errors import FamiliarError, GalleryBusy
 from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching import events, outbox, watch
 from familiar.gallery.watching.settings import watch_lock
 from support.color_album import draw_photo
@@ -63,7 +64,7 @@ def test_identities_from_before_the_first_watch_are_not_new(watched: WatchedFold
     for shade in range(2):
         watched.draw(f"{shade}.png", "red", shade=shade)
     watched.settle()
-    with watched.gallery.writing() as repository:
+    with watched.gallery.write() as repository:
         repository.connection.execute("DELETE FROM watch")
     watched.restart()
     watched.draw("later.png", "red", shade=5)
@@ -182,7 +183,7 @@ def test_missing_photo_is_noted_once_and_returns(watched: WatchedFolder):
     watched.settle()
     watched.restart()
     watched.settle()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         ((photo, noticed_at),) = repository.watched_files.missing()
     assert noticed_at.startswith("20")
     assert watched.take_reported()[2:] == [("missing", "a.png")]
@@ -199,7 +200,7 @@ def test_missing_photo_is_noted_once_and_returns(watched: WatchedFolder):
     (watched.photos / "c.png").unlink()
     watched.settle()
     assert watched.rows()[photo][0] == str(path)
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watched_files.missing() == []
 
 
@@ -209,7 +210,7 @@ def test_missing_photo_keeps_its_faces(watched: WatchedFolder):
     watched.settle()
     (watched.photos / "a.png").unlink()
     watched.settle()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.faces.count() == 2
 
 
@@ -272,7 +273,7 @@ def test_unreadable_photo_is_reported_once_and_tried_again_when_it_changes(watch
     watched.draw("a.png", "green")
     watched.settle()
     assert watched.take_reported() == [("enrolled", "a.png")]
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watched_files.skipped() == {}
 
 
@@ -302,7 +303,7 @@ def test_skipped_file_is_forgotten_when_it_is_deleted(watched: WatchedFolder):
     (watched.photos / "b.png").unlink()
     watched.write("c.png", b"no photo either")
     watched.settle()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert [*repository.watched_files.skipped()] == [str(watched.photos / "c.png")]
 
 
@@ -342,7 +343,7 @@ def test_second_watch_of_a_gallery_is_refused(tmp_path: Path):
 def test_busy_gallery_is_waited_for(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
     busy = iter([True, True])
 
-    def cluster_when_free(gallery: GalleryDatabase) -> ClusterResult:
+    def cluster_when_free(gallery: Store) -> ClusterResult:
         if next(busy, False):
             raise GalleryBusy("busy")
         return cluster(gallery)
@@ -413,9 +414,9 @@ def test_forgotten_photos_and_identities_leave_the_outbox(watched: WatchedFolder
     watched.draw("again.png", "red", shade=1)
     path = watched.draw("a.png", "green")
     watched.settle()
-    with watched.gallery.writing() as repository:  # a webhook that takes nothing
+    with watched.gallery.write() as repository:  # a webhook that takes nothing
         repository.watch_events.set_destinations(["stdout", "webhook"])
-    with watched.gallery.writing() as repository:
+    with watched.gallery.write() as repository:
         for photo in (1, 2, 3):
             outbox.add_event(repository, "enrolled", photo, path=f"{photo}", taken_at=None)
     outbox.complete_events(watched.gallery)
@@ -431,7 +432,7 @@ def test_forgotten_photos_and_identities_leave_the_outbox(watched: WatchedFolder
 
 def test_outbox_is_bounded(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outbox, "MAX_EVENTS", 3)
-    with watched.gallery.writing() as repository:
+    with watched.gallery.write() as repository:
         repository.watch_events.set_destinations(["stdout", "webhook"])
     for shade in range(5):
         watched.draw(f"{shade}.png", "red", shade=shade)
@@ -443,7 +444,7 @@ def test_outbox_is_bounded(watched: WatchedFolder, monkeypatch: pytest.MonkeyPat
 def test_delivered_events_are_deleted(watched: WatchedFolder):
     watched.draw("a.png", "red")
     watched.settle()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watch_events.count() == 0
 
 
@@ -452,8 +453,8 @@ def test_events_of_a_restored_backup_have_other_ids(watched: WatchedFolder, tmp_
     ids: list[str] = []
     for folder in (tmp_path / "first", tmp_path / "second"):
         shutil.copytree(watched.gallery.folder, folder)
-        with GalleryDatabase.open(folder) as copy:
-            with copy.writing() as repository:
+        with Store.open(folder) as copy:
+            with copy.write() as repository:
                 outbox.add_event(repository, "stopped")
             ids += [event.id for _, event in outbox.undelivered(copy, "stdout", 9)]
     assert len({*ids}) == 2
@@ -482,15 +483,15 @@ def test_unreadable_folder_is_reported_once_and_its_photos_are_not_missing(
         assert watched.take_reported() == [("skipped", "sub")]
     watched.settle()
     assert watched.take_reported() == []
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watched_files.skipped() == {}
 
 
 def test_reports_do_not_invalidate_what_others_have_cached(watched: WatchedFolder):
-    before = watched.gallery.revision
-    with watched.gallery.writing(new_revision=False) as repository:
+    before = watched.gallery.faces()
+    with watched.gallery.write() as repository:
         outbox.add_event(repository, "stopped")
-    assert watched.gallery.revision == before
+    assert watched.gallery.faces() is before
 
 
 def test_steps_by_notices_find_what_a_full_search_finds(watched: WatchedFolder):
@@ -530,7 +531,7 @@ def test_stop_ends_the_run_after_the_batch_and_the_next_run_goes_on(watched: Wat
 
 
 def test_gallery_of_another_model_ends_the_watch(watched: WatchedFolder):
-    with watched.gallery.writing() as repository:
+    with watched.gallery.write() as repository:
         repository.connection.execute("UPDATE gallery SET space = replace(space, 'mean-color', 'other')")
     watched.draw("a.png", "red")
     with pytest.raises(FamiliarError, match="migrate"):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from support.small_gallery import draw_pets
 from support.tiers import small_and_exhaustive
 from support.webhook_receiver import Receiver, running_receiver
@@ -98,7 +98,7 @@ def copy_slowly(path: Path, folder: Path) -> None:
 
 
 def check_every_photo_once(folder: Path, count: int, printed: list[dict], posted: list[dict]) -> None:
-    with GalleryDatabase.open(folder / "album") as gallery, gallery.reading() as repository:
+    with Store.open(folder / "album") as gallery, gallery.read() as repository:
         paths = sorted(repository.photos.paths())
         assert check(gallery).problems == ()
     assert paths == sorted(map(str, (folder / "photos").iterdir()))

@@ -26,7 +26,7 @@ def receiver():
 
 def make_webhook(watched: WatchedFolder, receiver: Receiver, events: int = 3, secret: bytes | None = None) -> Webhook:
     """Let some events wait for a receiver."""
-    with watched.gallery.writing(new_revision=False) as repository:
+    with watched.gallery.write() as repository:
         repository.watch_events.set_destinations(["stdout", destination_of(receiver.url)])
         for number in range(events):
             outbox.add_event(repository, "skipped", path=f"{number}.png", reason="broken")
@@ -110,7 +110,7 @@ def test_undelivered_events_survive_a_restart_and_the_url_is_not_stored(watched:
     Webhook(watched.gallery, receiver.url, None, watched.notes.append).deliver(watched.gallery)
     assert [request.document["event"] for request in receiver.requests] == ["started", "enrolled", "started"]
     assert b"secret-path" not in (watched.gallery.folder / "gallery.sqlite").read_bytes()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watch_events.delivered("another one") == repository.watch_events.last_id()
 
 
@@ -118,14 +118,14 @@ def test_webhook_that_is_not_named_any_more_keeps_no_events(watched: WatchedFold
     make_webhook(watched, receiver)
     watched.restart()
     watched.settle()
-    with watched.gallery.reading() as repository:
+    with watched.gallery.read() as repository:
         assert repository.watch_events.count() == 0
 
 
 def test_slow_receiver_does_not_keep_the_others_waiting(watched: WatchedFolder, receiver: Receiver):
     receiver.answers = [500]
     with running_receiver() as other:
-        with watched.gallery.writing(new_revision=False) as repository:
+        with watched.gallery.write() as repository:
             repository.watch_events.set_destinations([destination_of(receiver.url), destination_of(other.url)])
             outbox.add_event(repository, "stopped")
         for each, is_delivered in ((receiver, False), (other, True)):

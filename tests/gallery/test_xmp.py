@@ -17,12 +17,13 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase, Space
-from familiar.gallery.database.tables.photos import Photos
 from familiar.gallery.editing.corrections import IdentityFaces, assign, name_identity
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.photos import Photos
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import xmp_export
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
@@ -84,9 +85,9 @@ def draw(path: Path, *colors: str, orientation: int = 1, shade: int = 0, xmp: by
     return path
 
 
-def create(folder: Path, bundle: Path, *photos: Path) -> GalleryDatabase:
+def create(folder: Path, bundle: Path, *photos: Path) -> Store:
     embedder = Embedder(bundle, threads=1)
-    gallery = GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata))
+    gallery = Store.create(folder, Space.from_metadata(embedder.metadata))
     enroll(gallery, embedder, photos, ColorDetector())
     return gallery
 
@@ -95,17 +96,17 @@ def color_of(box: tuple[float, ...]) -> str:
     return next(color for color, sides in FACES.items() if np.abs(np.subtract(sides, box)).max() < 5)
 
 
-def face_rows(gallery: GalleryDatabase) -> list[tuple[int, str, str]]:
+def face_rows(gallery: Store) -> list[tuple[int, str, str]]:
     """Return number, file name and color of each face."""
-    with gallery.reading() as repository:
-        rows = repository.connection.execute(
-            "SELECT faces.id, path, left_px, top_px, right_px, bottom_px FROM faces "
+    with gallery.read() as repository:
+        rows = repository.connection.rows(
+            "SELECT faces.id, CAST(path AS TEXT), left_px, top_px, right_px, bottom_px FROM faces "
             "JOIN photos ON photos.id = photo_id ORDER BY faces.id"
-        ).fetchall()
+        )
     return [(row[0], Path(row[1]).name, color_of(row[2:])) for row in rows]
 
 
-def give_names(gallery: GalleryDatabase, **names: str) -> None:
+def give_names(gallery: Store, **names: str) -> None:
     """Name the faces of each color, all of `NAMES` without arguments."""
     rows = face_rows(gallery)
     faces = {
@@ -115,7 +116,7 @@ def give_names(gallery: GalleryDatabase, **names: str) -> None:
     assign(gallery, [IdentityFaces(name, numbers) for name, numbers in faces.items() if numbers])
 
 
-def names_of(gallery: GalleryDatabase) -> dict[tuple[str, str], str]:
+def names_of(gallery: Store) -> dict[tuple[str, str], str]:
     """Return the name of each face, by file name and color."""
     assignments = load_assignments(gallery)
     identity = dict(zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True))
@@ -157,7 +158,7 @@ def sidecar(photo: Path) -> Path:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, mean_color_bundle: Path, photo: Path) -> Iterator[GalleryDatabase]:
+def gallery(tmp_path: Path, mean_color_bundle: Path, photo: Path) -> Iterator[Store]:
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         yield gallery
 
@@ -186,7 +187,7 @@ def test_round_trip_of_every_orientation(tmp_path: Path, mean_color_bundle: Path
         assert names_of(fresh) == before
 
 
-def test_undo_and_repeated_export_restore_former_names(gallery: GalleryDatabase, sidecar: Path):
+def test_undo_and_repeated_export_restore_former_names(gallery: Store, sidecar: Path):
     give_names(gallery, red="Mia", green="Tom")
     export_xmp(gallery)
     content = sidecar.read_bytes()
@@ -201,7 +202,7 @@ def test_undo_and_repeated_export_restore_former_names(gallery: GalleryDatabase,
     assert not sidecar.exists()
 
 
-def test_import_is_one_decision_that_undo_takes_back(gallery: GalleryDatabase):
+def test_import_is_one_decision_that_undo_takes_back(gallery: Store):
     give_names(gallery)
     before = names_of(gallery)
     export_xmp(gallery)
@@ -214,7 +215,7 @@ def test_import_is_one_decision_that_undo_takes_back(gallery: GalleryDatabase):
     assert names_of(gallery) == {}
 
 
-def test_data_of_other_programs_stay_in_sidecars(gallery: GalleryDatabase, sidecar: Path):
+def test_data_of_other_programs_stay_in_sidecars(gallery: Store, sidecar: Path):
     sidecar.write_bytes(OTHER)
     sidecar.chmod(0o640)
     give_names(gallery)
@@ -226,7 +227,7 @@ def test_data_of_other_programs_stay_in_sidecars(gallery: GalleryDatabase, sidec
     assert sidecar.read_bytes() == OTHER
 
 
-def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path, gallery: GalleryDatabase, photo: Path):
+def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path, gallery: Store, photo: Path):
     photo.chmod(0o640)
     before = photo.read_bytes()
     give_names(gallery)
@@ -244,7 +245,7 @@ def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path,
 
 
 def test_photo_stays_known_if_the_process_dies_before_the_gallery_is_updated(
-    mean_color_bundle: Path, gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch
+    mean_color_bundle: Path, gallery: Store, photo: Path, monkeypatch: pytest.MonkeyPatch
 ):
     give_names(gallery)
     before = face_rows(gallery), names_of(gallery)
@@ -269,7 +270,7 @@ def test_photo_stays_known_if_the_process_dies_before_the_gallery_is_updated(
     ids=["pixels", "packet"],
 )
 def test_photo_stays_as_it_is_if_the_written_file_is_wrong(
-    gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch, break_file: Callable[[Path], int]
+    gallery: Store, photo: Path, monkeypatch: pytest.MonkeyPatch, break_file: Callable[[Path], int]
 ):
     give_names(gallery)
     before = photo.read_bytes()
@@ -282,7 +283,7 @@ def test_photo_stays_as_it_is_if_the_written_file_is_wrong(
 
 
 def test_photo_that_another_program_changes_meanwhile_stays_as_it_is(
-    gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Store, photo: Path, monkeypatch: pytest.MonkeyPatch
 ):
     give_names(gallery)
     monkeypatch.setattr(xmp_export, "content_sha256", lambda _: b"another")
@@ -291,7 +292,7 @@ def test_photo_that_another_program_changes_meanwhile_stays_as_it_is(
     assert read_packet(photo.read_bytes()) is None
 
 
-def test_in_place_also_changes_an_earlier_sidecar(gallery: GalleryDatabase, sidecar: Path):
+def test_in_place_also_changes_an_earlier_sidecar(gallery: Store, sidecar: Path):
     give_names(gallery, red="Mia")
     export_xmp(gallery)
     name_identity(gallery, 1, "Ann")
@@ -337,7 +338,7 @@ def test_a_copy_that_is_equal_already_is_not_overwritten(tmp_path: Path, mean_co
         (b"<a/>" + b" " * 2**24, "more than the limit"),
     ],
 )
-def test_bad_sidecars_are_named_and_left_untouched(gallery: GalleryDatabase, sidecar: Path, content: bytes, cause: str):
+def test_bad_sidecars_are_named_and_left_untouched(gallery: Store, sidecar: Path, content: bytes, cause: str):
     sidecar.write_bytes(content)
     give_names(gallery)
     for result in (export_xmp(gallery), import_xmp(gallery)):
@@ -367,7 +368,7 @@ def test_missing_changed_and_protected_photos_are_skipped(
             import_xmp(gallery, [tmp_path / "missing"])
 
 
-def test_sidecar_of_lightroom_is_used_unless_it_may_belong_to_another_file(gallery: GalleryDatabase, photo: Path):
+def test_sidecar_of_lightroom_is_used_unless_it_may_belong_to_another_file(gallery: Store, photo: Path):
     lightroom = photo.with_name("a.xmp")
     lightroom.write_bytes(OTHER)
     give_names(gallery)
@@ -443,7 +444,7 @@ def test_picasa_names_may_have_any_separator(tmp_path: Path, mean_color_bundle: 
     ],
 )
 def test_import_skips_names_that_match_no_face_or_contradict(
-    gallery: GalleryDatabase, sidecar: Path, named: list[tuple[str, str]], imported: dict[str, str], cause: str
+    gallery: Store, sidecar: Path, named: list[tuple[str, str]], imported: dict[str, str], cause: str
 ):
     sidecar.write_bytes(sidecar_of(*named))
     result = import_xmp(gallery)
@@ -452,14 +453,14 @@ def test_import_skips_names_that_match_no_face_or_contradict(
     assert cause in reason
 
 
-def test_import_takes_every_spelling_of_a_name_as_the_same(gallery: GalleryDatabase, sidecar: Path):
+def test_import_takes_every_spelling_of_a_name_as_the_same(gallery: Store, sidecar: Path):
     give_names(gallery, green="Jos\u00e9")
     sidecar.write_bytes(sidecar_of(("green", "\u200eJose\u0301\u00a0"), ("red", "\u5c71\u7530\u3000\u592a\u90ce")))
     assert import_xmp(gallery).skipped == ()
     assert names_of(gallery) == {("a.jpg", "green"): "Jos\u00e9", ("a.jpg", "red"): "\u5c71\u7530 \u592a\u90ce"}
 
 
-def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: GalleryDatabase, sidecar: Path):
+def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: Store, sidecar: Path):
     others = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Jose\u0301")], SIZE_PX)
     assert others is not None
     sidecar.write_bytes(re.sub(rb"<familiar:(added\w*)[^>]*>.*?</familiar:\1>", b"", others, flags=re.DOTALL))
@@ -469,7 +470,7 @@ def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: Gal
     assert sidecar.read_bytes().count("Jos\u00e9".encode()) == 0
 
 
-def test_one_name_of_two_faces_survives_a_round_trip(gallery: GalleryDatabase, sidecar: Path):
+def test_one_name_of_two_faces_survives_a_round_trip(gallery: Store, sidecar: Path):
     give_names(gallery, green="Mia")
     sidecar.write_bytes(sidecar_of(("red", "Mia")))
     assert import_xmp(gallery).skipped == ()
@@ -488,10 +489,10 @@ def test_one_name_of_two_faces_survives_a_round_trip(gallery: GalleryDatabase, s
     assert names_of(gallery) == {("a.jpg", "green"): "Tom", ("a.jpg", "red"): "Mia"}
 
 
-def test_region_means_only_the_face_that_it_overlaps_most(gallery: GalleryDatabase, sidecar: Path):
+def test_region_means_only_the_face_that_it_overlaps_most(gallery: Store, sidecar: Path):
     left, top, right, bottom = FACES["red"]
     red, green = (face for face, _, _ in face_rows(gallery))
-    with gallery.writing() as repository:  # the faces of two people who look over each other's shoulder
+    with gallery.write() as repository:  # the faces of two people who look over each other's shoulder
         repository.connection.execute(
             "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ? WHERE id = ?",
             (left + 8, top, right + 8, bottom, green),
@@ -506,14 +507,14 @@ def test_region_means_only_the_face_that_it_overlaps_most(gallery: GalleryDataba
 def test_faces_of_animals_are_regions_of_pets(tmp_path: Path, mean_color_bundle: Path, species: str | None, kind: str):
     photo = draw(tmp_path / "a.jpg", "red")
     embedder = Embedder(mean_color_bundle, threads=1)
-    with GalleryDatabase.create(tmp_path / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
+    with Store.create(tmp_path / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, [photo], ColorDetector(), species=species)
         give_names(gallery)
         export_xmp(gallery)
     assert [region.kind for region in read_regions((tmp_path / "a.jpg.xmp").read_bytes(), SIZE_PX)] == [kind]
 
 
-def test_first_file_that_names_a_face_counts(gallery: GalleryDatabase, sidecar: Path, photo: Path):
+def test_first_file_that_names_a_face_counts(gallery: Store, sidecar: Path, photo: Path):
     sidecar.write_bytes(sidecar_of(("red", "Mia")))
     photo.with_name("a.xmp").write_bytes(sidecar_of(("red", "Ann"), ("green", "Tom")))
     result = import_xmp(gallery)
@@ -546,7 +547,7 @@ TURNED = 'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="3"'
     ],
 )
 def test_reads_the_sidecar_of_a_photo_with_companions(
-    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str
+    gallery: Store, photo: Path, name: str, companions: str, properties: str
 ):
     for other in companions.split():
         photo.with_name(other).touch()
@@ -567,7 +568,7 @@ def test_reads_the_sidecar_of_a_photo_with_companions(
     ],
 )
 def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
-    gallery: GalleryDatabase, photo: Path, name: str, companions: str, properties: str, cause: str
+    gallery: Store, photo: Path, name: str, companions: str, properties: str, cause: str
 ):
     for other in companions.split():
         photo.with_name(other).touch()
@@ -582,9 +583,7 @@ def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
 
 
 @pytest.mark.parametrize("wh", [(120, 200), (200, 100)], ids=["turned", "cropped"])
-def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(
-    gallery: GalleryDatabase, photo: Path, wh: tuple[int, int]
-):
+def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(gallery: Store, photo: Path, wh: tuple[int, int]):
     packet = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Mia")], wh)
     assert packet is not None
     photo.with_name("a.nef").touch()
@@ -606,7 +605,7 @@ def test_sidecar_that_says_whose_it_is_is_read_for_that_photo_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("other", ["a.cr2", "a.heic"])
-def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: GalleryDatabase, photo: Path, other: str):
+def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: Store, photo: Path, other: str):
     shared, other_sidecar = photo.with_name("a.xmp"), photo.with_name("a.jpg.xmp")
     before = foreign_packet(sidecar_of(("green", "Tom")))
     shared.write_bytes(before)
@@ -620,7 +619,7 @@ def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: GalleryDat
         assert written(other_sidecar) == {"red": "Mia"}
 
 
-def test_export_updates_a_sidecar_in_capitals(gallery: GalleryDatabase, photo: Path):
+def test_export_updates_a_sidecar_in_capitals(gallery: Store, photo: Path):
     capitals = photo.with_name("a.jpg.XMP")
     capitals.write_bytes(OTHER)
     give_names(gallery)
@@ -683,7 +682,7 @@ def test_files_of_picasa_are_read_in_any_case(tmp_path: Path, mean_color_bundle:
         assert names_of(gallery) == {("a.jpg", color): color for color in ("red", "green")}
 
 
-def test_folder_that_cannot_be_listed_is_named(gallery: GalleryDatabase, photo: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folder_that_cannot_be_listed_is_named(gallery: Store, photo: Path, monkeypatch: pytest.MonkeyPatch):
     give_names(gallery)
     monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
     for result in (export_xmp(gallery), import_xmp(gallery)):

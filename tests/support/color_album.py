@@ -6,8 +6,9 @@ import numpy as np
 
 from familiar.core.types import Detection, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo
 
 SIDE_PX = 32
@@ -44,9 +45,9 @@ def draw_album(folder: Path, **counts: int) -> list[Path]:
     ]
 
 
-def create_gallery(folder: Path, bundle: Path, paths: list[Path]) -> GalleryDatabase:
+def create_gallery(folder: Path, bundle: Path, paths: list[Path]) -> Store:
     """Create and open a gallery of these photos."""
     embedder = Embedder(bundle, threads=1)
-    gallery = GalleryDatabase.create(folder, Space.from_metadata(embedder.metadata))
+    gallery = Store.create(folder, Space.from_metadata(embedder.metadata))
     enroll(gallery, embedder, paths, SquareDetector())
     return gallery

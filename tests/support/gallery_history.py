@@ -4,17 +4,15 @@ Triggers write each change of a row into a table of the same database, within th
 has all that was committed, and nothing else. A state between two operations is what the record says up to a revision.
 """
 
+import contextlib
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from familiar.gallery.database.checksums import add_function
-from familiar.gallery.database.connection import DATABASE
-from familiar.gallery.database.schema import store_checksums
+from familiar.gallery.store.connection import DATABASE, Connection, connect
 
 COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of each table: its key and the other columns
     "gallery": (("id",), ("revision",)),
@@ -33,21 +31,19 @@ Row = tuple[Any, ...]
 State = dict[str, dict[Key, Row]]
 
 
-def set_writer(connection: sqlite3.Connection, name: Callable[[], str]) -> None:
+def set_writer(connection: Connection, name: Callable[[], str]) -> None:
     """Let a connection say who writes: every connection that writes must."""
-    connection.create_function("history_writer", 0, name)
+    connection.create_scalar_function("history_writer", name, 0)
 
 
 def record_history(folder: Path) -> None:
     """Begin to record what is committed to a gallery."""
-    connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
-    add_function(connection)
+    connection = connect(folder / DATABASE)
     set_writer(connection, lambda: "start")
     connection.execute("BEGIN IMMEDIATE")
     for table in ("previous_faces", "changes", "decisions"):  # nobody can undo what is not in the record
         connection.execute(f"DELETE FROM {table}")
     connection.execute(
-        # No AUTOINCREMENT: a gallery has a checksum of the highest numbers of its tables.
         "CREATE TABLE history (id INTEGER PRIMARY KEY, writer TEXT, table_name TEXT, key TEXT, row TEXT)"
     )
     for table, (keys, others) in COLUMNS.items():
@@ -64,7 +60,6 @@ def record_history(folder: Path) -> None:
             f"SELECT history_writer(), '{table}', {key}, {row} FROM {table}"
         )
     connection.execute("UPDATE gallery SET revision = revision + 1")
-    store_checksums(connection)  # of the tables' definitions, to which the triggers belong
     connection.execute("COMMIT")
     connection.close()
 
@@ -109,9 +104,8 @@ class History:
     @staticmethod
     def read(folder: Path) -> "History":
         """Read the record."""
-        connection = sqlite3.connect(folder / DATABASE)
-        rows = connection.execute("SELECT writer, table_name, key, row FROM history ORDER BY id").fetchall()
-        connection.close()
+        with contextlib.closing(connect(folder / DATABASE)) as connection:
+            rows = connection.rows("SELECT writer, table_name, key, row FROM history ORDER BY id")
         history, state = History(), empty_state()
         before: dict[tuple[str, Key], Row | None] = {}  # of the rows that the current commit has changed so far
         for writer, table, key_text, row_text in rows:
@@ -164,10 +158,9 @@ def empty_state() -> State:
 
 def read_state(folder: Path) -> State:
     """Read the tables as they are now."""
-    connection = sqlite3.connect(folder / DATABASE)
     state = empty_state()
-    for table, (keys, others) in COLUMNS.items():
-        for key, row in connection.execute(f"SELECT {_json(keys, '')}, {_json(others, '')} FROM {table}"):
-            state[table][tuple(json.loads(key))] = tuple(json.loads(row))
-    connection.close()
+    with contextlib.closing(connect(folder / DATABASE)) as connection:
+        for table, (keys, others) in COLUMNS.items():
+            for key, row in connection.rows(f"SELECT {_json(keys, '')}, {_json(others, '')} FROM {table}"):
+                state[table][tuple(json.loads(key))] = tuple(json.loads(row))
     return state

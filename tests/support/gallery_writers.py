@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import sqlite3
 import sys
 import threading
 import time
@@ -31,8 +30,6 @@ from familiar.core.gallery_types import Question
 from familiar.core.types import Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces, undo_log
 from familiar.gallery.editing.identity_state import IdentityState
 from familiar.gallery.enrollment.enroll import enroll
@@ -40,6 +37,9 @@ from familiar.gallery.gallery import Gallery
 from familiar.gallery.lost_pets import register
 from familiar.gallery.lost_pets.reports import STATUSES, Report
 from familiar.gallery.search.listing import counts
+from familiar.gallery.store import automatic_copies, store
+from familiar.gallery.store.connection import DATABASE, Connection, connect
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching.settings import WatchSettings, watch_lock
 from familiar.gallery.watching.watch import FolderWatch
 from familiar.photos.decoding import save_photo
@@ -89,12 +89,12 @@ class Choice:
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.rng = rng
-        with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
-            connection.execute("BEGIN")
-            self.identity_of = dict(connection.execute("SELECT face_id, identity_id FROM assignments"))
-            self.faces = [row[0] for row in connection.execute("SELECT id FROM faces")]
-            self.identities = dict(connection.execute("SELECT id, name FROM identities").fetchall())
-            self.photos = connection.execute("SELECT id, path FROM photos").fetchall()
+        with contextlib.closing(connect(folder / DATABASE)) as connection:
+            connection.run("BEGIN")
+            self.identity_of = dict(connection.rows("SELECT face_id, identity_id FROM assignments"))
+            self.faces = [row[0] for row in connection.rows("SELECT id FROM faces")]
+            self.identities = dict(connection.rows("SELECT id, name FROM identities"))
+            self.photos = connection.rows("SELECT id, CAST(path AS TEXT) FROM photos")
 
     def face(self) -> int:
         return self.rng.choice(self.faces or [1])
@@ -314,7 +314,7 @@ class LibraryWriter(Writer):
         face = self.choice.face()
 
         def call() -> dict[str, Any]:
-            with self.gallery.database.reading():
+            with self.gallery.database.read():
                 faces = self.gallery.database.faces()
                 rows = np.flatnonzero(faces.ids == face)
                 if not len(rows):
@@ -326,9 +326,9 @@ class LibraryWriter(Writer):
         return {"face": face}, call
 
 
-def read_all(gallery: GalleryDatabase) -> dict[str, Any]:
+def read_all(gallery: Store) -> dict[str, Any]:
     """Read what pages list, in one snapshot."""
-    with gallery.reading():
+    with gallery.read():
         assignments = load_assignments(gallery)
         return {
             "revision": gallery.revision,
@@ -618,7 +618,7 @@ class WatchWriter(Writer):
         self.photos.mkdir(exist_ok=True)
         (self.photos / "never empty.txt").touch()
         self.running = contextlib.ExitStack()
-        gallery = self.running.enter_context(GalleryDatabase.open(self.folder, check=False))
+        gallery = self.running.enter_context(Store.open(self.folder))
         self.running.enter_context(watch_lock(self.folder))
         self.seconds, self.events = 0.0, list[str]()
         settings = WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
@@ -693,18 +693,17 @@ REFUSALS = (FamiliarError, ServerError, CommandError)
 def work(task: Task) -> None:
     """Do the operations of a task, and log them. To be run in a process of its own."""
     current = f"{task.role}-open"
-    connect = connection_module.connect
 
     def writer_of_thread() -> str:
         """Tell the jobs of a server apart: after a kill, it goes on with them while it does the next operations."""
         return f"{task.role}-job" if threading.current_thread().name.startswith("job") else current
 
-    def connect_as_writer(path: Path, busy_seconds: float) -> sqlite3.Connection:
-        connection = connect(path, busy_seconds)
+    def connect_as_writer(path: Path, **settings: bool) -> Connection:
+        connection = connect(path, **settings)
         set_writer(connection, writer_of_thread)
         return connection
 
-    connection_module.connect = connect_as_writer
+    store.connect = automatic_copies.connect = connect_as_writer
     log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     stacks = task.stacks.open("w")
 

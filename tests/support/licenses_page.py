@@ -45,6 +45,7 @@ _SPDX = {
     "MIT license": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "NVIDIA Proprietary Software": "LicenseRef-NVIDIA-Proprietary",
+    "any-OSI": "Zlib",  # that of its choice, of those that the OSI has approved
     "PSFL": "PSF-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.database.checksums import data_columns
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
 from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import calibrate
 from familiar.photos.decoding import save_photo
 
@@ -55,26 +56,24 @@ def close_together(sizes: Sequence[int], seed: int = 0) -> np.ndarray:
     return normalize(rows)
 
 
-def enroll_vectors(gallery: GalleryDatabase, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
+def enroll_vectors(gallery: Store, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
     """Enroll each embedding as the face of a new photo; return the faces' numbers."""
     names = [f"{prefix} {index}.jpg" for index in range(len(embeddings))]
     return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
-def enroll_in_one_photo(gallery: GalleryDatabase, embeddings: np.ndarray, name: str) -> list[int]:
+def enroll_in_one_photo(gallery: Store, embeddings: np.ndarray, name: str) -> list[int]:
     """Enroll embeddings as the faces of one new photo; return their numbers."""
-    with gallery.writing(faces_change=True) as repository:
-        photo = repository.connection.execute(
-            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0)",
-            (name.encode(), name),
-        ).lastrowid
+    with gallery.write(faces_change=True) as repository:
+        photo = repository.connection.value(
+            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?1, ?1, 0, 0) RETURNING id",
+            (os.fsencode(name),),
+        )
         return [
-            int(
-                repository.connection.execute(
-                    "INSERT INTO faces (photo_id, left_px, top_px, right_px, bottom_px, score, quality, embedding) "
-                    "VALUES (?, 0, 0, 0, 0, 1, 1, ?) RETURNING id",
-                    (photo, packed),
-                ).fetchone()[0]
+            repository.connection.value(
+                "INSERT INTO faces (photo_id, left_px, top_px, right_px, bottom_px, score, quality, embedding) "
+                "VALUES (?, 0, 0, 0, 0, 1, 1, ?) RETURNING id",
+                (photo, packed),
             )
             for packed in gallery.encode_embeddings(embeddings)
         ]
@@ -85,7 +84,7 @@ def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
     def embed_box(
-        _: GalleryDatabase, __: Model, photo: int, box: Box, landmarks: None, ___: Path | None, species: None = None
+        _: Store, __: Model, photo: int, box: Box, landmarks: None, ___: Path | None, species: None = None
     ) -> _EmbeddedFace:
         return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding, species)
 
@@ -101,7 +100,7 @@ def _unused_model() -> Embedder:
     return Embedder("pet-nano", threads=1)
 
 
-def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
+def groups(gallery: Store) -> set[frozenset[int]]:
     """Return the faces of each identity that has any."""
     assignments = load_assignments(gallery)
     return {
@@ -110,22 +109,16 @@ def groups(gallery: GalleryDatabase) -> set[frozenset[int]]:
     }
 
 
-def identity_of(gallery: GalleryDatabase, face: int) -> int:
+def identity_of(gallery: Store, face: int) -> int:
     """Return the number of a face's identity, or -1."""
     assignments = load_assignments(gallery)
     return int(assignments.identity[assignments.faces.rows_of(np.array([face]))[0]])
 
 
-def rows(gallery: GalleryDatabase, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
-    """Return all rows of some tables, without their checksums."""
-    with gallery.reading() as repository:
-        return {
-            table: repository.connection.execute(
-                f"SELECT {', '.join(name for name, _ in data_columns(repository.connection, table))} "
-                f"FROM {table} ORDER BY 1"
-            ).fetchall()
-            for table in tables
-        }
+def rows(gallery: Store, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
+    """Return all rows of some tables."""
+    with gallery.read() as repository:
+        return {table: repository.connection.rows(f"SELECT * FROM {table} ORDER BY 1") for table in tables}
 
 
 def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix: str = ".png") -> list[Path]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching import events
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.settings import WatchSettings
@@ -46,7 +47,7 @@ class WatchedFolder:
         self.photos = folder / "photos"
         self.photos.mkdir()
         self.embedder = Embedder(bundle, threads=1)
-        self.gallery = GalleryDatabase.create(folder / "gallery", Space.from_metadata(self.embedder.metadata))
+        self.gallery = Store.create(folder / "gallery", Space.from_metadata(self.embedder.metadata))
         self.settings = settings or WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
         self.events: list[Event] = []
         self.notes: list[str] = []
@@ -58,7 +59,7 @@ class WatchedFolder:
     def restart(self) -> None:
         """Start another watch, which knows only the database; the earlier one is as dead as if it had been killed."""
         self.gallery.close()
-        self.gallery = GalleryDatabase.open(self.gallery.folder, check=False)
+        self.gallery = Store.open(self.gallery.folder)
         self.gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
         self.watch = FolderWatch(
             self.gallery,
@@ -129,7 +130,7 @@ class WatchedFolder:
 
     def rows(self) -> dict[int, tuple[str, bytes, bool]]:
         """Return path, SHA-256 and whether it is missing, of each photo of the gallery."""
-        with self.gallery.reading() as repository:
+        with self.gallery.read() as repository:
             return {row[0]: (row[1], row[4], row[5]) for row in repository.watched_files.photos()}
 
 

@@ -9,7 +9,7 @@ import httpx2
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -36,14 +36,14 @@ def flash_of(client: TestClient, answer: httpx2.Response) -> str:
     return "" if match is None else unescape(re.sub(r"<.*?>", "", match[1])).strip()
 
 
-def unassign(gallery: GalleryDatabase, faces: Iterable[int]) -> None:
+def unassign(gallery: Store, faces: Iterable[int]) -> None:
     """Remove the assignments of faces."""
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
         repository.identities.delete_empty()
 
 
-def names_of(gallery: GalleryDatabase) -> dict[int, str]:
+def names_of(gallery: Store) -> dict[int, str]:
     return load_assignments(gallery).names
 
 

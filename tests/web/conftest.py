@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -44,9 +44,11 @@ def photos(tmp_path: Path, grouped_album: Path) -> list[Path]:
 def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
     """A clustered gallery of the photos: #1 is red, #2 green, #3 blue."""
     shutil.copytree(grouped_album / "album", tmp_path / "album")
-    with GalleryDatabase.open(tmp_path / "album") as gallery, gallery.writing() as repository:
+    with Store.open(tmp_path / "album") as gallery, gallery.write() as repository:
         old, new = grouped_album / "photos", photos[0].parent
-        repository.connection.execute("UPDATE photos SET path = replace(path, ?, ?)", (str(old), str(new)))
+        repository.connection.execute(
+            "UPDATE photos SET path = CAST(replace(CAST(path AS TEXT), ?, ?) AS BLOB)", (str(old), str(new))
+        )
     return tmp_path / "album"
 
 

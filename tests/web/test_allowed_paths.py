@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from support import color_album, small_gallery
@@ -217,7 +217,7 @@ def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bund
 
 
 def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
-    with GalleryDatabase.create(tmp_path, small_gallery.SPACE) as gallery:
+    with Store.create(tmp_path, small_gallery.SPACE) as gallery:
         small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([2]))
         small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([1], seed=1), "/mia")
         assert AllowedPaths.for_gallery(gallery, ()).folders == ()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -28,9 +28,9 @@ QUESTION = b"""{"same": true, "question": {"kind": "merge", "first_face": 1, "se
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path) -> Iterator[Store]:
     """A second connection to the server's gallery."""
-    with GalleryDatabase.open(folder) as opened:
+    with Store.open(folder) as opened:
         yield opened
 
 
@@ -57,11 +57,11 @@ def every(client: TestClient, path: str, **query: Any) -> list[Any]:
     return items
 
 
-def identities_of(gallery: GalleryDatabase, faces: list[int]) -> list[int | None]:
+def identities_of(gallery: Store, faces: list[int]) -> list[int | None]:
     return [listing.face(gallery, face).identity for face in faces]
 
 
-def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: GalleryDatabase):
+def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Store):
     state = get(client, "gallery")
     assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unassigned": 0}
     assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-color", 3, [3])
@@ -109,7 +109,7 @@ def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient
         assert problem["type"] == "urn:familiar:problem:invalid-cursor", (path, cursor)
 
 
-def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: GalleryDatabase):
+def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Store):
     results = every(client, f"identities/{RED}/faces", limit=3)
     assert [item["face"]["face"] for item in results] == [
         item.face.face for item in listing.face_confidences(gallery, RED)
@@ -188,7 +188,7 @@ def test_validation_error_names_field_without_its_value(client: TestClient):
     assert "secret" not in json.dumps(problem)
 
 
-def test_corrections_update_gallery(client: TestClient, gallery: GalleryDatabase):
+def test_corrections_update_gallery(client: TestClient, gallery: Store):
     post(client, "faces/confirm", 204, faces=[1, 1, 2])
     assert [listing.face(gallery, face).by_user for face in (1, 2, 3)] == [True, True, False]
     assert post(client, "faces/move", faces=[9], identity=GREEN)["identity"] == GREEN
@@ -205,8 +205,8 @@ def test_corrections_update_gallery(client: TestClient, gallery: GalleryDatabase
     post(client, "faces/move", 404, faces=[1], identity=99)
 
 
-def test_one_identity_twice_in_a_photo_needs_a_word(client: TestClient, gallery: GalleryDatabase):
-    with gallery.writing(faces_change=True) as repository:
+def test_one_identity_twice_in_a_photo_needs_a_word(client: TestClient, gallery: Store):
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     corrections_of_photo: list[tuple[str, dict[str, Any]]] = [
         ("faces/move", {"faces": [5], "identity": RED}),
@@ -220,7 +220,7 @@ def test_one_identity_twice_in_a_photo_needs_a_word(client: TestClient, gallery:
         post(client, "undo")
 
 
-def test_undo_reverts_last_decision(client: TestClient, gallery: GalleryDatabase):
+def test_undo_reverts_last_decision(client: TestClient, gallery: Store):
     post(client, f"identities/{RED}/merge", identities=[GREEN])
     assert [item["kind"] for item in get(client, "decisions")] == ["merge", "cluster"]
     number = client.get("/api/v1/decisions").json()[0]["number"]
@@ -231,7 +231,7 @@ def test_undo_reverts_last_decision(client: TestClient, gallery: GalleryDatabase
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 
-def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: GalleryDatabase):
+def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: Store):
     post(client, "undo")
     assert identities_of(gallery, REDS) == [None] * 4
     grouped = post(client, "cluster", threshold=0.9)
@@ -240,7 +240,7 @@ def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: GalleryDa
     post(client, "cluster", 422, threshold=1.5)
 
 
-def test_answered_question_is_not_asked_again(client: TestClient, gallery: GalleryDatabase):
+def test_answered_question_is_not_asked_again(client: TestClient, gallery: Store):
     question = get(client, "questions", limit=1)[0]
     assert question["kind"] == "outlier"
     post(client, "questions/answer", 204, question=question, same=True)
@@ -248,7 +248,7 @@ def test_answered_question_is_not_asked_again(client: TestClient, gallery: Galle
     assert question not in get(client, "questions", limit=100)
 
 
-def test_rejects_answer_to_outdated_question(client: TestClient, gallery: GalleryDatabase):
+def test_rejects_answer_to_outdated_question(client: TestClient, gallery: Store):
     question = get(client, "questions", limit=1)[0]
     corrections.split(gallery, [question["first_face"]])
     before = gallery.revision
@@ -283,9 +283,9 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
 
 
 def test_search_takes_embeddings_of_any_valid_length(client: TestClient, settings: Settings):
-    with GalleryDatabase.open(settings.gallery) as gallery:
+    with Store.open(settings.gallery) as gallery:
         embedding = gallery.faces().unit_rows()[4]
-        with gallery.writing() as repository:
+        with gallery.write() as repository:
             repository.settings.replace_space(dataclasses.replace(gallery.space, prefixes=(2, 3)))
     whole = post(client, "search", embedding=embedding.tolist())
     short = embedding[:2] / np.linalg.norm(embedding[:2])

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.detection.cropping import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -158,7 +158,7 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
 
 
 def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
-    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
+    with Store.open(folder) as gallery, gallery.write() as repository:
         threshold = Threshold(0.2, 0.0, 1.0)
         stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
         repository.connection.execute(

@@ -10,10 +10,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.register import dismissed_pets
 from familiar.gallery.lost_pets.reports import list_pets
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import import_folders
 from familiar.photos.decoding import find_photos
 from familiar.web.settings import Settings
@@ -33,7 +34,7 @@ def make_register(tmp_path: Path) -> Callable[[int, int, int], dict[str, str | N
     def make(lost: int, found_lost: int, unknown: int) -> dict[str, str | None]:
         owners = draw_register(tmp_path, lost, found_lost, unknown)
         embedder = Embedder("pet-mobile")
-        with GalleryDatabase.create(tmp_path / "missing", Space.from_metadata(embedder.metadata)) as gallery:
+        with Store.create(tmp_path / "missing", Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([tmp_path / "lost"]))
             import_folders(gallery, tmp_path / "lost")
         return owners
@@ -126,7 +127,7 @@ def test_shelter_plays_through_its_found_pets(
                 check_accessible(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert console == []
-        with GalleryDatabase.open(folder) as gallery:
+        with Store.open(folder) as gallery:
             assert len(list_pets(gallery, "home")) == found_lost
             assert len(list_pets(gallery, "lost")) == lost - found_lost
             assert [len(dismissed_pets(gallery, pet.identity)) for pet in list_pets(gallery, "found")] == [1] * unknown
@@ -147,5 +148,5 @@ def test_desk_works_without_javascript(
         expect(message).to_have_text("Undone.")
         page.get_by_role("button", name="This is the one: cat-0").click()
         expect(message).to_have_text("Home again: cat-0.")
-        with GalleryDatabase.open(tmp_path / "missing") as gallery:
+        with Store.open(tmp_path / "missing") as gallery:
             assert [pet.name for pet in list_pets(gallery, "home")] == ["cat-0"]

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.integrity.check import check
+from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -77,7 +77,7 @@ def test_upload_and_edit_on_full_disk_change_nothing_and_work_again_with_room(di
         filler.unlink()
         assert client.patch("/api/v1/identities/1", json={"name": "Mia"}).status_code == 200
         assert enroll(client, photo(1))["photos"] == 1
-    with GalleryDatabase.open(settings.gallery) as gallery:
+    with Store.open(settings.gallery) as gallery:
         assert not check(gallery).problems
 
 
@@ -99,7 +99,7 @@ def test_photo_whose_row_finds_no_room_is_enrolled_after_restart(disk: Path, set
             time.sleep(0.02)
         listed = {each["sha256"].lower() for each in client.get("/api/v1/photos?limit=500").json()["items"]}
         assert unlisted[:64] in listed
-    with GalleryDatabase.open(settings.gallery) as gallery:
+    with Store.open(settings.gallery) as gallery:
         assert not check(gallery).problems
 
 

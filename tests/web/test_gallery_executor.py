@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import name_identity
+from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import READER_THREADS, GalleryExecutor
 
@@ -33,11 +33,11 @@ def test_readers_share_one_embedding_matrix(folder: Path):
     async def work(threads: GalleryExecutor) -> set[int]:
         barrier = threading.Barrier(READER_THREADS)
 
-        def ask(gallery: GalleryDatabase) -> int:
+        def ask(gallery: Store) -> int:
             barrier.wait(10)  # so each is asked in a thread of its own
             return id(gallery.faces().embeddings)
 
-        await threads.read(GalleryDatabase.faces)
+        await threads.read(Store.faces)
         return set(await asyncio.gather(*(threads.read(ask) for _ in range(READER_THREADS))))
 
     assert len(running(folder, work)) == 1
@@ -62,7 +62,7 @@ def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool)
             assert has_read.wait(10)
             name_identity(job, 1, "Meddler")
 
-        def change(gallery: GalleryDatabase) -> dict[int, str]:
+        def change(gallery: Store) -> dict[int, str]:
             has_read.set()
             meddling.join(0.3 if locked else 10)
             name_identity(gallery, 2, "Green")
@@ -113,7 +113,7 @@ def test_late_write_does_not_block_other_writes(folder: Path):
     async def work(threads: GalleryExecutor) -> dict[int, str]:
         go = threading.Event()
 
-        def change(gallery: GalleryDatabase) -> None:
+        def change(gallery: Store) -> None:
             assert go.wait(10)
             name_identity(gallery, 1, "Red")
 
@@ -126,11 +126,11 @@ def test_late_write_does_not_block_other_writes(folder: Path):
     assert running(folder, work) == {1: "Red", 2: "Green"}
 
 
-async def given_up(threads: GalleryExecutor, change: Callable[[GalleryDatabase], None]) -> None:
+async def given_up(threads: GalleryExecutor, change: Callable[[Store], None]) -> None:
     """Start a write and cancel its caller."""
     begun, go = threading.Event(), threading.Event()
 
-    def hold(gallery: GalleryDatabase) -> None:
+    def hold(gallery: Store) -> None:
         begun.set()
         go.wait(10)
         change(gallery)
@@ -145,7 +145,7 @@ async def given_up(threads: GalleryExecutor, change: Callable[[GalleryDatabase],
 
 def test_write_completes_after_cancellation(folder: Path):
     running(folder, lambda threads: given_up(threads, lambda gallery: name_identity(gallery, 1, "Red")))
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert load_assignments(gallery).names == {1: "Red"}
 
 
@@ -160,7 +160,7 @@ def test_exception_propagates_to_caller(folder: Path):
 @pytest.mark.slow
 def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
     async def work(threads: GalleryExecutor) -> None:
-        def change(_: GalleryDatabase) -> None:
+        def change(_: Store) -> None:
             raise ValueError("mia.png")
 
         await given_up(threads, change)

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import shutil
-import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -22,11 +21,12 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search import listing, search
+from familiar.gallery.store import connection as connection_module
+from familiar.gallery.store.connection import DATABASE, connect
+from familiar.gallery.store.store import Store
 from familiar.web import enrollment_job as job_module
 from familiar.web import jobs as jobs_module
 from familiar.web.errors import HttpProblem
@@ -121,7 +121,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
         skipped_count=1,
         new_individuals=1,
     )
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert [(tile.identity, tile.faces) for tile in listing.identity_summaries(gallery)] == [
             (1, 5),
             (2, 3),
@@ -165,7 +165,7 @@ def test_skips_links_outside_roots_without_revealing_paths(service: Service, mor
     }
     assert (done.total, done.processed, done.photos, done.skipped_count) == (6, 6, 3, 3)
     assert str(tmp_path) not in str(done)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert not any("elsewhere" in photo.path for photo in listing.photos(gallery))
 
 
@@ -354,7 +354,7 @@ def test_stop_completes_current_batch(service: Service, settings: Settings, gate
 
     updates = running(service, work)
     assert [(job.state, job.processed) for job in updates] == [("stopped", 1), ("stopped", 0)]
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert listing.counts(gallery).photos == 10, "what was looked at is there"
     again = taken_in(Service(settings), more)
     assert (again.state, again.known, again.photos, again.new_individuals) == ("done", 1, 2, 1)
@@ -371,7 +371,7 @@ def test_next_job_groups_faces_from_stopped_job(
         assert taken_in(service, more).state == "stopped"
     again = taken_in(Service(settings), more)
     assert (again.known, again.new_individuals) == (3, 1)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert undo(gallery).kind == "cluster"
         once_more = taken_in(Service(settings), more)
         assert (once_more.state, once_more.new_individuals) == ("done", 0)
@@ -392,7 +392,7 @@ def test_failed_job_reports_error_and_next_job_runs(
 ):
     errors: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
 
-    def failing(_: GalleryDatabase) -> int:
+    def failing(_: Store) -> int:
         if errors:
             raise errors.pop()
         return 7
@@ -479,7 +479,7 @@ def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, f
     (done,) = running(service, work)
     assert (done.state, done.total, done.photos) == ("done", 1, 1)
     assert running(Service(settings), work) == [], "all of them are known now"
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert listing.photos(gallery, before=2**62, limit=1)[0].path == str(upload)
 
 
@@ -504,13 +504,13 @@ def test_job_builds_index_for_large_gallery(
     pytest.importorskip("usearch")
     monkeypatch.setattr(search, "INDEX_FROM", 5)
     assert taken_in(service, more).faces
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert search.open_index(gallery) is not None
 
 
 @contextlib.contextmanager
 def written_elsewhere(folder: Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as other:
+    with contextlib.closing(connect(folder / DATABASE)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
 
@@ -538,7 +538,7 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
         return enroll(*args, on_batch=then)
 
     monkeypatch.setattr(job_module, "enroll", interrupted)
-    other = sqlite3.connect(folder / DATABASE, isolation_level=None, check_same_thread=False)
+    other = connect(folder / DATABASE)
     with contextlib.closing(other):
         done = taken_in(Service(settings), more)
     assert calls[:2] == [4, 2], "it goes on where it was, behind the one that is no photo"
@@ -683,5 +683,5 @@ def test_moved_gallery_updates_upload_paths(service: Service, settings: Settings
     elsewhere = folder.rename(tmp_path / "elsewhere")
     (done,) = running(Service(replace(settings, gallery=elsewhere)), work)
     assert (done.photos, done.known) == (0, 1)
-    with GalleryDatabase.open(elsewhere) as gallery:
+    with Store.open(elsewhere) as gallery:
         assert Path(listing.photos(gallery, before=2**62, limit=1)[0].path).is_relative_to(elsewhere)

@@ -12,10 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.gallery_types import Progress, SkippedPhoto
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.store.store import Store
 from familiar.web.jobs import JobQueue
 from familiar.web.pages import album
 from familiar.web.pages.render import NAV, UNDO_LABELS
@@ -137,15 +137,15 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
     form = next(element for element in Page(page.text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: grouping."
     assert "groups are dissolved" in form["hx-confirm"]
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     form = next(element for element in Page(client.get("/model").text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: naming."
     assert "hx-confirm" not in form
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         undo(gallery)
     assert 'name="back" value="/individuals?tab=unnamed"' in page.text
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         undo(gallery)
     button = next(element for element in Page(client.get("/model").text).all("button") if element.get("id") == "undo")
     assert "disabled" in button
@@ -161,10 +161,10 @@ def test_each_decision_kind_has_undo_text():
 def test_hostile_names_are_escaped(
     client: TestClient, folder: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         name_identity(gallery, 1, HOSTILE)
-        with gallery.writing() as repository:
-            repository.connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
+        with gallery.write() as repository:
+            repository.connection.execute("UPDATE photos SET path = CAST('/' || ? AS BLOB) WHERE id = 2", (HOSTILE,))
     failed = Progress("1", "failed", skipped=(SkippedPhoto(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
     monkeypatch.setattr(JobQueue, "all", lambda _: [failed])
     for answer, times in (
@@ -222,10 +222,10 @@ def test_pages_without_model_show_start_command(serving: Callable[..., TestClien
 
 def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(album, "PHOTOS", 4)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         name_identity(gallery, 3, "Blue")
-        with gallery.writing() as repository:
-            repository.connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))
+        with gallery.write() as repository:
+            repository.connection.execute("UPDATE photos SET path = ? WHERE id = 8", (b"/" + 64 * b"a" + b"-tom.jpg",))
 
     def shown(path: str) -> list[int]:
         links = Page(client.get(path).text).all("a")

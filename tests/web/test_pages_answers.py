@@ -13,8 +13,9 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.evaluation.results import write_results
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase
 from familiar.gallery.editing.corrections import merge, name_identity, split
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.store import Store
 from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
@@ -29,7 +30,7 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
 
 def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     answer = post_search(client, photos[0])
     text = text_of(answer)
@@ -60,7 +61,7 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
 
 def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
     """Half of a group is another individual, so its mean is similar to neither."""
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
     text = text_of(post_search(client, photos[0]))
@@ -99,7 +100,7 @@ def test_search_and_compare_store_nothing(client: TestClient, folder: Path, phot
     before = (folder / DATABASE).read_bytes()
     post_search(client, photos[0])
     post_compare(client, photos[0], photos[1])
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert len(gallery.faces().ids) == 9
     assert (folder / DATABASE).read_bytes() == before
     assert not (folder / "photos").exists()

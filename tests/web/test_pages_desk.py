@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
+from familiar.gallery.store.store import Store
 from familiar.web.settings import Limits, Settings
 from support.color_album import draw_photo
 from support.html import BROWSER, Answer, Page, text_of
@@ -27,7 +27,7 @@ TOKEN = "a long enough token"
 @pytest.fixture
 def folder(folder: Path) -> Path:
     """The album with two lost pets, Ruby and Emma, and blue, who has no name."""
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
         name_identity(gallery, 2, "Emma")
         set_reports(gallery, {1: ELM})
@@ -41,7 +41,7 @@ def photo(tmp_path: Path) -> Path:
 
 
 def pets(folder: Path, status: str | None = None) -> list[Pet]:
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         return list_pets(gallery, status)  # pyright: ignore[reportArgumentType]
 
 
@@ -148,7 +148,7 @@ def test_not_this_one_is_remembered_until_it_is_undone(client: TestClient, folde
     post(client, f"/desk/{number}/not", candidate=2)
     answer = post(client, f"/desk/{number}/again", candidate=1)
     assert flash_of(client, answer) == "Shown again: Ruby."
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert dismissed_pets(gallery, number) == {2}
 
 
@@ -289,7 +289,7 @@ def test_navigation_has_the_desk_where_it_is_used(serving: Callable[..., TestCli
         return [link["href"] for link in Page(client.get(path).text).all("a")]
 
     assert "/desk" in links(client, "/album")
-    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:
+    with Store.open(folder) as gallery, gallery.write() as repository:
         repository.reports.delete(1)
     assert "/desk" not in links(client, "/album")
     assert "/desk" in links(client, "/desk")

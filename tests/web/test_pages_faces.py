@@ -12,10 +12,10 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import photo as known_photo
+from familiar.gallery.store.store import Store
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
 from support.web_forms import flash_of, make_client, names_of, post, redirect_of, unassign
@@ -27,18 +27,18 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path) -> Iterator[Store]:
     """A second connection to the server's gallery."""
-    with GalleryDatabase.open(folder) as opened:
+    with Store.open(folder) as opened:
         yield opened
 
 
 # --- Photos ---
 
 
-def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: GalleryDatabase):
+def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom")
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute(
             "UPDATE faces SET left_px = 4.5, top_px = 2, right_px = 20, bottom_px = 30 WHERE id = 1"
         )
@@ -49,14 +49,14 @@ def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: Gal
     assert '<a href="/individuals/1">Tom</a>' in page
 
 
-def test_photo_page_applies_exif_orientation(client: TestClient, gallery: GalleryDatabase, photos: list[Path]):
+def test_photo_page_applies_exif_orientation(client: TestClient, gallery: Store, photos: list[Path]):
     side = photos[0].with_suffix(".jpg")
     exif = Image.Exif()
     exif[274] = 6  # turned by a quarter
     Image.new("RGB", (640, 480)).save(side, exif=exif)
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         content = hashlib.sha256(side.read_bytes()).digest()
-        repository.connection.execute("UPDATE photos SET path = ?, sha256 = ? WHERE id = 1", (str(side), content))
+        repository.connection.execute("UPDATE photos SET path = ?, sha256 = ? WHERE id = 1", (bytes(side), content))
     assert 'viewBox="0 0 480 640"' in client.get("/photos/1").text
 
 
@@ -69,26 +69,26 @@ def test_missing_photo_still_lists_faces(client: TestClient, photos: list[Path])
     assert "<image" not in page
 
 
-def test_photo_outside_roots_is_not_shown(client: TestClient, gallery: GalleryDatabase, tmp_path: Path):
+def test_photo_outside_roots_is_not_shown(client: TestClient, gallery: Store, tmp_path: Path):
     Image.new("RGB", (64, 64)).save(tmp_path / "secret.png")
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute(
-            "UPDATE photos SET path = ?, sha256 = x'02' WHERE id = 1", (str(tmp_path / "secret.png"),)
+            "UPDATE photos SET path = ?, sha256 = x'02' WHERE id = 1", (bytes(tmp_path / "secret.png"),)
         )
     page = client.get("/photos/1").text
     assert "cannot be shown" in page
     assert 'viewBox="0 0 64 64"' not in page
 
 
-def test_selected_face_is_listed_first(client: TestClient, gallery: GalleryDatabase):
-    with gallery.writing(faces_change=True) as repository:
+def test_selected_face_is_listed_first(client: TestClient, gallery: Store):
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     page = client.get("/photos/1?face=5").text
     assert re.findall(r'photo-face( chosen)?" id="face-(\d)"', page) == [(" chosen", "5"), ("", "1")]
     assert "Face 2" in page[page.index('id="face-5"') : page.index('id="face-1"')]
 
 
-def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: GalleryDatabase):
+def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Store):
     answer = post(client, "/photos/1/faces/1", operation="name", name="Tom")
     assert redirect_of(answer)[0] == "/photos/1"
     assert flash_of(client, answer) == "Now called Tom."
@@ -100,14 +100,14 @@ def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Gal
     assert flash_of(client, moved) == "The box was saved; the face shows Tom."
 
 
-def test_repeating_face_name_confirms_face(client: TestClient, gallery: GalleryDatabase):
+def test_repeating_face_name_confirms_face(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/photos/1/faces/1", operation="name", name="Rex")
     assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
-def test_different_name_on_photo_moves_face(client: TestClient, gallery: GalleryDatabase):
+def test_different_name_on_photo_moves_face(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom")
     corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/photos/1/faces/1", operation="name", name="Mia")
@@ -118,7 +118,7 @@ def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery
     assert identity_of(gallery, 2) not in (1, 2)
 
 
-def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, gallery: GalleryDatabase):
+def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, gallery: Store):
     post(client, "/photos/1/faces/1", operation="confirm")
     assert load_assignments(gallery).by_user[0]
     post(client, "/photos/2/faces/2", operation="reject")
@@ -129,7 +129,7 @@ def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, galle
     assert "No face was detected" in client.get("/photos/3").text
 
 
-def test_photo_page_adds_face(client: TestClient, gallery: GalleryDatabase):
+def test_photo_page_adds_face(client: TestClient, gallery: Store):
     post(client, "/photos/1/faces/1", operation="delete")
     answer = post(client, "/photos/1/faces", left="4", top="5", right="20.5", bottom="30")
     path, query = redirect_of(answer)
@@ -138,9 +138,9 @@ def test_photo_page_adds_face(client: TestClient, gallery: GalleryDatabase):
     assert face.box_xyxy_px == (4, 5, 20.5, 30)
 
 
-def test_face_filling_photo_disables_new_box(client: TestClient, gallery: GalleryDatabase):
+def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Store):
     for edge, room in ((32, False), (30, True)):
-        with gallery.writing(faces_change=True) as repository:
+        with gallery.write(faces_change=True) as repository:
             repository.connection.execute(
                 "UPDATE faces SET left_px = 0, top_px = 0, right_px = ?, bottom_px = 32 WHERE id = 1", (edge,)
             )
@@ -149,7 +149,7 @@ def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Galler
         assert ("A face fills this photo" in page) != room
 
 
-def test_photo_page_moves_box(client: TestClient, gallery: GalleryDatabase):
+def test_photo_page_moves_box(client: TestClient, gallery: Store):
     answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
     assert flash_of(client, answer) == "The box was saved; the face shows #1."
     assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
@@ -159,7 +159,7 @@ def test_photo_page_moves_box(client: TestClient, gallery: GalleryDatabase):
     ("box", "status"),
     [((9, 9, 9, 20), 409), ((20, 0, 4, 20), 409), (("nan", 0, 9, 9), 422), (("x", 0, 9, 9), 422)],
 )
-def test_rejects_invalid_box(client: TestClient, gallery: GalleryDatabase, box: tuple[object, ...], status: int):
+def test_rejects_invalid_box(client: TestClient, gallery: Store, box: tuple[object, ...], status: int):
     edges = dict(zip(("left", "top", "right", "bottom"), map(str, box), strict=True))
     for path in ("/photos/1/faces", "/photos/1/faces/1/box"):
         assert post(client, path, **edges).status_code == status
@@ -177,7 +177,7 @@ def test_without_model_boxes_cannot_be_drawn(folder: Path):
 # --- Undo ---
 
 
-def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, gallery: GalleryDatabase):
+def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, gallery: Store):
     corrections.merge(gallery, 1, [2])
     back = "/individuals?tab=unnamed&done=merged&individual=1"
     last = decisions(gallery, 1)[0].number
@@ -189,7 +189,7 @@ def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, galle
 
 
 @pytest.mark.parametrize("back", ["//elsewhere.org/", "https://elsewhere.org", "/\\elsewhere.org", "javascript:0"])
-def test_forms_ignore_external_back_url(client: TestClient, gallery: GalleryDatabase, back: str):
+def test_forms_ignore_external_back_url(client: TestClient, gallery: Store, back: str):
     corrections.name_identity(gallery, 1, "Tom")
     last = decisions(gallery, 1)[0].number
     for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"name": "Tim"})):
@@ -202,7 +202,7 @@ def test_forms_ignore_external_back_url(client: TestClient, gallery: GalleryData
 # --- Names that do harm ---
 
 
-def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: GalleryDatabase):
+def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/name", name=HOSTILE)
     assert names_of(gallery) == {1: HOSTILE}
     unassign(gallery, [8])

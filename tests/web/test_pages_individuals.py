@@ -9,9 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.store.store import Store
 from familiar.web.pages import individual, individuals
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
@@ -23,13 +23,13 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path) -> Iterator[Store]:
     """A second connection to the server's gallery."""
-    with GalleryDatabase.open(folder) as opened:
+    with Store.open(folder) as opened:
         yield opened
 
 
-def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: GalleryDatabase):
+def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 2, "Mia")
     unassign(gallery, [9])
     page = client.get("/individuals").text
@@ -49,15 +49,13 @@ def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
     assert set(map(int, shown[:3])) == GREEN
 
 
-def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: GalleryDatabase):
+def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: Store):
     assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
     unassign(gallery, RED | GREEN | BLUE)
     assert 'href="/individuals?tab=unassigned" aria-current="page"' in client.get("/individuals").text
 
 
-def test_more_link_pages_through_all_tiles(
-    client: TestClient, gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(individuals, "TILES", 1)
     unassign(gallery, [4])  # red and green have three faces each
     path, seen = "/individuals?tab=unnamed", []
@@ -75,9 +73,7 @@ def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     assert named.headers["location"] == f"{back}&done=named&individual=3&decision=2"
 
 
-def test_more_link_pages_through_unassigned_faces(
-    client: TestClient, gallery: GalleryDatabase, monkeypatch: pytest.MonkeyPatch
-):
+def test_more_link_pages_through_unassigned_faces(client: TestClient, gallery: Store, monkeypatch: pytest.MonkeyPatch):
     unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
     page = client.get("/individuals?tab=unassigned").text
@@ -86,14 +82,14 @@ def test_more_link_pages_through_unassigned_faces(
     assert faces_on(client.get(unescape(more)).text) == [4]
 
 
-def test_tile_form_names_identity(client: TestClient, gallery: GalleryDatabase):
+def test_tile_form_names_identity(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/name", name=" Tom ", back="/individuals?tab=unnamed")
     assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "individual": "1"})
     assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
 
 
-def test_duplicate_name_offers_merge(client: TestClient, gallery: GalleryDatabase):
+def test_duplicate_name_offers_merge(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", name="Tom", back="/individuals?tab=unnamed")
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
@@ -108,7 +104,7 @@ def test_duplicate_name_offers_merge(client: TestClient, gallery: GalleryDatabas
     assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
 
 
-def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: GalleryDatabase):
+def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", name="tom")
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
@@ -121,7 +117,7 @@ def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, 
     assert identity_of(gallery, 8) == 2
 
 
-def test_forms_know_a_name_by_any_spelling(client: TestClient, gallery: GalleryDatabase):
+def test_forms_know_a_name_by_any_spelling(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Jos\u00e9")
     assert redirect_of(post(client, "/individuals/2/name", name="JOSE\u0301"))[0] == "/individuals/merge"
     post(client, "/individuals/2/faces", operation="move", face="5", name="\u200eJose\u0301\u3000")
@@ -139,7 +135,7 @@ def test_merge_page_pushes_its_url(client: TestClient):
     assert client.get(path).headers["HX-Push-Url"] == path
 
 
-def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: GalleryDatabase):
+def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Store):
     undo(gallery)
     for tab in ("unassigned", "unnamed"):
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
@@ -163,7 +159,7 @@ def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_colo
 @pytest.mark.parametrize(
     ("name", "message"), [("", "enter a name first"), ("#12", "start with #"), ("two\nlines", "line break")]
 )
-def test_rejects_invalid_names(client: TestClient, gallery: GalleryDatabase, name: str, message: str):
+def test_rejects_invalid_names(client: TestClient, gallery: Store, name: str, message: str):
     for path in ("/individuals/1/name", "/photos/1/faces/1"):
         answer = post(client, path, name=name, operation="name")
         assert answer.status_code == 409
@@ -172,7 +168,7 @@ def test_rejects_invalid_names(client: TestClient, gallery: GalleryDatabase, nam
     assert names_of(gallery) == {}
 
 
-def test_merge_without_target_asks_for_target(client: TestClient, gallery: GalleryDatabase):
+def test_merge_without_target_asks_for_target(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/merge", identity=["3", "2"])
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
     page = client.get(answer.headers["location"]).text
@@ -180,7 +176,7 @@ def test_merge_without_target_asks_for_target(client: TestClient, gallery: Galle
     assert len(groups(gallery)) == 3
 
 
-def test_merge_keeps_name_of_target(client: TestClient, gallery: GalleryDatabase):
+def test_merge_keeps_name_of_target(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom")
     corrections.name_identity(gallery, 2, "Mia")
     post(client, "/individuals/merge", identity=["1", "2"], into="2")
@@ -198,8 +194,8 @@ def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClie
     assert redirect_of(answer) == ("/individuals/1", {"done": "merged", "individual": "1"})
 
 
-def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: GalleryDatabase):
-    with gallery.writing(faces_change=True) as repository:
+def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Store):
+    with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1")
     assert answer.status_code == 409
@@ -207,14 +203,14 @@ def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: 
     assert len(groups(gallery)) == 3
 
 
-def test_names_endpoint_completes_prefix(client: TestClient, gallery: GalleryDatabase):
+def test_names_endpoint_completes_prefix(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom & Co")
     corrections.name_identity(gallery, 2, "Mia")
     page = client.get("/individuals/names", params={"prefix": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 
-def test_unassigned_faces_become_new_identity(client: TestClient, gallery: GalleryDatabase):
+def test_unassigned_faces_become_new_identity(client: TestClient, gallery: Store):
     unassign(gallery, [8, 9])
     answer = post(client, "/individuals/unassigned", face=["8", "9"], back="/individuals?tab=unassigned")
     assert frozenset({8, 9}) in groups(gallery)
@@ -222,7 +218,7 @@ def test_unassigned_faces_become_new_identity(client: TestClient, gallery: Galle
     assert flash_of(client, answer) == f"2 faces moved to #{number}."
 
 
-def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: GalleryDatabase):
+def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 2, "Mia")
     unassign(gallery, [9])
     post(client, "/individuals/unassigned", face="9", name="Mia")
@@ -235,7 +231,7 @@ def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: 
 # --- One individual ---
 
 
-def test_least_fitting_faces_come_first_but_confirmed_ones_last(client: TestClient, gallery: GalleryDatabase):
+def test_least_fitting_faces_come_first_but_confirmed_ones_last(client: TestClient, gallery: Store):
     page = client.get("/individuals/1?order=likely").text
     shown = faces_on(page)
     assert set(shown) == RED
@@ -246,9 +242,9 @@ def test_least_fitting_faces_come_first_but_confirmed_ones_last(client: TestClie
     assert again == [*shown[-2::-1], shown[-1]]
 
 
-def test_selects_the_rest_of_an_intruder(client: TestClient, gallery: GalleryDatabase):
+def test_selects_the_rest_of_an_intruder(client: TestClient, gallery: Store):
     corrections.move(gallery, [5, 6], 1)  # green among red
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("UPDATE assignments SET by_user = 0")
     assert client.get("/individuals/1/similar?face=5").json() == [6]
     assert client.get("/individuals/1/similar?face=5&face=6").json() == []
@@ -258,14 +254,14 @@ def test_selects_the_rest_of_an_intruder(client: TestClient, gallery: GalleryDat
     assert client.get("/individuals/1/similar?face=599").status_code == 404
 
 
-def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: GalleryDatabase):
+def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: Store):
     corrections.move(gallery, [9], 1)  # blue among red: nothing like them
     corrections.confirm(gallery, [1])
     page = client.get("/individuals/1").text
     assert "5 faces, 2 confirmed" in page
     assert page.count('<span class="mark">Confirmed</span>') == 2
     assert 'one doubtful"' not in page
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
     page = client.get("/individuals/1").text
     assert "1 doubtful" in page
@@ -294,7 +290,7 @@ def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch:
     ],
 )
 def test_face_form_splits_moves_and_rejects(
-    client: TestClient, gallery: GalleryDatabase, fields: dict[str, object], expected: list[set[int]], says: str
+    client: TestClient, gallery: Store, fields: dict[str, object], expected: list[set[int]], says: str
 ):
     corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/individuals/1/faces", **fields)
@@ -309,7 +305,7 @@ def test_correction_reports_propagated_faces(client: TestClient, monkeypatch: py
     assert flash_of(client, answer) == "1 face removed; 12 similar faces changed with it."
 
 
-def test_confirms_selected_or_all_faces(client: TestClient, gallery: GalleryDatabase):
+def test_confirms_selected_or_all_faces(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/faces", operation="confirm", face=["2", "3"])
     assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [False, True, True] + [False] * 6
@@ -319,21 +315,21 @@ def test_confirms_selected_or_all_faces(client: TestClient, gallery: GalleryData
     assert "Confirm all" not in client.get("/individuals/1").text
 
 
-def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: GalleryDatabase):
+def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/confirm", faces="3")
     assert answer.status_code == 409
     assert "4 faces now" in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
 
 
-def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: GalleryDatabase):
+def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/individuals/1/faces", operation="move", face="1", name="rex")
     assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
-def test_correcting_deleted_face_returns_404(client: TestClient, gallery: GalleryDatabase):
+def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Store):
     manual_faces.delete_face(gallery, 1)
     for path, fields in (
         ("/individuals/1/faces", {"operation": "reject", "face": "1"}),
@@ -345,7 +341,7 @@ def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Galler
         assert answer.json()["detail"] == "this face was deleted in the meantime; reload the page"
 
 
-def test_rejects_move_without_name(client: TestClient, gallery: GalleryDatabase):
+def test_rejects_move_without_name(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/faces", operation="move", face="1", name="  ")
     assert answer.status_code == 409
     assert decisions(gallery, 1)[0].kind == "cluster"

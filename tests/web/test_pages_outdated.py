@@ -9,11 +9,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report, find_pet
+from familiar.gallery.store.store import Store
 from support.small_gallery import rows
 from support.web_forms import post
 
@@ -21,9 +21,9 @@ RED, GREEN, BLUE = [1, 2, 3, 4], [5, 6, 7], [8, 9]
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path) -> Iterator[Store]:
     """The gallery in another program: #1 is red, #2 green, #3 blue."""
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         corrections.name_identity(gallery, 2, "Emma")
         yield gallery
 
@@ -38,15 +38,15 @@ def states_on(page: str, action: str) -> list[str]:
     return states + (re.findall(rf'name="state" value="([^"]+)" form="{bar[1]}"', page) if bar else [])
 
 
-def merge_away(gallery: GalleryDatabase) -> None:
+def merge_away(gallery: Store) -> None:
     corrections.merge(gallery, 2, [1])
 
 
-def rename(gallery: GalleryDatabase) -> None:
+def rename(gallery: Store) -> None:
     corrections.name_identity(gallery, 1, "Tom")
 
 
-def take_faces(gallery: GalleryDatabase) -> None:
+def take_faces(gallery: Store) -> None:
     corrections.split(gallery, [1, 2], "Ada")
 
 
@@ -94,7 +94,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("page", "action", "fields", "change", "reason"), FORMS)
 def test_a_form_about_what_another_program_changed_is_refused_with_the_cause(
-    client: TestClient, gallery: GalleryDatabase, page: str, action: str, fields: dict, change: Callable, reason: str
+    client: TestClient, gallery: Store, page: str, action: str, fields: dict, change: Callable, reason: str
 ):
     states = states_on(client.get(page).text, action)
     assert states
@@ -108,7 +108,7 @@ def test_a_form_about_what_another_program_changed_is_refused_with_the_cause(
 
 @pytest.mark.parametrize(("page", "action", "fields"), [form[:3] for form in FORMS])
 def test_the_same_form_is_accepted_after_changes_of_others(
-    client: TestClient, gallery: GalleryDatabase, page: str, action: str, fields: dict
+    client: TestClient, gallery: Store, page: str, action: str, fields: dict
 ):
     states = states_on(client.get(page).text, action)
     corrections.split(gallery, [5], "Ada")
@@ -117,7 +117,7 @@ def test_the_same_form_is_accepted_after_changes_of_others(
     assert rows(gallery) != before
 
 
-def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: TestClient, gallery: GalleryDatabase):
+def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: TestClient, gallery: Store):
     corrections.reject(gallery, [1])
     states = states_on(client.get("/individuals?tab=unassigned").text, "/individuals/unassigned")
     corrections.split(gallery, [1], "Ada")
@@ -126,7 +126,7 @@ def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: Tes
     assert answer.json()["detail"].startswith("face 1 is in Ada now: it was reassigned at ")
 
 
-def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: TestClient, gallery: GalleryDatabase):
+def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: TestClient, gallery: Store):
     page = client.get("/questions").text
     fields = dict(
         re.findall(r'<input type="hidden" name="(kind|first_face|second_face|first|second)" value="(\w*)">', page)
@@ -155,7 +155,7 @@ def opened_by_browser(client: TestClient, path: str, **fields: object) -> httpx2
     ],
 )
 def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
-    client: TestClient, gallery: GalleryDatabase, action: str, fields: dict
+    client: TestClient, gallery: Store, action: str, fields: dict
 ):
     set_reports(gallery, {1: Report("lost"), 3: Report("found")})
     page = client.get("/desk/1").text
@@ -174,7 +174,7 @@ def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
     assert find_pet(gallery, 1).report.note in ("", "theirs")
 
 
-def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: GalleryDatabase):
+def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: Store):
     answer = post(client, "/individuals/1/name", name="Mia")
     decided = re.search(r"decision=(\d+)", answer.headers["location"])
     assert decided is not None

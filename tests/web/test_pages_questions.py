@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.store.store import Store
 from familiar.web.pages import questions
 from familiar.web.settings import Settings
 from support.small_gallery import DIM, SPACE, enroll_vectors, groups, identity_of
@@ -22,9 +22,9 @@ from support.web_forms import flash_of, make_client, post, redirect_of, unassign
 
 
 @pytest.fixture
-def doubtful(tmp_path: Path) -> Iterator[GalleryDatabase]:
+def doubtful(tmp_path: Path) -> Iterator[Store]:
     """Three pairs of similar groups: 1 and 2 (four and three faces), 3 and 4, 5 and 6 (two each)."""
-    with GalleryDatabase.create(tmp_path / "doubtful", SPACE, embedding_dtype="float32") as made:
+    with Store.create(tmp_path / "doubtful", SPACE, embedding_dtype="float32") as made:
         for axis, sizes in ((0, (4, 3)), (4, (2, 2)), (8, (2, 2))):
             first, second = np.zeros((2, DIM), np.float32)
             first[axis] = 1
@@ -35,7 +35,7 @@ def doubtful(tmp_path: Path) -> Iterator[GalleryDatabase]:
 
 
 @pytest.fixture
-def asking(doubtful: GalleryDatabase) -> Iterator[TestClient]:
+def asking(doubtful: Store) -> Iterator[TestClient]:
     with make_client(Settings(gallery=doubtful.folder)) as client:
         yield client
 
@@ -62,9 +62,7 @@ def test_asks_most_valuable_question_first(asking: TestClient):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
-def test_answer_is_applied_and_next_question_shown(
-    asking: TestClient, doubtful: GalleryDatabase, same: str, together: bool
-):
+def test_answer_is_applied_and_next_question_shown(asking: TestClient, doubtful: Store, same: str, together: bool):
     answer = post(asking, "/questions", **question_on(asking.get("/questions").text), same=same)
     assert redirect_of(answer)[0] == "/questions"
     assert (identity_of(doubtful, 1) == identity_of(doubtful, 5)) == together
@@ -73,7 +71,7 @@ def test_answer_is_applied_and_next_question_shown(
     assert {question_on(page)["first"], question_on(page)["second"]} in ({"3", "4"}, {"5", "6"})
 
 
-def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubtful: GalleryDatabase):
+def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubtful: Store):
     corrections.name_identity(doubtful, 1, "Bella")
     corrections.name_identity(doubtful, 2, "Rex")
     question = question_on(asking.get("/questions").text)
@@ -84,13 +82,13 @@ def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubt
     assert load_assignments(doubtful).names == {1: "Bella", 2: "Rex"}
 
 
-def test_join_reports_merged_identity(asking: TestClient, doubtful: GalleryDatabase):
+def test_join_reports_merged_identity(asking: TestClient, doubtful: Store):
     corrections.name_identity(doubtful, 2, "Bella")
     answer = post(asking, "/questions", **question_on(asking.get("/questions").text), same="true")
     assert flash_of(asking, answer) == "Merged into Bella."
 
 
-def test_join_reports_identity_of_unassigned_face(asking: TestClient, doubtful: GalleryDatabase):
+def test_join_reports_identity_of_unassigned_face(asking: TestClient, doubtful: Store):
     unassign(doubtful, [5, 8, 10])
     fields = {"kind": "merge", "first": "", "same": "true"}
     answer = post(asking, "/questions", **fields, first_face="5", second_face="1", second="1")
@@ -99,7 +97,7 @@ def test_join_reports_identity_of_unassigned_face(asking: TestClient, doubtful: 
     assert flash_of(asking, answer) == f"2 faces split off as #{identity_of(doubtful, 8)}."
 
 
-def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: GalleryDatabase):
+def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Store):
     path, seen = "/questions", []
     for _ in range(3):
         page = asking.get(path).text
@@ -125,7 +123,7 @@ def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypa
 
 
 @pytest.mark.slow
-def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: GalleryDatabase):
+def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Store):
     question = question_on(asking.get("/questions").text)
     corrections.merge(doubtful, 2, [1])
     before = groups(doubtful)
@@ -146,19 +144,19 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
         {"kind": "outlier", "first_face": "5", "second_face": "5", "first": "2"},
     ],
 )
-def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: GalleryDatabase, change: dict[str, str]):
+def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Store, change: dict[str, str]):
     question = question_on(asking.get("/questions").text) | change
     for same in ("true", "false"):
         assert redirect_of(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
     assert decisions(doubtful, 1)[0].kind == "cluster"
 
 
-def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: GalleryDatabase):
+def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Store):
     row = np.zeros((1, DIM), np.float32)
     row[0, 12], row[0, 13] = 0.3, 0.91**0.5
     faces = enroll_vectors(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalize(row)]), "odd")
     corrections.split(doubtful, faces, "Tom")
-    with doubtful.writing() as repository:
+    with doubtful.write() as repository:
         repository.connection.execute("UPDATE assignments SET by_user = 0")
     page = asking.get("/questions").text
     assert "Is this Tom, too?" in page
@@ -168,11 +166,11 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
     assert identity_of(doubtful, faces[-1]) == -1
 
 
-def test_asks_whether_two_faces_of_one_individual_are_the_same(asking: TestClient, doubtful: GalleryDatabase):
+def test_asks_whether_two_faces_of_one_individual_are_the_same(asking: TestClient, doubtful: Store):
     two = np.eye(DIM, dtype=np.float32)[[12] * 4 + [14] * 4]
     faces = enroll_vectors(doubtful, two, "two")
     corrections.split(doubtful, faces, "Tom")
-    with doubtful.writing() as repository:
+    with doubtful.write() as repository:
         repository.connection.execute("UPDATE assignments SET by_user = 0")
     page = asking.get("/questions").text
     assert "Both in Tom: are they the same?" in page

@@ -10,11 +10,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.store.store import Store
 from support.small_gallery import identity_of
 from support.web_forms import flash_of, post, redirect_of, unassign
 
@@ -24,11 +24,11 @@ BROWSER = {"HX-Request": "true", "HX-Boosted": "true"}
 
 
 @pytest.fixture
-def gallery(folder: Path) -> Iterator[GalleryDatabase]:
+def gallery(folder: Path) -> Iterator[Store]:
     """A second connection to the server's gallery: photo 1 shows face 1, of Mia (#1), and face 5, of #2."""
-    with GalleryDatabase.open(folder) as opened:
+    with Store.open(folder) as opened:
         corrections.name_identity(opened, 1, "Mia")
-        with opened.writing(faces_change=True) as repository:
+        with opened.write(faces_change=True) as repository:
             repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
         yield opened
 
@@ -47,7 +47,7 @@ def say_yes(client: TestClient, page: str) -> httpx2.Response:
     return send(client, unescape(form[1]), fields)
 
 
-def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClient, gallery: GalleryDatabase):
+def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClient, gallery: Store):
     question_page = send(client, "/photos/1/faces/5", {"operation": "name", "name": "mia"})
     assert (question_page.status_code, question_page.headers["HX-Replace-Url"]) == (200, "false")
     assert "Is this Mia twice?" in question_page.text
@@ -82,7 +82,7 @@ def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClie
     ],
 )
 def test_pages_ask_before_a_photo_shows_one_individual_twice(
-    client: TestClient, gallery: GalleryDatabase, path: str, fields: dict[str, object], cancel: str
+    client: TestClient, gallery: Store, path: str, fields: dict[str, object], cancel: str
 ):
     set_reports(gallery, {1: Report(status="lost"), 2: Report(status="found")})
     if "unassigned" in path:

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from familiar.cli.commands.serve import serve
 from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
 from familiar.web.access_token import MIN_TOKEN_CHARACTERS
@@ -406,5 +406,5 @@ def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
             thread.start()
         for thread in threads:
             thread.join()
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assert set(load_assignments(gallery).names.values()) == {"N1", "N2", "N3"}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 
 
 def test_rejects_photo_queries_after_gallery_migration(client: TestClient, folder: Path, photos: list[Path]):
-    with GalleryDatabase.open(folder) as gallery, gallery.writing(faces_change=True) as repository:
+    with Store.open(folder) as gallery, gallery.write(faces_change=True) as repository:
         space = replace(gallery.space, space_id="another").to_json()
         repository.connection.execute("UPDATE gallery SET space = ?", (space,))
     photo = ("photo.png", photos[0].read_bytes())

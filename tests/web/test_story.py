@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from familiar.core.types import Photo
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
 from support.server import running_server
@@ -101,10 +101,10 @@ def opened(browser: Browser, url: str, width: int, scheme: str, delay_ms: int) -
 
 def shown_in(folder: Path) -> dict[str, set[str]]:
     """Return the file names of the photos of each named identity."""
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         assignments = load_assignments(gallery)
-        with gallery.reading() as repository:
-            names = dict(repository.connection.execute("SELECT id, path FROM photos").fetchall())
+        with gallery.read() as repository:
+            names = dict(repository.connection.rows("SELECT id, CAST(path AS TEXT) FROM photos"))
         file_names = [Path(names[photo]).name for photo in assignments.faces.photo_ids.tolist()]
         return {
             name: {file_names[row] for row in assignments.rows_of_identity(number).tolist()}
@@ -143,14 +143,14 @@ def test_browser_workflow_from_upload_to_undo(
 
     def name_of(face: int) -> str:
         """Whom a face shows, by the content of its photo."""
-        with GalleryDatabase.open(folder) as gallery, gallery.reading() as repository:
-            (path,) = repository.connection.execute(
-                "SELECT path FROM photos JOIN faces ON photos.id = photo_id WHERE faces.id = ?", (face,)
-            ).fetchone()
+        with Store.open(folder) as gallery, gallery.read() as repository:
+            path = repository.connection.value(
+                "SELECT CAST(path AS TEXT) FROM photos JOIN faces ON photos.id = photo_id WHERE faces.id = ?", (face,)
+            )
         return content[Path(path).read_bytes()]
 
     def groups_of(name: str) -> list[int]:
-        with GalleryDatabase.open(folder) as gallery:
+        with Store.open(folder) as gallery:
             assignments = load_assignments(gallery)
         faces = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
         return sorted({number for face, number in faces if number != UNASSIGNED and name_of(face) == name})
@@ -254,7 +254,7 @@ def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str,
     page.get_by_label("Choose photos").set_input_files([*forty[:4], Path(__file__)])
     expect(page.get_by_role("heading", name="Done", exact=True)).to_be_visible()
     page.goto(f"{url}/individuals?tab=unnamed")
-    with GalleryDatabase.open(folder) as gallery, gallery.writing() as repository:  # another process, meanwhile
+    with Store.open(folder) as gallery, gallery.write() as repository:  # another process, meanwhile
         repository.connection.execute("DELETE FROM assignments")
         repository.connection.execute("DELETE FROM identities")
     tile = page.locator("#individual-1")

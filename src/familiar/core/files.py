@@ -22,6 +22,7 @@ _CANNOT_SYNC_FOLDERS = frozenset(
 DISK_FAILURES = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS})
 _LOCKED_BY_OTHERS = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
 _ERASED_BYTES = 1 << 24  # written at once
+_RETRY_SECONDS = 0.002  # short: who follow each other closely leave a lock free for moments
 
 
 def write_atomically(
@@ -166,7 +167,7 @@ def fsync_directory(folder: Path) -> None:
     if os.name == "nt":
         return
     try:
-        _fsync(folder)
+        fsync_file(folder)
     except OSError as error:
         if error.errno not in _CANNOT_SYNC_FOLDERS:
             raise
@@ -182,11 +183,16 @@ def fsync_tree(folder: Path) -> None:
         for name in names:
             file = Path(root, name)
             if file.is_file() and not file.is_symlink():
-                _fsync(file)
+                fsync_file(file)
         fsync_directory(Path(root))
 
 
-def _fsync(path: Path) -> None:
+def fsync_file(path: Path) -> None:
+    """Flush a file to the disk.
+
+    Raises:
+        OSError: the disk fails.
+    """
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
     try:
         os.fsync(descriptor)
@@ -230,15 +236,18 @@ class FileLock:
         except OSError as error:
             raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
 
-    def acquire(self, *, shared: bool = False) -> bool:
-        """Lock the file without waiting; return whether it was free.
+    def acquire(self, *, shared: bool = False, wait_seconds: float = 0) -> bool:
+        """Lock the file; return whether it was free, at once or within some seconds.
 
         Raises:
             CannotWrite: the file system cannot lock files.
         """
         assert self._descriptor is not None, "the lock is closed"
+        deadline = time.monotonic() + wait_seconds
         try:
-            return _lock(self._descriptor, shared=shared)
+            while not (is_locked := _lock(self._descriptor, shared=shared)) and time.monotonic() < deadline:
+                time.sleep(_RETRY_SECONDS)
+            return is_locked
         except OSError as error:
             raise CannotWrite(
                 f"{self._path}: cannot be locked ({error.strerror}); use a file system that can lock files"

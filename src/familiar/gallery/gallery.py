@@ -20,7 +20,6 @@ from familiar.gallery.clustering import cluster as clusters
 from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import resolve_face, resolve_identity
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.identity_state import read_states
@@ -35,6 +34,9 @@ from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, 
 from familiar.gallery.search.query import Query, query_embedding
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
+from familiar.gallery.store.retention import Retention
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
@@ -66,7 +68,7 @@ class Gallery(TableSource):
     (4, 'Mia')
     """
 
-    def __init__(self, database: GalleryDatabase, embedder: Model | None = None) -> None:
+    def __init__(self, database: Store, embedder: Model | None = None) -> None:
         self.database = database
         self._embedder = embedder
 
@@ -102,7 +104,7 @@ class Gallery(TableSource):
             CannotWrite: the folder cannot be written to.
         """
         embedder = as_model(model)
-        database = GalleryDatabase.create(
+        database = Store.create(
             Path(folder),
             Space.from_model(embedder),
             embedding_dtype=embedding_dtype,
@@ -111,13 +113,17 @@ class Gallery(TableSource):
         return Gallery(database, embedder)
 
     @staticmethod
-    def open(folder: Path | str, model: Model | Path | str | None = None) -> "Gallery":
+    def open(
+        folder: Path | str, model: Model | Path | str | None = None, *, backups: tuple[int, int] | None = None
+    ) -> "Gallery":
         """Open the gallery of a folder.
 
         Args:
             folder: the gallery's folder.
             model: needed only if the gallery's model is at another place now, which is remembered then, or is an object
                 that was opened with other settings; as for `create`.
+            backups: keep automatic copies of so many days and so many weeks from now on; (0, 0): make none. None: as
+                before, at first 3 and 3.
 
         Raises:
             BadBundle: there is no such model.
@@ -125,9 +131,12 @@ class Gallery(TableSource):
             CorruptGallery: the gallery is damaged.
             SpaceMismatch: the model is not the gallery's.
         """
-        database = GalleryDatabase.open(Path(folder))
+        database = Store.open(Path(folder))
         try:
             embedder = None if model is None else open_gallery_model(database, model)
+            if backups is not None:
+                with database.write() as repository:
+                    repository.settings.set_retention(Retention(*backups))
         except BaseException:
             database.close()
             raise
@@ -380,7 +389,7 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             Contradiction: another identity has that name, or the name is not valid.
         """
-        with self.database.exclusive():
+        with self.database.write():
             return corrections.name_identity(self.database, self._identity(identity), name, confirm=confirm)
 
     def confirm(self, faces: Sequence[int | str]) -> None:
@@ -393,7 +402,7 @@ class Gallery(TableSource):
             NotInGallery: there is no such face.
             ValueError: no face is given.
         """
-        with self.database.exclusive():
+        with self.database.write():
             corrections.confirm(self.database, self._faces(faces))
 
     def merge(
@@ -414,7 +423,7 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             SharedPhoto: a photo does, and `same_photo` is False.
         """
-        with self.database.exclusive():
+        with self.database.write():
             numbers = [self._identity(other) for other in others]
             return corrections.merge(self.database, self._identity(into), numbers, same_photo=same_photo)
 
@@ -434,7 +443,7 @@ class Gallery(TableSource):
             Contradiction: the name is taken.
             ValueError: no face is given.
         """
-        with self.database.exclusive():
+        with self.database.write():
             return corrections.split(self.database, self._faces(faces), name, same_photo=same_photo)
 
     def move(
@@ -455,7 +464,7 @@ class Gallery(TableSource):
             SharedPhoto: a photo would show the identity twice, and `same_photo` is False.
             ValueError: no face is given.
         """
-        with self.database.exclusive():
+        with self.database.write():
             return corrections.move(self.database, self._faces(faces), self._identity(to), same_photo=same_photo)
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
@@ -473,7 +482,7 @@ class Gallery(TableSource):
             Contradiction: `identity` is None, and a face is not assigned to one.
             ValueError: no face is given.
         """
-        with self.database.exclusive():
+        with self.database.write():
             number = None if identity is None else self._identity(identity)
             return corrections.reject(self.database, self._faces(faces), number)
 
@@ -539,7 +548,7 @@ class Gallery(TableSource):
         if (identity is None) == (not references):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
-            with self.database.reading():
+            with self.database.read():
                 number = self._identity(identity)
                 state = read_states(self.database, [number])[number]
             return forget_identity(self.database, number, state)
@@ -660,19 +669,19 @@ class Gallery(TableSource):
         return backup(self.database, Path(file))
 
     @staticmethod
-    def restore(file: Path | str, folder: Path | str) -> RestoreResult:
-        """Restore a gallery from a backup; one that is in the folder already is moved aside in it.
+    def restore(folder: Path | str, source: Path | str | None = None) -> RestoreResult:
+        """Restore a gallery from a backup or an automatic copy. What was there is kept as an automatic copy.
 
         Args:
-            file: written by `backup`.
-            folder: of the gallery, created if missing.
+            folder: of the gallery, created if missing. Others may have it open, and go on with the restored one.
+            source: written by `backup`, or a file in the folder's `backups`; None: the newest automatic copy.
 
         Raises:
             BadGallery, CorruptGallery: the file is no backup, or a damaged one; nothing was changed.
             CannotWrite: the folder cannot be written to.
-            GalleryBusy: other processes have been writing to the gallery for a minute.
+            GalleryBusy: others are writing to the gallery.
         """
-        return restore(Path(file), Path(folder))
+        return restore(Path(folder), None if source is None else Path(source))
 
     # ------------------------------------------------------------------------------------------------------------------
 

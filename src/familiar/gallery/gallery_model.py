@@ -12,10 +12,11 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import name_of_model, open_model, open_named
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.model_reference import ModelReference
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
-from familiar.gallery.enrollment.redetect import EnrolledPhoto, photos_to_search, redetect
+from familiar.gallery.enrollment.redetect import photos_to_search, redetect
+from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.store import Store
 
 
 def reference_to(model: Model, detector: str | None = None, detector_model: Path | None = None) -> ModelReference:
@@ -30,16 +31,16 @@ def reference_to(model: Model, detector: str | None = None, detector_model: Path
     return ModelReference(name_of_model(model), model.species, detector or model.detector_name, path)
 
 
-def remember(gallery: GalleryDatabase, **changes: Any) -> None:
+def remember(gallery: Store, **changes: Any) -> None:
     """Change fields of what a gallery remembers, unless they are so already."""
     if replace(gallery.model_reference, **changes) != gallery.model_reference:
-        with gallery.writing(new_revision=False) as repository:
+        with gallery.write() as repository:
             settings = repository.settings
             settings.set_model_reference(replace(settings.model_reference(), **changes))
 
 
 def open_gallery_model(
-    gallery: GalleryDatabase,
+    gallery: Store,
     named: Model | Path | str | None = None,
     *,
     providers: Sequence[str] | None = None,
@@ -78,7 +79,7 @@ def open_gallery_model(
     return model
 
 
-def _open_remembered(gallery: GalleryDatabase, providers: Sequence[str] | None) -> Model:
+def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Model:
     name = gallery.model_reference.model
     remedy = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
     if name is None:
@@ -98,7 +99,7 @@ def _open_remembered(gallery: GalleryDatabase, providers: Sequence[str] | None) 
 
 
 def gallery_detector(
-    gallery: GalleryDatabase,
+    gallery: Store,
     model: Model,
     chosen: Detector | str | None = None,
     model_path: Path | None = None,
@@ -127,10 +128,10 @@ def gallery_detector(
     return build_gallery_detector(model, reference, chosen, model_path)
 
 
-def _check_detector(gallery: GalleryDatabase, reference: ModelReference, chosen: str) -> None:
+def _check_detector(gallery: Store, reference: ModelReference, chosen: str) -> None:
     if reference.detector in (None, chosen):
         return
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         if not repository.photos.have_files():
             return
     raise Contradiction(
@@ -160,7 +161,7 @@ def build_gallery_detector(
 
 
 def enroll_in_album(
-    gallery: GalleryDatabase,
+    gallery: Store,
     model: Model,
     paths: Sequence[Path],
     chosen: Detector | str | None = None,
@@ -194,7 +195,7 @@ def enroll_in_album(
         detector = build_gallery_detector(model, reference, chosen, detector_model)
     else:
         detector = gallery_detector(gallery, model, chosen, detector_model)
-    known: list[EnrolledPhoto] = []
+    known: list[PhotoRow] = []
     if look_again:
         among = frozenset(map(absolute_path, paths)) if paths and not is_other else None
         known = photos_to_search(gallery, without_face=not is_other, paths=among)
@@ -217,7 +218,7 @@ def enroll_in_album(
 
 
 def remember_detector(
-    gallery: GalleryDatabase, model: Model, chosen: Detector | str | None = None, model_path: Path | None = None
+    gallery: Store, model: Model, chosen: Detector | str | None = None, model_path: Path | None = None
 ) -> None:
     """Remember the name of the detector that photos are searched with, unless it is an object.
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from familiar.core.errors import Contradiction, UnreadablePhoto
 from familiar.core.files import absolute_path, content_sha256, real_path
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 CHANGED = (
     "has changed since it was enrolled; put the earlier file back, or enroll it again (if that notices no change, "
@@ -28,7 +29,7 @@ def file_sha256(path: Path) -> bytes | None:
         raise UnreadablePhoto(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def photos_at_path(gallery: GalleryDatabase, path: Path | str, sha256: bytes | None) -> list[int]:
+def photos_at_path(gallery: Store, path: Path | str, sha256: bytes | None) -> list[int]:
     """Return the numbers of the photos that a path means; none if nothing was enrolled from there.
 
     This is the photo that was enrolled from there and whose content the file has; or, if the file is gone, the only one
@@ -43,22 +44,22 @@ def photos_at_path(gallery: GalleryDatabase, path: Path | str, sha256: bytes | N
     Raises:
         Contradiction: the file has other content; or it is gone, and several photos were enrolled from there.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rows = _enrolled_from(repository, path)
-        if unchanged := [photo for photo, content, _ in rows if content == sha256]:
+        if unchanged := [row.photo for row in rows if row.sha256 == sha256]:
             return unchanged
-        photos = [photo for photo, _, _ in rows]
-        if not any(has_file for _, _, has_file in rows) or (sha256 is None and len(photos) == 1):
+        photos = [row.photo for row in rows]
+        if not any(row.has_file for row in rows) or (sha256 is None and len(photos) == 1):
             return photos
         cause = CHANGED if sha256 is not None else "is gone, and several photos were enrolled from there"
         raise Contradiction(f"{path}: {cause}; or give a number: {_list_numbers(repository, photos)}")
 
 
-def _enrolled_from(repository: Repository, path: Path | str) -> list[tuple[int, bytes, bool]]:
+def _enrolled_from(repository: Repository, path: Path | str) -> list[PhotoRow]:
     if "\0" in str(path):  # the system refuses to look for it
         return []
     for spelling in (absolute_path, str, real_path):
-        if rows := repository.photos.enrolled_from(spelling(path)):
+        if rows := repository.photos.at_path(spelling(path)):
             return rows
     return []
 
@@ -66,8 +67,8 @@ def _enrolled_from(repository: Repository, path: Path | str) -> list[tuple[int, 
 def _list_numbers(repository: Repository, photos: Sequence[int]) -> str:
     """Write `photo 3 with face 5; photo 4 without a face`."""
     faces: dict[int, list[str]] = {photo: [] for photo in photos}
-    for photo, face, *_ in repository.faces.choices(photos):
-        faces[photo].append(str(face))
+    for row in repository.faces.rows_in_photos(photos):
+        faces[row.photo].append(str(row.face))
     return "; ".join(
         f"photo {photo} with face {', '.join(numbers)}" if numbers else f"photo {photo} without a face"
         for photo, numbers in faces.items()

@@ -2,14 +2,16 @@
 
 import hashlib
 import os
-import sqlite3
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
+import apsw
+
 _MIN_AGE_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would seem unchanged
+_BUSY_MS = 10_000
 _TABLE = "CREATE TABLE IF NOT EXISTS contents (path BLOB PRIMARY KEY, stamp TEXT, sha256 TEXT) WITHOUT ROWID"
 
 
@@ -70,8 +72,7 @@ def _sha256(path: Path) -> str | None:
 
 def _load_hashes(database: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]:
     try:
-        with closing(sqlite3.connect(database, timeout=10)) as connection:
-            connection.execute(_TABLE)
+        with closing(_connect(database)) as connection:
             hashes: dict[bytes, tuple[str, str]] = {}
             for path in paths:
                 key = os.fsencode(path.absolute())
@@ -79,18 +80,24 @@ def _load_hashes(database: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str
                 if row is not None:
                     hashes[key] = row
             return hashes
-    except sqlite3.OperationalError:  # another process writes, or the folder is read-only
-        return {}
-    except sqlite3.DatabaseError:  # corrupted: start a new one
+    except (apsw.CorruptError, apsw.NotADBError):  # start a new one
         with suppress(OSError):
             database.unlink()
-        return {}
+    except apsw.Error:  # another process writes, or the folder is read-only
+        pass
+    return {}
 
 
 def _store_hashes(database: Path, rows: list[tuple[bytes, str, str]]) -> None:
     try:
-        with closing(sqlite3.connect(database, timeout=10)) as connection, connection:
-            connection.execute(_TABLE)
+        with closing(_connect(database)) as connection, connection:
             connection.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?)", rows)
-    except sqlite3.Error:
+    except apsw.Error:
         return
+
+
+def _connect(database: Path) -> apsw.Connection:
+    connection = apsw.Connection(os.fsdecode(database))
+    connection.set_busy_timeout(_BUSY_MS)
+    connection.execute(_TABLE)
+    return connection

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.web.errors import HttpProblem
 
 MAX_PATH_CHARACTERS = 4096  # PATH_MAX of Linux
@@ -34,7 +34,7 @@ class AllowedPaths:
     uploads: Path
 
     @staticmethod
-    def for_gallery(gallery: GalleryDatabase, configured: Sequence[Path]) -> "AllowedPaths":
+    def for_gallery(gallery: Store, configured: Sequence[Path]) -> "AllowedPaths":
         """Return the `configured` folders, or if there are none, the topmost folders of the gallery's photos.
 
         Raises:
@@ -80,7 +80,7 @@ class AllowedPaths:
         raise HttpProblem(HTTPStatus.NOT_FOUND, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
 
 
-def _photo_folders(gallery: GalleryDatabase) -> list[Path]:
+def _photo_folders(gallery: Store) -> list[Path]:
     """List the folders of the gallery's photos.
 
     Without "/", which contains everything, and without those of embeddings that were imported: these have no folder.
@@ -89,8 +89,8 @@ def _photo_folders(gallery: GalleryDatabase) -> list[Path]:
     return [folder for folder in folders if folder.is_absolute() and folder != folder.parent]
 
 
-def _read_folder_names(gallery: GalleryDatabase) -> set[str]:
-    with gallery.reading() as repository:
+def _read_folder_names(gallery: Store) -> set[str]:
+    with gallery.read() as repository:
         return {os.path.dirname(path) for path in repository.photos.paths()}  # noqa: PTH120 - faster, for a million photos
 
 

@@ -13,11 +13,11 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult, enroll
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.gallery.gallery_model import build_gallery_detector, remember_detector
 from familiar.gallery.search.index_update import update_index
+from familiar.gallery.store.store import Store
 from familiar.gallery.uploaded_files import has_uploaded_content
 from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
@@ -117,7 +117,7 @@ class EnrollmentJob:
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
             self._update_index(gallery)
 
-    def _update_index(self, gallery: GalleryDatabase) -> None:
+    def _update_index(self, gallery: Store) -> None:
         try:
             self._retry_while_busy(lambda: update_index(gallery))
         except IndexUnavailable as error:
@@ -175,14 +175,14 @@ class EnrollmentJob:
 
     # --- enrollment -------------------------------------------------------------------------------------------------
 
-    def _enroll(self, gallery: GalleryDatabase) -> None:
+    def _enroll(self, gallery: Store) -> None:
         """Enroll all photos; after the gallery was busy, resume with the next batch."""
         names = frozenset(map(str, self._photos))
         self._enrolled = self._retry_while_busy(lambda: self._enroll_remaining(gallery, names))
         self._enrolled_count = len(self._photos)
         self._report_enrolled(names, self._inference.detector)  # also if there was no batch
 
-    def _enroll_remaining(self, gallery: GalleryDatabase, names: Collection[str]) -> EnrollResult:
+    def _enroll_remaining(self, gallery: Store, names: Collection[str]) -> EnrollResult:
         start, before = self._enrolled_count, self._enrolled
 
         def on_batch(count: int, result: EnrollResult) -> None:
@@ -192,14 +192,14 @@ class EnrollmentJob:
         embedder, detector = self._inference.embedder, self._inference.detector
         return before + enroll(gallery, embedder, self._photos[start:], detector, on_batch=on_batch)
 
-    def _look_again(self, gallery: GalleryDatabase, chosen: str) -> None:
+    def _look_again(self, gallery: Store, chosen: str) -> None:
         """Look for faces in the gallery's photos again: with another detector in all, else where nothing was found."""
         embedder, reference = self._inference.embedder, gallery.model_reference
         detector = build_gallery_detector(embedder, reference, chosen)
         photos = [
             photo
             for photo in photos_to_search(gallery, without_face=chosen == reference.detector)
-            if self._is_allowed(photo.path)
+            if self._is_allowed(Path(photo.path))
         ]
         self._not_enrolled_count = len(self._not_enrolled)
         self._update(total=len(photos) + self._not_enrolled_count)
@@ -272,19 +272,19 @@ def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 
-def _cluster_and_count_new(gallery: GalleryDatabase) -> int:
+def _cluster_and_count_new(gallery: Store) -> int:
     """Cluster the gallery's faces and return the number of identities that this created."""
     last_identity = _read_last_identity(gallery)
     cluster(gallery, rebuild=_is_uncorrected(gallery))
     return _count_identities_after(gallery, last_identity)
 
 
-def _is_uncorrected(gallery: GalleryDatabase) -> bool:
+def _is_uncorrected(gallery: Store) -> bool:
     """Tell whether all faces may be clustered again, because nobody has named, placed or distinguished any of them.
 
     Photos that are added come in parts, and a part tells less than the whole: clusters of the first would stay.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return (
             repository.faces.count() <= MAX_REBUILT_FACES
             and not repository.identities.names()
@@ -295,18 +295,18 @@ def _is_uncorrected(gallery: GalleryDatabase) -> bool:
         )
 
 
-def _has_unclustered_faces(gallery: GalleryDatabase) -> bool:
+def _has_unclustered_faces(gallery: Store) -> bool:
     """Tell whether a job was stopped before its faces were clustered. Not if the user has undone the clustering."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return repository.settings.is_clustering_pending()
 
 
-def _read_last_identity(gallery: GalleryDatabase) -> int:
+def _read_last_identity(gallery: Store) -> int:
     """Return the highest number that an identity ever had."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return repository.identities.last_number()
 
 
-def _count_identities_after(gallery: GalleryDatabase, identity: int) -> int:
-    with gallery.reading() as repository:
+def _count_identities_after(gallery: Store, identity: int) -> int:
+    with gallery.read() as repository:
         return repository.identities.count_after(identity)

@@ -25,9 +25,9 @@ from familiar.detection.detector import Detector, looked_for
 from familiar.detection.quality import detect_faces, to_full_resolution
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.gallery_model import build_gallery_detector
+from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable
@@ -146,7 +146,7 @@ class BatchingInference:
             )
         return self._embedder
 
-    def follow(self, gallery: GalleryDatabase) -> None:
+    def follow(self, gallery: Store) -> None:
         """Use the detector that the gallery has now: another process may have searched all photos with another one."""
         reference = gallery.model_reference
         if reference != self.reference:

@@ -11,8 +11,10 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
-from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
 from familiar.gallery.gallery_model import gallery_detector, open_gallery_model, reference_to, remember_detector
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import BatchingInference
@@ -50,7 +52,7 @@ class Service:
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
     async def read_in_model_space(
-        self, function: Callable[Concatenate[GalleryDatabase, P], T], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call `function(gallery, ...)` while the gallery's embeddings are comparable with the model's.
 
@@ -59,8 +61,8 @@ class Service:
         """
         space = self.inference.embedder.space
 
-        def read(gallery: GalleryDatabase) -> T:
-            with gallery.reading():
+        def read(gallery: Store) -> T:
+            with gallery.read():
                 gallery.check_comparable(*space)
                 return function(gallery, *args, **kwargs)
 
@@ -107,10 +109,10 @@ def _create_gallery_if_missing(settings: Settings) -> None:
     model = open_model(settings.model)
     model.detector(settings.detector, settings.detector_model)  # raises if there is none
     reference = reference_to(model, settings.detector, settings.detector_model)
-    GalleryDatabase.create(settings.gallery, Space.from_model(model), reference=reference).close()
+    Store.create(settings.gallery, Space.from_model(model), reference=reference).close()
 
 
-def _open_model(settings: Settings, gallery: GalleryDatabase) -> tuple[Model | None, Detector]:
+def _open_model(settings: Settings, gallery: Store) -> tuple[Model | None, Detector]:
     """Open the gallery's model and detector. Without a model that can be opened, the gallery can still be viewed."""
     may_write = not settings.read_only
     try:

@@ -21,7 +21,7 @@ from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import fsync_directory, make_folder, remove_unfinished_files, write_atomically
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.uploaded_files import has_uploaded_content, uploaded_sha256
 from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import HttpProblem
@@ -117,7 +117,7 @@ async def store(
     return await run_in_threadpool(_store, uploads, folder, limits, skipped)
 
 
-def find_unprocessed_uploads(gallery: GalleryDatabase, folder: Path) -> list[Path]:
+def find_unprocessed_uploads(gallery: Store, folder: Path) -> list[Path]:
     """List the photos in the folder of uploads, which are named by their content, that are not in the gallery.
 
     Unfinished files are deleted, except those that another server may still be writing.
@@ -132,10 +132,10 @@ def find_unprocessed_uploads(gallery: GalleryDatabase, folder: Path) -> list[Pat
     return [path for path in uploaded if not os.path.exists(paths.get(path.name[:64].upper(), ""))]  # noqa: PTH110
 
 
-def _read_paths_by_sha256(gallery: GalleryDatabase) -> dict[str, str]:
+def _read_paths_by_sha256(gallery: Store) -> dict[str, str]:
     """Return the path of each photo by its SHA-256 in upper-case hex."""
-    with gallery.reading() as repository:
-        return repository.photos.paths_by_hash()
+    with gallery.read() as repository:
+        return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
 
 
 def split_error_path(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:

@@ -16,7 +16,8 @@ from familiar.gallery.clustering.calibration import (
 )
 from familiar.gallery.clustering.constraints import are_together, burst_pairs, gallery_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.store import Store
 from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
 
@@ -103,7 +104,7 @@ def unknown_uncertainty(threshold: float) -> float:
     return min(UNKNOWN_UNCERTAINTY, max((1 - threshold) / 2, 1e-3))
 
 
-def load_album(gallery: GalleryDatabase) -> Album:
+def load_album(gallery: Store) -> Album:
     """Measure how the faces of a gallery are compared.
 
     For each species, if the album shows enough individuals (`shows_enough`), embeddings are whitened and the threshold
@@ -114,7 +115,7 @@ def load_album(gallery: GalleryDatabase) -> Album:
     Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected, or other faces
     of one photo show one individual.
     """
-    with gallery.reading():
+    with gallery.read():
         calibrated = [clustering_calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
         if len(calibrated) == 1 and _is_by_user(calibrated[0]):
             return album_at(gallery.faces(), calibrated[0].threshold)
@@ -127,7 +128,7 @@ def load_album(gallery: GalleryDatabase) -> Album:
         return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned, pairs[~together]))
 
 
-def is_guess(gallery: GalleryDatabase) -> bool:
+def is_guess(gallery: Store) -> bool:
     """Tell whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
     album = load_album(gallery)
     return clustering_calibration(gallery, album.main_part).is_guess and album.main.uncertainty is None
@@ -146,13 +147,13 @@ def _is_by_user(clustering: ClusteringCalibration) -> bool:
 
 
 def _measure(
-    gallery: GalleryDatabase,
+    gallery: Store,
     calibrated: Sequence[ClusteringCalibration],
     learned: Int64[np.ndarray, " k"],
     different: Int64[np.ndarray, "p 2"],
 ) -> Album:
     faces, identities = gallery.faces(), load_assignments(gallery).identity
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         labels, times = repository.faces.species(), repository.photos.times()
     names, species = _complete_species(labels, faces.unit_rows())
     names, parts, species = _by_part(names, species, faces.parts)

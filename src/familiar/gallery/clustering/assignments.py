@@ -9,8 +9,9 @@ from jaxtyping import Bool, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.names import unify_spelling
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase
 from familiar.gallery.photo_paths import file_sha256, photos_at_path
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import IN_DOMAIN
 
 UNASSIGNED = -1
@@ -47,14 +48,14 @@ class FaceAssignments:
         return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
 
 
-def load_assignments(gallery: GalleryDatabase) -> FaceAssignments:
+def load_assignments(gallery: Store) -> FaceAssignments:
     """Read the assignments of all faces; cached until the gallery changes."""
-    with gallery.reading():  # one snapshot, so that the cached value belongs to the revision it is cached for
+    with gallery.read():  # one snapshot, so that the cached value belongs to the revision it is cached for
         return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery))
 
 
-def _read_assignments(gallery: GalleryDatabase) -> FaceAssignments:
-    with gallery.reading() as repository:
+def _read_assignments(gallery: Store) -> FaceAssignments:
+    with gallery.read() as repository:
         faces = gallery.faces()
         assignment_rows, domain_rows = repository.assignments.all(), repository.domains.all()
         names = repository.identities.names()
@@ -71,14 +72,14 @@ def _read_assignments(gallery: GalleryDatabase) -> FaceAssignments:
     return FaceAssignments(faces, identity, by_user, domain, names)
 
 
-def resolve_identity(gallery: GalleryDatabase, reference: str) -> int:
+def resolve_identity(gallery: Store, reference: str) -> int:
     """Return the number of the identity that a name or a number such as `#12` refers to.
 
     Raises:
         NotInGallery: no identity has that name or number.
     """
     label = unify_spelling(reference)
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         if label.startswith("#") and label[1:].isdecimal() and len(label) < _MAX_DIGITS:
             number = int(label[1:]) if repository.identities.exists(int(label[1:])) else None
         else:
@@ -91,7 +92,7 @@ def resolve_identity(gallery: GalleryDatabase, reference: str) -> int:
     return number
 
 
-def resolve_face(gallery: GalleryDatabase, reference: str) -> int:
+def resolve_face(gallery: Store, reference: str) -> int:
     """Return the id of the face that a face number or the path of a photo with one face refers to.
 
     Raises:
@@ -103,9 +104,9 @@ def resolve_face(gallery: GalleryDatabase, reference: str) -> int:
         check_faces(gallery, [int(reference)])
         return int(reference)
     content = file_sha256(Path(reference))
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         photos = photos_at_path(gallery, reference, content)
-        faces = [face for _, face, *_ in repository.faces.choices(photos)]
+        faces = [row.face for row in repository.faces.rows_in_photos(photos)]
     if not photos:
         raise NotInGallery(
             f"{gallery.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
@@ -116,15 +117,15 @@ def resolve_face(gallery: GalleryDatabase, reference: str) -> int:
     return faces[0]
 
 
-def check_identities(gallery: GalleryDatabase, numbers: Sequence[int]) -> None:
+def check_identities(gallery: Store, numbers: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these identities exists."""
     for number in numbers:
         resolve_identity(gallery, f"#{number}")
 
 
-def check_faces(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
+def check_faces(gallery: Store, faces: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these faces exists."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         for face in faces:
             if not repository.faces.exists(face):
                 raise NotInGallery(f"{gallery.folder}: has no face {face}; familiar gallery search lists faces")

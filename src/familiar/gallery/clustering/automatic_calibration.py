@@ -18,8 +18,8 @@ from familiar.gallery.clustering.calibration import (
     own_calibrations,
     store_own_calibrations,
 )
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
 
 MAX_FACES = 4000  # to fit on, in two seconds; other writers wait for ten at most
@@ -27,7 +27,7 @@ _REFIT_FACTOR = 2  # so many times as many confirmed faces as in the last fit
 _FACES_IN_TURN = 5  # of one identity, before those of the next
 
 
-def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision: str | None) -> None:
+def calibrate_if_due(gallery: Store, repository: Repository, decision: str | None) -> None:
     """Fit and store the gallery's own calibration if its model has none and enough faces are confirmed.
 
     As in `calibrate`, there must be ten pairs of faces of one individual and ten of different individuals. It is fitted
@@ -61,7 +61,7 @@ def calibrate_if_due(gallery: GalleryDatabase, repository: Repository, decision:
             store_own_calibrations(repository, fitted)
 
 
-def restore_previous_calibration(gallery: GalleryDatabase, repository: Repository, decision: str) -> None:
+def restore_previous_calibration(gallery: Store, repository: Repository, decision: str) -> None:
     """Undo what `calibrate_if_due` did as a part of a decision.
 
     Args:

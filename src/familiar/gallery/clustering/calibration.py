@@ -14,8 +14,8 @@ from jaxtyping import Int64
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS, uncalibrated
 from familiar.metrics.calibration import calibrate as fit_calibration
 from familiar.metrics.clustering import contingency
@@ -100,7 +100,7 @@ class OwnCalibration:
         )
 
 
-def calibration(gallery: GalleryDatabase, part: int = 0) -> Calibration:
+def calibration(gallery: Store, part: int = 0) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none.
 
     Args:
@@ -111,7 +111,7 @@ def calibration(gallery: GalleryDatabase, part: int = 0) -> Calibration:
     return gallery.space.part_spaces[part].gallery_calibration if fitted is None else fitted.calibration
 
 
-def calibration_at(gallery: GalleryDatabase, length: int, part: int = 0) -> Calibration:
+def calibration_at(gallery: Store, length: int, part: int = 0) -> Calibration:
     """Return the calibration of similarities between embeddings of a length.
 
     Shorter prefixes have those of the model; one that has none is uncalibrated.
@@ -127,13 +127,13 @@ def calibration_at(gallery: GalleryDatabase, length: int, part: int = 0) -> Cali
     return uncalibrated() if fitted is None else fitted
 
 
-def clustering_calibration(gallery: GalleryDatabase, part: int = 0) -> ClusteringCalibration:
+def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringCalibration:
     """Return the clustering threshold fitted on this gallery, or that of its model; `part` as for `calibration`."""
     fitted = own_calibration(gallery, part)
     return model_clustering(gallery, part) if fitted is None else fitted.clustering
 
 
-def model_clustering(gallery: GalleryDatabase, part: int = 0) -> ClusteringCalibration:
+def model_clustering(gallery: Store, part: int = 0) -> ClusteringCalibration:
     """Return the clustering threshold by the calibration of a gallery's model.
 
     It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
@@ -151,7 +151,7 @@ def model_clustering(gallery: GalleryDatabase, part: int = 0) -> ClusteringCalib
     return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
-def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
+def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
@@ -181,7 +181,7 @@ def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         if not _has_same_confirmed_faces(gallery, assignments):
             raise GalleryBusy(
                 f"{gallery.folder}: another program changed its faces, or which are confirmed, during the calibration; "
@@ -191,7 +191,7 @@ def calibrate(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
     return fitted
 
 
-def _has_same_confirmed_faces(gallery: GalleryDatabase, before: FaceAssignments) -> bool:
+def _has_same_confirmed_faces(gallery: Store, before: FaceAssignments) -> bool:
     """Tell whether the same faces are confirmed in the same identities as before; others may have come."""
     now = load_assignments(gallery)
     if now.faces.embeddings.shape[1:] != before.faces.embeddings.shape[1:]:
@@ -205,12 +205,12 @@ def _has_same_confirmed_faces(gallery: GalleryDatabase, before: FaceAssignments)
     return all(np.array_equal(first, second) for first, second in columns)
 
 
-def reset_calibration(gallery: GalleryDatabase) -> None:
+def reset_calibration(gallery: Store) -> None:
     """Delete the calibration fitted on this gallery, so that its model's is used again.
 
     If the model was never calibrated, the gallery calibrates itself again with the next decision.
     """
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         repository.settings.set_own_calibration(None)
 
 
@@ -244,7 +244,7 @@ def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " 
     return OwnCalibration(fit_calibration(embeddings, labels), clustering)
 
 
-def own_calibration(gallery: GalleryDatabase, part: int = 0) -> OwnCalibration | None:
+def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:
     """Return the calibration that was fitted on this gallery, if any; `part` as for `calibration`.
 
     Raises:
@@ -253,13 +253,13 @@ def own_calibration(gallery: GalleryDatabase, part: int = 0) -> OwnCalibration |
     return own_calibrations(gallery).get(part)
 
 
-def own_calibrations(gallery: GalleryDatabase) -> dict[int, OwnCalibration]:
+def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
     """Return the calibrations that were fitted on this gallery, by part of its space.
 
     Raises:
         CorruptGallery: the stored calibrations cannot be read.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         stored = repository.settings.own_calibration()
     if stored is None:
         return {}

@@ -16,9 +16,9 @@ from familiar.gallery.clustering.album import Album, album_at, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.clustering.plan import Plan, adapt_plan, unassign_conflicts, write_plan
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.undo_log import decision
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.album import MIN_QUALITY
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.constraints import restrict_constraints
@@ -36,7 +36,7 @@ class _ConcurrentWriteError(Exception):
     """Another process wrote to the gallery while clusters were computed."""
 
 
-def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
     """Cluster all unassigned faces, as one decision that can be undone.
 
     Never together: two faces of one photo, unless the user said that they show one individual; faces that the user
@@ -51,6 +51,8 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
         rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
             keeps its number if most of it comes together again.
     """
+    if rebuild:
+        gallery.make_automatic_copy("before-rebuild")
     for attempt in range(_MAX_ATTEMPTS):
         revision = gallery.revision
         plan = _plan(gallery, threshold, rebuild)
@@ -69,7 +71,7 @@ def cluster(gallery: GalleryDatabase, *, threshold: float | None = None, rebuild
 
 
 def recluster(
-    gallery: GalleryDatabase, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
+    gallery: Store, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
 ) -> ClusterResult:
     """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
 
@@ -109,8 +111,8 @@ def recluster(
     return write_plan(repository, plan)
 
 
-def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> Plan:
-    with gallery.reading() as repository:  # one snapshot: all have the same faces
+def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
+    with gallery.read() as repository:  # one snapshot: all have the same faces
         assignments = load_assignments(gallery)
         album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
         last_clustered_face = repository.settings.last_clustered_face()
@@ -135,7 +137,7 @@ def _plan(gallery: GalleryDatabase, threshold: float | None, rebuild: bool) -> P
 
 
 def _compute_plan(
-    gallery: GalleryDatabase,
+    gallery: Store,
     assignments: FaceAssignments,
     album: Album,
     fixed_identity: Int64[np.ndarray, " n"],

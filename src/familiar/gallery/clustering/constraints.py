@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.neighbors.constraints import Constraints
 
 BURST_SECONDS = 10
@@ -16,7 +16,7 @@ BURST_SECONDS = 10
 
 
 def build_constraints(
-    gallery: GalleryDatabase,
+    gallery: Store,
     assignments: FaceAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
@@ -117,7 +117,7 @@ def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"
     return np.concatenate(pairs)
 
 
-def gallery_photo_pairs(gallery: GalleryDatabase) -> Int64[np.ndarray, "p 2"]:
+def gallery_photo_pairs(gallery: Store) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of a gallery's rows that are faces of one photo; cached until its faces change."""
     faces = gallery.faces()
     return gallery.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
@@ -154,17 +154,15 @@ def _seconds_between(start: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def _constraint_pairs(
-    gallery: GalleryDatabase, ids: Int64[np.ndarray, " m"], *, same: bool
-) -> Int64[np.ndarray, "p 2"]:
+def _constraint_pairs(gallery: Store, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
     """List the pairs of rows that the user marked as the same individual, or as different ones."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         pairs = repository.constraints.pairs(same=same)
     return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
 
 
 def _rejection_pairs(
-    gallery: GalleryDatabase,
+    gallery: Store,
     assignments: FaceAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
@@ -174,7 +172,7 @@ def _rejection_pairs(
     The faces of a fixed identity stay together, so one of them represents it. If no face is fixed in the identity, any
     of its previous faces may receive its number again, so each of them counts.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rejections = repository.constraints.rejections()
     ids = assignments.faces.ids[rows]
     identities, first_rows = np.unique(fixed_identity[rows], return_index=True)

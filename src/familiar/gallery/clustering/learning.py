@@ -10,8 +10,8 @@ from jaxtyping import Float32, Int64
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.automatic_calibration import select_faces
 from familiar.gallery.clustering.calibration import confirmed_rows
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.album import AlbumWhitening, evenly_spaced
 from familiar.neighbors.within_identity import MIN_IDENTITIES, Gain, cross_validate, sharpen
 
@@ -21,7 +21,7 @@ RELEARN_FACTOR = 2
 """So many times as many confirmed individuals as the last time: or every answer would change all similarities."""
 
 
-def learn_if_due(gallery: GalleryDatabase, repository: Repository) -> None:
+def learn_if_due(gallery: Store, repository: Repository) -> None:
     """Choose the faces to learn from if five individuals have two confirmed faces, or twice as many as the last time.
 
     Args:
@@ -37,9 +37,9 @@ def learn_if_due(gallery: GalleryDatabase, repository: Repository) -> None:
     repository.learned_faces.replace(assignments.faces.ids[selected].tolist())
 
 
-def learned_rows(gallery: GalleryDatabase) -> Int64[np.ndarray, " k"]:
+def learned_rows(gallery: Store) -> Int64[np.ndarray, " k"]:
     """List the rows of the faces that the gallery learned from and that are still confirmed, rising."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         faces = np.array(repository.learned_faces.all(), np.int64)
     assignments = load_assignments(gallery)
     return _with_a_second(assignments, np.intersect1d(assignments.faces.rows_of(faces), confirmed_rows(assignments)))

@@ -10,8 +10,8 @@ from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.album import Album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.constraints import are_together, build_constraints
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import IN_DOMAIN
 
 
@@ -29,7 +29,7 @@ class Plan:
     album: Album
 
 
-def adapt_plan(gallery: GalleryDatabase, plan: Plan) -> Plan:
+def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     """Adapt a plan to what others have changed since, within a transaction that writes it.
 
     A face that changed, and every face that the plan moves out of or into an identity in which one did, stays where it

@@ -12,7 +12,7 @@ from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
 from familiar.gallery.clustering.constraints import gallery_photo_pairs
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.clustering import size_penalized_cosine
 from familiar.neighbors.labels import sum_by_label
@@ -136,12 +136,12 @@ class _Columns(NamedTuple):
     gain: Float64[np.ndarray, " q"]
 
 
-def load_candidates(gallery: GalleryDatabase) -> Candidates:
+def load_candidates(gallery: Store) -> Candidates:
     """Find all questions that may be asked; cached until the gallery changes."""
     return gallery.cached("questions", gallery.revision, lambda: _find_candidates(gallery))
 
 
-def _find_candidates(gallery: GalleryDatabase) -> Candidates:
+def _find_candidates(gallery: Store) -> Candidates:
     assignments = load_assignments(gallery)
     clusters = Clusters(assignments, load_album(gallery).comparable(assignments.domain))
     halves = _halves(gallery, clusters)
@@ -150,7 +150,7 @@ def _find_candidates(gallery: GalleryDatabase) -> Candidates:
     return Candidates(clusters, halves, kind, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _halves(gallery: GalleryDatabase, clusters: Clusters) -> dict[int, Halves]:
+def _halves(gallery: Store, clusters: Clusters) -> dict[int, Halves]:
     """Divide the clusters in two; those whose faces have not changed since were divided before."""
     known: dict[bytes, Halves | None] = gallery.cached("halves", gallery.faces().revision, dict[bytes, Halves | None])
     halves: dict[int, Halves] = {}
@@ -164,13 +164,13 @@ def _halves(gallery: GalleryDatabase, clusters: Clusters) -> dict[int, Halves]:
     return halves
 
 
-def _splits(gallery: GalleryDatabase, clusters: Clusters, halves: dict[int, Halves]) -> _Columns:
+def _splits(gallery: Store, clusters: Clusters, halves: dict[int, Halves]) -> _Columns:
     """Find identities of two parts, unless the user said that faces of both are the same.
 
     A single face is asked about as an outlier.
     """
     assignments = clusters.assignments
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         same = np.array(repository.constraints.pairs(same=True), np.int64).reshape(-1, 2)
     is_second = np.zeros(len(assignments.identity), np.bool_)
     for number, divided in halves.items():
@@ -194,7 +194,7 @@ def _splits(gallery: GalleryDatabase, clusters: Clusters, halves: dict[int, Halv
     return _Columns(numbers, numbers, np.full(len(numbers), -1), similarity, 1 - different, gain)
 
 
-def _merges(gallery: GalleryDatabase, clusters: Clusters) -> _Columns:
+def _merges(gallery: Store, clusters: Clusters) -> _Columns:
     """Find pairs of similar clusters of one kind."""
     sizes = clusters.sizes
     if len(sizes) < 2:
@@ -251,10 +251,10 @@ def identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> 
     return None if identity == UNASSIGNED else identity
 
 
-def _cannot_link_keys(gallery: GalleryDatabase, clusters: Clusters) -> Int64[np.ndarray, " c"]:
+def _cannot_link_keys(gallery: Store, clusters: Clusters) -> Int64[np.ndarray, " c"]:
     """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
     faces, labels = clusters.assignments.faces, clusters.labels
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         different = repository.constraints.pairs(same=False)
         rejections = repository.constraints.rejections()
     marked = faces.rows_of(np.array(different, np.int64).reshape(-1)).reshape(-1, 2)

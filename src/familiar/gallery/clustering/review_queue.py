@@ -8,8 +8,8 @@ from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Question
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.review_candidates import QUESTION_KINDS, identity_of, load_candidates
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
+from familiar.gallery.store.store import Store
 
 MIN_GAIN = 0.6
 """Expected gain from which on an answer matters."""
@@ -26,7 +26,7 @@ class AnswersLeft:
     high: int
 
 
-def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Question]:
+def propose_questions(gallery: Store, count: int = 10) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
     The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge or
@@ -36,7 +36,7 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
 
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
-    with gallery.reading():  # one snapshot, whatever other processes write
+    with gallery.read():  # one snapshot, whatever other processes write
         if len(load_assignments(gallery).faces.ids) < 2 or count < 1:
             return []
         candidates = load_candidates(gallery)
@@ -52,25 +52,25 @@ def propose_questions(gallery: GalleryDatabase, count: int = 10) -> list[Questio
     return selected
 
 
-def estimate_answers_left(gallery: GalleryDatabase) -> AnswersLeft:
+def estimate_answers_left(gallery: Store) -> AnswersLeft:
     """Estimate how many answers are left that are expected to correct `MIN_GAIN` or more.
 
     All questions count that are known now, also those about one cluster of which `propose_questions` lists the first.
     Answers bring up new ones, which the factors allow for.
     """
-    with gallery.reading():
+    with gallery.read():
         if len(load_assignments(gallery).faces.ids) < 2:
             return AnswersLeft(0, 0, 0)
         known = int((load_candidates(gallery).gain >= MIN_GAIN).sum())
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
 
 
-def doubtful_identities(gallery: GalleryDatabase) -> frozenset[int]:
+def doubtful_identities(gallery: Store) -> frozenset[int]:
     """Find the identities that show two individuals rather than one, by `purity.halve` (probability above one half).
 
     Those of which the user confirmed faces of both halves are not among them.
     """
-    with gallery.reading():
+    with gallery.read():
         if len(load_assignments(gallery).faces.ids) < 2:
             return frozenset()
         candidates = load_candidates(gallery)
@@ -79,7 +79,7 @@ def doubtful_identities(gallery: GalleryDatabase) -> frozenset[int]:
     return frozenset(candidates.clusters.assignments.identity[first_rows].tolist())
 
 
-def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
+def is_still_valid(gallery: Store, question: Question) -> bool:
     """Tell whether both faces are still in the identities that they were in when the question was proposed.
 
     Raises:
@@ -90,7 +90,7 @@ def is_still_valid(gallery: GalleryDatabase, question: Question) -> bool:
     return [identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
 
 
-def answer_question(gallery: GalleryDatabase, question: Question, same: bool) -> None:
+def answer_question(gallery: Store, question: Question, same: bool) -> None:
     """Apply the user's answer to a question, as one decision that can be undone.
 
     Raises:
@@ -98,17 +98,17 @@ def answer_question(gallery: GalleryDatabase, question: Question, same: bool) ->
         SharedPhoto: another photo than theirs would show one identity twice; merge the identities if it does.
         Contradiction: one of them is in another identity by now, or the answer contradicts a correction.
     """
-    with gallery.exclusive():  # or another process might reassign the faces after they were checked
+    with gallery.write():  # or another process might reassign the faces after they were checked
         check_faces(gallery, (question.first_face, question.second_face))
         if not is_still_valid(gallery, question):
             raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
         _apply_answer(gallery, question, same)
 
 
-def _apply_answer(gallery: GalleryDatabase, question: Question, same: bool) -> None:
+def _apply_answer(gallery: Store, question: Question, same: bool) -> None:
     first, second = question.first_face, question.second_face
-    with gallery.reading() as repository:
-        same_photo = repository.faces.photo_of(first) == repository.faces.photo_of(second)
+    with gallery.read() as repository:
+        same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
     if question.kind == "split":
         if same:
             corrections.confirm(gallery, [first, second])

@@ -25,11 +25,11 @@ from familiar.gallery.clustering.assignments import (
 )
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.clustering.constraints import are_together, same_photo_pairs
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.propagation import release_similar_faces
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import merge_reports
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 _MAX_LISTED = 5  # photos in a message
 
@@ -47,7 +47,7 @@ class IdentityFaces:
     faces: tuple[int, ...]
 
 
-def name_identity(gallery: GalleryDatabase, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
+def name_identity(gallery: Store, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
     """Name an identity, which also keeps it from being re-clustered.
 
     Args:
@@ -67,14 +67,14 @@ def name_identity(gallery: GalleryDatabase, identity: int, new_name: str, *, con
     return CorrectionResult(identity, 0)
 
 
-def confirm(gallery: GalleryDatabase, faces: Sequence[int]) -> None:
+def confirm(gallery: Store, faces: Sequence[int]) -> None:
     """Mark the assignments of these faces as confirmed; unassigned faces stay unassigned."""
     with decision(gallery, "confirm") as repository:
         check_faces(gallery, faces)
         repository.assignments.confirm(faces)
 
 
-def merge(gallery: GalleryDatabase, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
+def merge(gallery: Store, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
     """Merge identities into one, named as `into` is, or else as the first of the others that has a name.
 
     Args:
@@ -94,7 +94,7 @@ def merge(gallery: GalleryDatabase, into: int, others: Sequence[int], *, same_ph
     return CorrectionResult(into, propagated)
 
 
-def move(gallery: GalleryDatabase, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
+def move(gallery: Store, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
     """Assign these faces to the identity `to`, and reject them from their previous identities.
 
     Args:
@@ -113,7 +113,7 @@ def move(gallery: GalleryDatabase, faces: Sequence[int], to: int, *, same_photo:
 
 
 def split(
-    gallery: GalleryDatabase, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False
+    gallery: Store, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False
 ) -> CorrectionResult:
     """Move these faces to a new identity.
 
@@ -134,7 +134,7 @@ def split(
         return CorrectionResult(identity, reassign(gallery, repository, identity_of_face, same_photo=same_photo))
 
 
-def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> int:
+def assign(gallery: Store, individuals: Sequence[IdentityFaces]) -> int:
     """Assign many faces from a list, as one decision.
 
     The faces that some of them were clustered with are clustered again; unassigned faces wait for the next `cluster`.
@@ -165,7 +165,7 @@ def assign(gallery: GalleryDatabase, individuals: Sequence[IdentityFaces]) -> in
         return reassign(gallery, repository, identity_of_face, is_list=True)
 
 
-def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
+def reject(gallery: Store, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
     """Store that these faces do not show an identity, and unassign those that are in it.
 
     Args:
@@ -191,7 +191,7 @@ def reject(gallery: GalleryDatabase, faces: Sequence[int], identity: int | None 
     return CorrectionResult(int(rejected[0]), propagated)
 
 
-def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
+def mark_different(gallery: Store, first: int, second: int) -> None:
     """Store that two faces show different individuals, and so do the identities they are in.
 
     Of two faces of one identity, the one that the user did not confirm leaves it (the second if neither is), and so do
@@ -221,9 +221,7 @@ def mark_different(gallery: GalleryDatabase, first: int, second: int) -> None:
         _unassign_and_recluster(gallery, repository, before, leaving, opposite)
 
 
-def merge_all(
-    gallery: GalleryDatabase, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool
-) -> None:
+def merge_all(gallery: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
     """Merge identities as `merge` does, within an open decision, without clustering again."""
     before = load_assignments(gallery)
     members = np.flatnonzero(np.isin(before.identity, [into, *others]))
@@ -255,7 +253,7 @@ def _merge_pair(repository: Repository, before: FaceAssignments, into: int, othe
         repository.identities.set_name(into, other_name)
 
 
-def set_name(gallery: GalleryDatabase, repository: Repository, identity: int, name: str) -> None:
+def set_name(gallery: Store, repository: Repository, identity: int, name: str) -> None:
     """Name an identity, within an open decision.
 
     Raises:
@@ -286,7 +284,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def create_identity(gallery: GalleryDatabase, repository: Repository, name: str | None) -> int:
+def create_identity(gallery: Store, repository: Repository, name: str | None) -> int:
     """Create an identity, within an open decision, and return its number. Contradiction as in `set_name`."""
     number = repository.identities.create()
     if name is not None:
@@ -303,7 +301,7 @@ def _find_identity(repository: Repository, before: FaceAssignments, individual: 
 
 
 def reassign(
-    gallery: GalleryDatabase,
+    gallery: Store,
     repository: Repository,
     identity_of_face: Mapping[int, int],
     *,
@@ -354,7 +352,7 @@ def reassign(
 
 
 def _unassign_and_recluster(
-    gallery: GalleryDatabase,
+    gallery: Store,
     repository: Repository,
     before: FaceAssignments,
     leaving: Int64[np.ndarray, " k"],
@@ -394,7 +392,7 @@ def _faces_in_shared_photos(
     pairs = pairs[~are_together(pairs, before.identity)]
     faces = before.faces.ids[pairs]
     if len(pairs) and not same_photo:
-        paths = [repository.photos.path(photo) for photo in np.unique(before.faces.photo_ids[pairs[:, 0]]).tolist()]
+        paths = list(dict.fromkeys(row.path for row in repository.faces.rows(faces[:, 0].tolist())))
         others = f" and {len(paths) - _MAX_LISTED} more" if len(paths) > _MAX_LISTED else ""
         name = repository.identities.name(identity)
         raise SharedPhoto(

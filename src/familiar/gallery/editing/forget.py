@@ -1,6 +1,7 @@
 """Delete an identity or photos from a gallery for good: from the tables, the index, the undo log and the free pages.
 
-What `repair` and `restore` have moved aside is erased too, as it has copies: docs/explanation/privacy.md.
+It is erased from the automatic copies, too, and what `repair` and `restore` have moved aside is erased as a whole:
+docs/explanation/privacy.md.
 
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
@@ -14,9 +15,9 @@ from pathlib import Path
 from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.files import absolute_path, erase_file, real_path, unfinished_files
 from familiar.gallery.clustering.assignments import check_identities
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states
 from familiar.gallery.photo_paths import file_sha256, photos_at_path
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.gallery.uploaded_files import uploaded_sha256
 
 
@@ -35,7 +36,7 @@ class ForgetResult:
     erased: bool
 
 
-def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState | None = None) -> ForgetResult:
+def forget_identity(gallery: Store, number: int, state: IdentityState | None = None) -> ForgetResult:
     """Delete an identity, its name, and every face assigned to it, including faces that were deleted by hand.
 
     The photos stay known, so that enrolling the same folder again does not bring the faces back. If a face was moved
@@ -50,20 +51,19 @@ def forget_identity(gallery: GalleryDatabase, number: int, state: IdentityState 
         NotInGallery: there is no such identity.
         Contradiction: it has other faces or another name than in `state`; nothing is erased.
     """
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         check_states(gallery, [] if state is None else [state])
         check_identities(gallery, [number])
         repository.undo_log.forget_identity(number)
         repository.erasure.mark_faces_of_identity(number)
         faces = repository.erasure.erase_marked()
-        repository.constraints.delete_rejections(number)
-        repository.identities.delete(number)
+        repository.erasure.note("identity", [number])
+        repository.erasure.erase_identity(number)
         repository.identities.delete_empty()
-        repository.erasure.erase_watch_sightings()
     return ForgetResult(0, faces, gallery.purge_deleted())
 
 
-def forget_photos(gallery: GalleryDatabase, photos: Sequence[Path | int]) -> ForgetResult:
+def forget_photos(gallery: Store, photos: Sequence[Path | int]) -> ForgetResult:
     """Delete photos, given by path or number, and every face in them from a gallery. Enrolled again, they are new.
 
     Uploaded files are deleted too, including uploaded copies of a photo that lies elsewhere. All other files are left
@@ -78,7 +78,7 @@ def forget_photos(gallery: GalleryDatabase, photos: Sequence[Path | int]) -> For
         CannotWrite: a file cannot be deleted, or the disk is full; the photos are still known.
     """
     contents = {path: file_sha256(path) for path in photos if isinstance(path, Path)}
-    with _report_deleted_files(gallery) as deleted, gallery.writing(faces_change=True) as repository:
+    with _report_deleted_files(gallery) as deleted, gallery.write(faces_change=True) as repository:
         numbers = [photo for photo in photos if isinstance(photo, int)]
         for path, content in contents.items():
             at_path = photos_at_path(gallery, path, content)
@@ -88,11 +88,12 @@ def forget_photos(gallery: GalleryDatabase, photos: Sequence[Path | int]) -> For
         numbers = list(dict.fromkeys(numbers))
         files: set[Path] = set()
         for number in numbers:
-            if (row := repository.photos.find(number)) is None:
+            if (row := repository.photos.row(number)) is None:
                 raise NotInGallery(f"{gallery.folder}: has no photo {number}; nothing was forgotten")
-            files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row[0]), row[1])
+            files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row.path), row.sha256)
         repository.erasure.mark_faces_of_photos(numbers)
         faces = repository.erasure.erase_marked()
+        repository.erasure.note("photo", numbers)
         repository.erasure.erase_watch_notes(numbers)
         repository.photos.delete(numbers)
         repository.identities.delete_empty()
@@ -113,7 +114,7 @@ def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
 
 
 @contextlib.contextmanager
-def _report_deleted_files(gallery: GalleryDatabase) -> Generator[list[Path], None, None]:
+def _report_deleted_files(gallery: Store) -> Generator[list[Path], None, None]:
     """Yield a list for the files that are deleted; an error after that must not say that nothing was changed."""
     deleted: list[Path] = []
     try:

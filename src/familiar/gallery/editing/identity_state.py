@@ -14,8 +14,8 @@ import numpy as np
 
 from familiar.core.errors import Contradiction
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_faces, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 NO_IDENTITY = 0
 """Number of the state of unassigned faces."""
@@ -58,7 +58,7 @@ class IdentityState:
         return IdentityState(int(identity), int(last_face), int(last_decision), name, faces, report)
 
 
-def read_states(gallery: GalleryDatabase, identities: Iterable[int | None]) -> dict[int, IdentityState]:
+def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, IdentityState]:
     """Return the states of identities as they are now, by number.
 
     Read them in the same `reading` as what is shown. Those that do not exist are left out.
@@ -67,7 +67,7 @@ def read_states(gallery: GalleryDatabase, identities: Iterable[int | None]) -> d
         gallery: to read.
         identities: numbers; None, and `NO_IDENTITY`, for unassigned faces.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         assignments = load_assignments(gallery)
         last_face = int(assignments.faces.ids.max(initial=0))
         decisions = repository.undo_log.last_decisions(1)
@@ -80,9 +80,7 @@ def read_states(gallery: GalleryDatabase, identities: Iterable[int | None]) -> d
         }
 
 
-def check_states(
-    gallery: GalleryDatabase, states: Iterable[IdentityState], *, faces: bool = True, report: bool = False
-) -> None:
+def check_states(gallery: Store, states: Iterable[IdentityState], *, faces: bool = True, report: bool = False) -> None:
     """Check, within a write, that identities are as the user saw them.
 
     Args:
@@ -94,7 +92,7 @@ def check_states(
     Raises:
         Contradiction: one was changed, merged or deleted; the message says how and when, where that is known.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         assignments = load_assignments(gallery)
         for state in states:
             if state.identity == NO_IDENTITY:
@@ -112,14 +110,14 @@ def check_states(
                 raise Contradiction(_message(f"{label} was", cause, "changed"))
 
 
-def check_identity_of_faces(gallery: GalleryDatabase, faces: Sequence[int], state: IdentityState) -> None:
+def check_identity_of_faces(gallery: Store, faces: Sequence[int], state: IdentityState) -> None:
     """Check, within a write, that faces are still in the identity that the user saw them in, and that it has its name.
 
     Raises:
         NotInGallery: one of the faces does not exist any more.
         Contradiction: one is in another identity, or the identity was renamed.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         check_faces(gallery, faces)
         assignments = load_assignments(gallery)
         rows = assignments.faces.rows_of(np.array(faces, np.int64))

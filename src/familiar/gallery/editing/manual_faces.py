@@ -17,10 +17,11 @@ from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, f
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
-from familiar.gallery.database.tables.faces import Box, StoredFace
 from familiar.gallery.editing.undo_log import decision
+from familiar.gallery.store.faces import Box, StoredFace
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 
@@ -39,7 +40,7 @@ class _EmbeddedFace:
 
 
 def add_face(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
     photo: int,
     box_xyxy_px: Box,
@@ -78,9 +79,7 @@ def add_face(
     return number
 
 
-def set_face_box(
-    gallery: GalleryDatabase, embedder: Model, face: int, box_xyxy_px: Box, *, path: Path | None = None
-) -> None:
+def set_face_box(gallery: Store, embedder: Model, face: int, box_xyxy_px: Box, *, path: Path | None = None) -> None:
     """Give a face another box and embed it again. It keeps its number.
 
     It keeps its identity if the user confirmed it, or if it is the identity's only face; otherwise it is assigned
@@ -97,10 +96,11 @@ def set_face_box(
         NotInGallery: there is no such face.
         UnreadablePhoto, SpaceMismatch, Contradiction, NoFaceFound: as in `add_face`.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         check_faces(gallery, [face])
-        photo, species = repository.faces.photo_of(face), repository.faces.species_of(face)
-    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path, species)
+        row = repository.faces.row(face)
+    photo = row.photo
+    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path, row.species)
     with decision(gallery, "move face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, embedded, except_face=face)
         if not repository.faces.update_in_photo(face, photo, _stored_face(gallery, embedded)):
@@ -111,7 +111,7 @@ def set_face_box(
         _assign_face(gallery, repository, face)
 
 
-def delete_face(gallery: GalleryDatabase, face: int) -> None:
+def delete_face(gallery: Store, face: int) -> None:
     """Delete a face and its assignments and constraints. The photo stays, so enrolling again does not re-detect it.
 
     The face's bytes are kept for `undo`; `forget` removes them.
@@ -129,7 +129,7 @@ def delete_face(gallery: GalleryDatabase, face: int) -> None:
 
 
 def _embed_box(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
     photo_number: int,
     box: Box,
@@ -138,9 +138,9 @@ def _embed_box(
     species: str | None = None,
 ) -> _EmbeddedFace:
     _check_space(gallery, embedder)
-    with gallery.reading() as repository:
-        enrolled_path, sha256 = _find_photo(gallery, repository, photo_number)
-    photo = _read_photo(path or Path(enrolled_path), sha256)
+    with gallery.read() as repository:
+        row = _find_photo(gallery, repository, photo_number)
+    photo = _read_photo(path or Path(row.path), row.sha256)
     _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
     crop = embedder.align(photo, detection)
@@ -152,13 +152,12 @@ def _embed_box(
     return _EmbeddedFace(photo_number, detection, quality, embedding, embedded.species[0])
 
 
-def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:
+def _check_space(gallery: Store, embedder: Model) -> None:
     gallery.check_space(*embedder.space)
 
 
-def _find_photo(gallery: GalleryDatabase, repository: Repository, number: int) -> tuple[str, bytes]:
-    """Return the path and SHA-256 of a photo."""
-    photo = repository.photos.find(number)
+def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow:
+    photo = repository.photos.row(number)
     if photo is None:
         raise NotInGallery(f"{gallery.folder}: has no photo {number}")
     return photo
@@ -191,24 +190,26 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: GalleryDatabase, repository: Repository, embedder: Model, face: _EmbeddedFace, except_face: int | None
+    gallery: Store, repository: Repository, embedder: Model, face: _EmbeddedFace, except_face: int | None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     _check_space(gallery, embedder)
-    path, _ = _find_photo(gallery, repository, face.photo)
-    for number, left, top, right, bottom in repository.faces.boxes_in_photo(face.photo, except_face=except_face):
+    path = _find_photo(gallery, repository, face.photo).path
+    for other in repository.faces.rows_in_photos([face.photo]):
+        if other.face == except_face or not other.has_box:
+            continue
+        left, top, right, bottom = other.box_xyxy_px
         smaller_area = min(face.detection.area_px, (right - left) * (bottom - top))
-        overlap = box_intersection_px(face.detection.box_xyxy_px, (left, top, right, bottom))
-        if overlap >= SAME_FACE_OVERLAP * smaller_area:
-            raise Contradiction(f"{path}: face {number} is there already; move or delete that one")
+        if box_intersection_px(face.detection.box_xyxy_px, other.box_xyxy_px) >= SAME_FACE_OVERLAP * smaller_area:
+            raise Contradiction(f"{path}: face {other.face} is there already; move or delete that one")
 
 
-def _stored_face(gallery: GalleryDatabase, face: _EmbeddedFace) -> StoredFace:
+def _stored_face(gallery: Store, face: _EmbeddedFace) -> StoredFace:
     (embedding,) = gallery.encode_embeddings(face.embedding[None])
     return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
-def _assign_face(gallery: GalleryDatabase, repository: Repository, face: int) -> None:
+def _assign_face(gallery: Store, repository: Repository, face: int) -> None:
     """Find the domain of a face and, if it is unassigned, its identity."""
     if not repository.domains.is_empty():
         assignments = load_assignments(gallery)

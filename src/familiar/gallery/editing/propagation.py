@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.purity import mean_similarity
 
 _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
@@ -16,7 +16,7 @@ _MAX_ITERATIONS = 10  # of two-means
 
 
 def release_similar_faces(
-    gallery: GalleryDatabase,
+    gallery: Store,
     repository: Repository,
     before: FaceAssignments,
     leaving: Int64[np.ndarray, " k"],
@@ -64,7 +64,7 @@ def release_similar_faces(
     return free, identities
 
 
-def similar_faces(gallery: GalleryDatabase, identity: int, faces: Sequence[int]) -> list[int]:
+def similar_faces(gallery: Store, identity: int, faces: Sequence[int]) -> list[int]:
     """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others.
 
     The others are represented, to begin with, by the one that is least similar to these, which stays.
@@ -80,7 +80,7 @@ def similar_faces(gallery: GalleryDatabase, identity: int, faces: Sequence[int])
     Raises:
         KeyError: one of the faces does not exist.
     """
-    with gallery.reading():
+    with gallery.read():
         assignments = load_assignments(gallery)
         compared = load_album(gallery).comparable(assignments.domain)
     selected = assignments.faces.rows_of(np.array(sorted(set(faces)), np.int64))

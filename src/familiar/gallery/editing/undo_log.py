@@ -8,12 +8,12 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import Decision
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due, restore_previous_calibration
 from familiar.gallery.clustering.learning import learn_if_due
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 
 @contextlib.contextmanager
-def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
     At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`clustering.learning`,
@@ -22,9 +22,9 @@ def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False)
     Args:
         gallery: to write to.
         kind: the command, as the log lists it.
-        faces_change: as in `GalleryDatabase.writing`.
+        faces_change: as in `Store.write`.
     """
-    with gallery.writing(faces_change=faces_change) as repository:
+    with gallery.write(faces_change=faces_change) as repository:
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
         yield repository
         learn_if_due(gallery, repository)
@@ -32,7 +32,7 @@ def decision(gallery: GalleryDatabase, kind: str, *, faces_change: bool = False)
         calibrate_if_due(gallery, repository, _key(repository, number))
 
 
-def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
+def undo(gallery: Store, expected: int | None = None) -> Decision:
     """Undo the last decision: restore every row that it changed.
 
     What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
@@ -48,7 +48,7 @@ def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
         NotInGallery: there is nothing to undo.
         Contradiction: the last decision is not the expected one; nothing was undone.
     """
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         entries = _last_decisions(repository, limit=1)
         if not entries:
             raise NotInGallery(f"{gallery.folder}: nothing to undo")
@@ -72,9 +72,9 @@ def undo(gallery: GalleryDatabase, expected: int | None = None) -> Decision:
     return last
 
 
-def decisions(gallery: GalleryDatabase, limit: int = 20) -> list[Decision]:
+def decisions(gallery: Store, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return _last_decisions(repository, limit)
 
 

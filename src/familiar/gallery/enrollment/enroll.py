@@ -16,10 +16,10 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto, write_photo
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 _INSERT_BATCH = 20_000  # rows per transaction, which writes nearly every page of a large gallery's index by content
 
@@ -77,7 +77,7 @@ NOTHING_ENROLLED = EnrollResult(
 
 
 def enroll(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
     paths: Sequence[Path],
     detector: Detector | None = None,
@@ -135,7 +135,7 @@ def enroll(
             skipped_faces += face_errors
             counts["known"] += len(batch) - len(files) - len(errors)
             if files or (errors and record):
-                with gallery.writing(faces_change=any(file.faces for file in files)) as repository:
+                with gallery.write(faces_change=any(file.faces for file in files)) as repository:
                     _check_space(gallery, embedder)  # again: another process may have migrated the gallery
                     written = [write_photo(repository, gallery, file) for file in files]
                     if record:
@@ -159,7 +159,7 @@ def _to_result(
 
 
 def enroll_embeddings(
-    gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
+    gallery: Store, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
 ) -> list[int]:
     """Add embeddings that were computed elsewhere, each as the only face of a photo.
 
@@ -190,7 +190,7 @@ def enroll_embeddings(
             hashlib.sha256(name + b"\0" + row).digest(): (name, row)
             for name, row in zip(file_names[batch], encoded_rows, strict=True)
         }
-        with gallery.writing(faces_change=True) as repository:
+        with gallery.write(faces_change=True) as repository:
             gallery.check_space(space_id, embeddings.shape[1])
             new_photos = repository.photos.insert_without_files((sha256, name) for sha256, (name, _) in by_hash.items())
             added += repository.faces.insert_without_boxes((photo, by_hash[sha256][1]) for photo, sha256 in new_photos)
@@ -204,5 +204,5 @@ def _encode_name(name: str) -> bytes:
         raise ValueError(f"{name!a} cannot be the name of a photo: it has half of a character") from error
 
 
-def _check_space(gallery: GalleryDatabase, embedder: Model) -> None:
+def _check_space(gallery: Store, embedder: Model) -> None:
     gallery.check_space(*embedder.space)

@@ -10,7 +10,7 @@ from familiar.core.files import absolute_path, content_sha256
 from familiar.detection.detector import Detector
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
 
@@ -35,13 +35,12 @@ class EnrolledPhotos:
     hashes: frozenset[bytes]
 
 
-def load_enrolled_photos(gallery: GalleryDatabase) -> EnrolledPhotos:
+def load_enrolled_photos(gallery: Store) -> EnrolledPhotos:
     """Read which photos a gallery has."""
-    with gallery.reading() as repository:
-        rows = repository.photos.files()
+    with gallery.read() as repository:
+        rows = repository.photos.rows()
     return EnrolledPhotos(
-        {path: (size_bytes, modified_ns) for path, size_bytes, modified_ns, _ in rows},
-        frozenset(row[3] for row in rows),
+        {row.path: (row.size_bytes, row.modified_ns) for row in rows}, frozenset(row.sha256 for row in rows)
     )
 
 

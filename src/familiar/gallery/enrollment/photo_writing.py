@@ -10,11 +10,11 @@ import numpy as np
 
 from familiar.core.files import content_sha256
 from familiar.embedding.all_faces import EmbeddedFace
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
-from familiar.gallery.database.tables.faces import StoredFace
-from familiar.gallery.database.tables.photos import path_before_replacement
 from familiar.gallery.enrollment.photo_reading import PhotoFile
+from familiar.gallery.store.faces import StoredFace
+from familiar.gallery.store.photos import PhotoRow, path_before_replacement
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 SAME_PICTURE = 0.9
 """Least similarity of a face before and after its photo was edited; another photo's face is hardly so similar."""
@@ -54,13 +54,13 @@ class WrittenPhoto:
                 return {"known": 1, "moved": int(self.change == "moved"), "copies": int(self.change == "copy")}
 
 
-def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFile) -> WrittenPhoto:
+def write_photo(repository: Repository, gallery: Store, file: PhotoFile) -> WrittenPhoto:
     """Write one photo and its faces: known, edited or new. Others that were enrolled from its path lose that path."""
     file = _at_stored_length(gallery, file)
     repository.photos.mark_replaced(file.path, file.sha256)
     row = repository.photos.with_hash(file.sha256)
     if row is not None:
-        return _update_known_photo(repository, file, photo=row[0], enrolled_path=row[1])
+        return _update_known_photo(repository, file, row)
     if file.faces is None:  # forgotten since the call began, and it stays forgotten
         return WrittenPhoto(file, "forgotten")
     photo = repository.photos.insert(file.path, file.sha256, file.size_bytes, file.modified_ns, file.taken_at)
@@ -79,24 +79,24 @@ def write_photo(repository: Repository, gallery: GalleryDatabase, file: PhotoFil
     return WrittenPhoto(file, change, photo, replaced=replaced, new_faces=len(file.faces) - len(faces_before_edit))
 
 
-def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enrolled_path: str) -> WrittenPhoto:
+def _update_known_photo(repository: Repository, file: PhotoFile, row: PhotoRow) -> WrittenPhoto:
     """Update the path, size and time of an enrolled photo, unless the file is a copy of it."""
-    if enrolled_path != str(file.path) and _is_same_content(Path(enrolled_path), file):
-        return WrittenPhoto(file, "copy", photo)
-    repository.photos.update_file(photo, file.path, file.size_bytes, file.modified_ns)
-    previous_path = path_before_replacement(enrolled_path)
+    if row.path != str(file.path) and _is_same_content(Path(row.path), file):
+        return WrittenPhoto(file, "copy", row.photo)
+    repository.photos.update_file(row.photo, file.path, file.size_bytes, file.modified_ns)
+    previous_path = path_before_replacement(row.path)
     if previous_path == str(file.path):
-        return WrittenPhoto(file, "known", photo)
-    return WrittenPhoto(file, "moved", photo, previous_path=previous_path)
+        return WrittenPhoto(file, "known", row.photo)
+    return WrittenPhoto(file, "moved", row.photo, previous_path=previous_path)
 
 
-def _at_stored_length(gallery: GalleryDatabase, file: PhotoFile) -> PhotoFile:
+def _at_stored_length(gallery: Store, file: PhotoFile) -> PhotoFile:
     """Truncate the embeddings of a model that computes longer ones."""
     faces = tuple(replace(face, embedding=gallery.truncate_query(face.embedding)) for face in file.faces or ())
     return file if file.faces is None else replace(file, faces=faces)
 
 
-def stored_face(gallery: GalleryDatabase, face: EmbeddedFace) -> StoredFace:
+def stored_face(gallery: Store, face: EmbeddedFace) -> StoredFace:
     """Encode a face as the database has it. Its embedding has the stored length."""
     (embedding,) = gallery.encode_embeddings(face.embedding[None])
     return StoredFace.from_detection(face.detection, face.quality, embedding)
@@ -111,9 +111,7 @@ def _is_same_content(path: Path, file: PhotoFile) -> bool:
         return False
 
 
-def _match_edited_faces(
-    repository: Repository, gallery: GalleryDatabase, file: PhotoFile, photo: int
-) -> dict[int, int]:
+def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile, photo: int) -> dict[int, int]:
     """Match the faces of a photo with those of an earlier photo at the same path, which it may be an edit of.
 
     They match only if every face of the earlier photo is still there, each as another face, the most similar ones

@@ -13,29 +13,21 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import CenterSquare, WholePhoto
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.photo_writing import stored_face
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import load_photo
 
 _ROUNDING = 1e-3  # of a box's side: a photo may have been decoded at a reduced scale
-
-
-@dataclass(frozen=True)
-class EnrolledPhoto:
-    """A photo of a gallery: its number, its file, and the file's content when it was enrolled."""
-
-    number: int
-    path: Path
-    sha256: bytes
 
 
 @dataclass(frozen=True, eq=False)
 class _SearchedPhoto:
     """A photo, its width and height, and the faces that were detected in it, best first."""
 
-    photo: EnrolledPhoto
+    photo: PhotoRow
     size_px: tuple[int, int]
     faces: list[EmbeddedFace]
 
@@ -43,9 +35,7 @@ class _SearchedPhoto:
 _ReadBatch: TypeAlias = tuple[list[_SearchedPhoto], list[FamiliarError], list[FamiliarError]]
 
 
-def photos_to_search(
-    gallery: GalleryDatabase, *, without_face: bool, paths: Collection[Path] | None = None
-) -> list[EnrolledPhoto]:
+def photos_to_search(gallery: Store, *, without_face: bool, paths: Collection[Path] | None = None) -> list[PhotoRow]:
     """List photos of a gallery that have a file.
 
     Args:
@@ -53,16 +43,15 @@ def photos_to_search(
         without_face: only those that have no face.
         paths: only photos that were enrolled from these absolute paths; None: all.
     """
-    with gallery.reading() as repository:
-        rows = repository.photos.to_search(without_face=without_face)
-    photos = [EnrolledPhoto(number, Path(path), sha256) for number, path, sha256 in rows]
-    return [photo for photo in photos if paths is None or photo.path in paths]
+    with gallery.read() as repository:
+        rows = repository.photos.without_face() if without_face else repository.photos.rows()
+    return [row for row in rows if row.has_file and (paths is None or Path(row.path) in paths)]
 
 
 def redetect(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
-    photos: Sequence[EnrolledPhoto],
+    photos: Sequence[PhotoRow],
     detector: Detector,
     *,
     enrolled_as_crops: bool = False,
@@ -98,7 +87,7 @@ def redetect(
     size = max(1, min(embedder.batch_size, -(-len(photos) // embedder.threads)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
 
-    def embed_batch(batch: Sequence[EnrolledPhoto]) -> _ReadBatch:
+    def embed_batch(batch: Sequence[PhotoRow]) -> _ReadBatch:
         return _embed_batch(batch, embedder, detector, flip, species)
 
     result, done = NOTHING_ENROLLED, 0
@@ -106,7 +95,7 @@ def redetect(
     try:
         results = pool.map(embed_batch, batches)
         for batch, (searched, skipped, skipped_faces) in zip(batches, results, strict=True):
-            with gallery.exclusive():
+            with gallery.write():
                 gallery.check_space(*embedder.space)  # again: another process may have migrated the gallery
                 counts = _write_batch(gallery, searched, enrolled_as_crops)
             result += replace(counts, skipped=tuple(skipped), skipped_faces=tuple(skipped_faces))
@@ -118,7 +107,7 @@ def redetect(
 
 
 def _embed_batch(
-    photos: Sequence[EnrolledPhoto], embedder: Model, detector: Detector, flip: bool, species: str | None
+    photos: Sequence[PhotoRow], embedder: Model, detector: Detector, flip: bool, species: str | None
 ) -> _ReadBatch:
     """Read photos, and detect and embed their faces. Does not use the gallery.
 
@@ -128,9 +117,9 @@ def _embed_batch(
     batch, read, skipped = FaceBatch(embedder, detector), list[_SearchedPhoto](), list[FamiliarError]()
     for photo in photos:
         try:
-            if content_sha256(photo.path) != photo.sha256:
+            if content_sha256(Path(photo.path)) != photo.sha256:
                 raise UnreadablePhoto(f"{photo.path}: has changed since it was enrolled; enroll it again")
-            loaded = load_photo(photo.path, min_side_px=embedder.min_decoded_side_px(detector))
+            loaded = load_photo(Path(photo.path), min_side_px=embedder.min_decoded_side_px(detector))
             batch.add(loaded)
             read.append(_SearchedPhoto(photo, loaded.source_size_px, []))
         except FamiliarError as error:
@@ -143,18 +132,18 @@ def _embed_batch(
     return read, skipped, [error for _, error in without_bundle]
 
 
-def _write_batch(gallery: GalleryDatabase, photos: Iterable[_SearchedPhoto], enrolled_as_crops: bool) -> EnrollResult:
+def _write_batch(gallery: Store, photos: Iterable[_SearchedPhoto], enrolled_as_crops: bool) -> EnrollResult:
     """Add the new faces of photos, within `gallery.exclusive`."""
     counts, to_write = NOTHING_ENROLLED, list[tuple[int, EmbeddedFace, int | None]]()
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         for searched in photos:
-            row = repository.photos.find(searched.photo.number)
-            if row is not None and row[1] == searched.photo.sha256:  # else forgotten or edited meanwhile
+            row = repository.photos.row(searched.photo.photo)
+            if row is not None and row.sha256 == searched.photo.sha256:  # else forgotten or edited meanwhile
                 new, photo_counts = _compare(repository, searched, enrolled_as_crops)
                 counts += photo_counts
-                to_write += [(searched.photo.number, face, replaced) for face, replaced in new]
+                to_write += [(searched.photo.photo, face, replaced) for face, replaced in new]
     if to_write:
-        with gallery.writing(faces_change=True) as repository:
+        with gallery.write(faces_change=True) as repository:
             for photo, face, replaced in to_write:
                 at_stored_length = replace(face, embedding=gallery.truncate_query(face.embedding))
                 stored = stored_face(gallery, at_stored_length)
@@ -175,8 +164,8 @@ def _compare(
     Returns:
         The faces to store, each with the face whose place it takes, if any; and the counts of the photo.
     """
-    photo = searched.photo.number
-    boxes = {face: box for face, *box in repository.faces.boxes_in_photo(photo, except_face=None)}
+    photo = searched.photo.photo
+    boxes = {row.face: row.box_xyxy_px for row in repository.faces.rows_in_photos([photo]) if row.has_box}
     crops = [face for face, box in boxes.items() if enrolled_as_crops and _is_crop(box, searched.size_px)]
     known = [box for face, box in boxes.items() if face not in crops] + repository.faces.deleted_boxes(photo)
     new = [face for face in searched.faces if not _is_at_any(face, known)]

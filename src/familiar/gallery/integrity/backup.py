@@ -9,53 +9,34 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
+import shutil
+import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
-from familiar.core.files import (
-    absolute_path,
-    content_sha256,
-    fsync_directory,
-    make_folder,
-    real_path,
-    write_atomically,
-)
+from familiar.core.files import absolute_path, content_sha256, fsync_file, make_folder, real_path, write_atomically
 from familiar.core.json_text import parse_json
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
-from familiar.gallery.database.copies import (
-    BACKUP_DRAFT,
-    KEPT_REPLACED,
-    RESTORE_DRAFT,
-    RESTORED,
-    RESTORED_INDEX,
-    draft,
-    erase_unfinished,
-)
-from familiar.gallery.database.external_index import FILE as EXTERNAL_INDEX_FILE
-from familiar.gallery.database.external_index import read_external_index
-from familiar.gallery.database.index_lock import index_lock
-from familiar.gallery.database.sqlite_file import DATABASE, acknowledged_writes
-from familiar.gallery.database.switch import (
-    dated_folder,
-    exclusive,
-    flush_file,
-    is_unfinished,
-    switch_database,
-)
 from familiar.gallery.integrity.check import damaged_uploads
+from familiar.gallery.store import recovery
+from familiar.gallery.store.automatic_copies import copies
+from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
+from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
+from familiar.gallery.store.external_index import forget_external_index, read_external_index
+from familiar.gallery.store.index_lock import index_lock
+from familiar.gallery.store.retention import Retention
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store, publish
 from familiar.neighbors.hnsw import erase
 
 MANIFEST = "backup.json"
-_FORMAT = 1
-_INDEX = "index"  # the name of `EXTERNAL_INDEX_FILE` while a backup is checked
+_FORMAT = "familiar-backup/1"
 _MAX_ATTEMPTS = 3  # to copy uploaded photos while others are forgotten
 _BLOCK_BYTES = 1 << 20
+_STALE_SECONDS = 24 * 3600.0  # no draft is written for so long
 
 
 @dataclass(frozen=True)
@@ -84,19 +65,22 @@ class RestoreResult:
     """The outcome of a restore.
 
     Attributes:
+        source: what was restored: the backup, or the automatic copy.
         photos: the number of photos that the restored gallery knows.
         faces: the number of faces.
         uploads: the number of uploaded photos that were missing in the folder and were restored.
-        kept_in: the folder to which the previous database was moved; None if there was none.
+        previous: the copy of the gallery as it was before; a folder with its files if it could not be read; None if
+            there was none.
     """
 
+    source: Path
     photos: int
     faces: int
     uploads: int
-    kept_in: Path | None
+    previous: Path | None
 
 
-def backup(gallery: GalleryDatabase, file: Path) -> BackupResult:
+def backup(gallery: Store, file: Path) -> BackupResult:
     """Write a gallery into one file, as it is at one moment, while others may go on writing; then verify the file.
 
     Args:
@@ -110,16 +94,17 @@ def backup(gallery: GalleryDatabase, file: Path) -> BackupResult:
     """
     if file.exists():
         raise BadGallery(f"{file}: exists already; name a new file for the backup")
-    folder = file.absolute().with_name(f"{BACKUP_DRAFT}{secrets.token_hex(8)}")
     try:
-        with draft(folder):
-            attempts = (_write(gallery, folder, folder / "backup") for _ in range(_MAX_ATTEMPTS))
-            uploads = next((uploads for uploads in attempts if uploads is not None), None)
-            if uploads is None:
+        with _draft(file.absolute().parent) as draft:
+            for _ in range(_MAX_ATTEMPTS):
+                uploads = _write(gallery, draft, draft / "backup")
+                if uploads is not None:
+                    break
+            else:
                 raise GalleryBusy(f"{gallery.folder}: photos are being forgotten; try again when that is done")
-            photos, faces = _verify(folder / "backup", folder / "verified", unpack_uploads=False)
-            flush_file(folder / "backup")
-            _publish(folder / "backup", file)
+            photos, faces = _unpack(draft / "backup", draft / "verified", unpack_uploads=False)
+            fsync_file(draft / "backup")
+            publish(draft / "backup", file.absolute())
         return BackupResult(file, content_sha256(file).hex(), file.stat().st_size, photos, faces, uploads)
     except FileExistsError as error:
         raise BadGallery(f"{file}: exists already; name a new file for the backup") from error
@@ -127,83 +112,111 @@ def backup(gallery: GalleryDatabase, file: Path) -> BackupResult:
         raise CannotWrite(f"{file}: cannot be written ({error.strerror or error})") from error
 
 
-def restore(file: Path, folder: Path) -> RestoreResult:
-    """Restore a gallery from a backup. A gallery that is in the folder is moved aside, and its uploaded photos stay.
+def restore(folder: Path, source: Path | None = None) -> RestoreResult:
+    """Restore a gallery from a backup or an automatic copy. Uploaded photos that are there stay.
 
-    Other processes may have that gallery open: those that write wait, and then go on with the restored one. After a
-    crash at any point, the folder has the old gallery or the restored one.
+    Others may have the gallery open: they go on with the restored one. If its file cannot be opened, it is moved aside.
 
     Args:
-        file: written by `backup`.
-        folder: of the gallery, created if missing. It may be another one than that of the backup.
+        folder: of the gallery, created if missing.
+        source: written by `backup`, or a file in `backups/`; None: the newest automatic copy of the folder.
 
     Raises:
-        BadGallery: the file is no backup, or one by a newer version.
+        BadGallery: the file is no backup, or the folder has no automatic copy.
         CorruptGallery: the backup is damaged. Nothing was changed.
         CannotWrite: the folder cannot be written to.
-        GalleryBusy: other processes have been writing to the gallery for a minute, or one is restoring it.
+        GalleryBusy: others are writing, or have a file open that must be replaced.
     """
-    unpacked = folder / f"{RESTORE_DRAFT}{secrets.token_hex(8)}"
+    source = _newest_copy(folder) if source is None else source
     try:
         make_folder(folder)
-        with contextlib.ExitStack() as stack:
-            with exclusive(folder):
-                erase_unfinished(folder)
-                stack.enter_context(draft(unpacked))
-            photos, faces = _verify(file, unpacked, unpack_uploads=True)
-            with exclusive(folder):
-                uploads, kept_in = _put_in_place(unpacked, folder)
-        with GalleryDatabase.open(folder) as gallery:
-            _require_intact_database(gallery, folder)
-        return RestoreResult(photos, faces, uploads, kept_in)
+        with _draft(folder) as draft:
+            if zipfile.is_zipfile(source):
+                photos, faces = _unpack(source, draft, unpack_uploads=True)
+            else:
+                photos, faces = _check_copy(source, draft)
+            _make_new(draft, folder)
+            uploads = _restore_uploads(draft, folder)
+            previous = _put_in_place(draft, folder)
+        Store.open(folder).close()
+        return RestoreResult(source, photos, faces, uploads, previous)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be restored there ({error.strerror or error})") from error
 
 
-def _put_in_place(unpacked: Path, folder: Path) -> tuple[int, Path | None]:
-    """Replace a folder's gallery by an unpacked one, within `exclusive`.
+def _newest_copy(folder: Path) -> Path:
+    newest = next(iter(copies(folder)), None)
+    if newest is None:
+        raise BadGallery(f"{folder}: has no automatic copy; name a backup: familiar gallery restore {folder} FILE")
+    return newest
 
-    Returns:
-        The number of uploaded photos that were missing, and the folder with the previous gallery, if there was one.
-    """
-    # Nobody would erase faces from the search index that the previous gallery has forgotten.
-    with index_lock(folder):
-        erase(folder)
-    replacement, kept_in = folder / RESTORED, dated_folder(folder, KEPT_REPLACED)
+
+def _put_in_place(draft: Path, folder: Path) -> Path | None:
+    """Put an unpacked database in place of a folder's; return where the previous one is kept, if there was one."""
+    finished = draft / DATABASE
+    with translate_errors(folder), index_lock(folder):
+        erase(folder)  # nobody would erase faces from it that the previous gallery has forgotten
+        _restore_index_address(draft, folder)
+        if not (folder / DATABASE).exists():
+            if (folder / LOG).exists():
+                raise BadGallery(f"{folder}: contains {LOG}, the log of a gallery that is not there; move it away")
+            publish(finished, folder / DATABASE)
+            return None
+        try:
+            with Store(folder) as gallery:
+                previous = _copy_before_restore(gallery)
+        except (BadGallery, CorruptGallery):
+            previous = recovery.dated_folder(folder, "damaged")
+            recovery.replace(folder, finished, previous)
+            return previous
+        recovery.overwrite(folder / DATABASE, finished)
+        return previous
+
+
+def _copy_before_restore(gallery: Store) -> Path | None:
+    """Copy the gallery as it is; return None if it has no photo, or its automatic copies are switched off."""
+    previous = gallery.make_automatic_copy("before-restore")
+    with gallery.read() as repository:
+        is_due = repository.photos.count() and repository.settings.retention() != Retention(0, 0)
+    if previous is None and is_due:
+        raise CannotWrite(
+            f"{gallery.folder}: the gallery as it is could not be copied before the restore; nothing was changed. Make "
+            "room on the disk, and try again"
+        )
+    return previous
+
+
+def _check_copy(source: Path, draft: Path) -> tuple[int, int]:
+    """Copy an automatic copy, and check it; return its numbers of photos and faces."""
+    if not source.is_file():
+        raise BadGallery(f"{source}: there is no such backup, or it is no file")
+    shutil.copyfile(source, draft / DATABASE)
     try:
-        _make_newer(unpacked, folder, acknowledged_writes(folder))
-        uploads = _restore_uploads(unpacked, folder)
-        (unpacked / DATABASE).replace(replacement)
-        index = _restored_index(unpacked, folder / RESTORED_INDEX)
-        switch_database(folder, replacement, kept_in, keeps_index=False, index=index)
-    finally:
-        if not is_unfinished(folder):
-            for path in (replacement, folder / RESTORED_INDEX):
-                path.unlink(missing_ok=True)
-    if any(kept_in.iterdir()):
-        return uploads, kept_in
-    kept_in.rmdir()
-    return uploads, None
-
-
-def _publish(finished: Path, file: Path) -> None:
-    """Give a backup its name, unlike a rename only if there is no such file. FileExistsError if there is."""
-    try:
-        os.link(finished, file)
-    except FileExistsError:
+        return _check(draft, source)
+    except CorruptGallery as error:
+        older = [path for path in copies(source.parent.parent) if path.name < source.name]
+        if older:
+            folder = source.parent.parent
+            raise CorruptGallery(f"{error}; the one before: familiar gallery restore {folder} {older[0]}") from error
         raise
-    except OSError:  # a file system without hard links
-        file.open("xb").close()
-        finished.replace(file)
-    fsync_directory(file.absolute().parent)
 
 
-def _write(gallery: GalleryDatabase, folder: Path, file: Path) -> int | None:
+@contextlib.contextmanager
+def _draft(folder: Path) -> Generator[Path]:
+    """Make a folder for what is being written, and delete it afterwards, with what killed processes have left."""
+    for path in folder.glob(".familiar-draft-*"):
+        if datetime.now().timestamp() - path.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".familiar-draft-", dir=folder, ignore_cleanup_errors=True) as draft:
+        yield Path(draft)
+
+
+def _write(gallery: Store, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
     copy = folder / DATABASE
-    with gallery.reading() as repository:  # one state of the gallery, for both
-        gallery.copy_to(copy)
-        paths = _uploaded_paths([path for path, _ in repository.photos.paths_and_sizes()], gallery.folder)
+    gallery.copy_to(copy)
+    with Store(folder) as copied, copied.read() as repository:
+        paths = _uploaded_paths(repository.photos.paths(), gallery.folder)
     sources = {
         DATABASE: copy,
         **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
@@ -225,8 +238,8 @@ def _write(gallery: GalleryDatabase, folder: Path, file: Path) -> int | None:
         }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     missing = [path for path in paths if not os.path.lexists(path)]
-    with gallery.reading() as repository:  # photos that are missing, but not forgotten, are what `check` reports
-        if not all(repository.photos.at_path(Path(path)) for path in missing):
+    with gallery.read() as repository:  # photos that are missing, but not forgotten, are what `check` reports
+        if not all(repository.photos.at_path(path) for path in missing):
             return None
     return len(sources.keys() - {DATABASE, EXTERNAL_INDEX_FILE})
 
@@ -265,7 +278,7 @@ def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> str
     return digest.hexdigest()
 
 
-def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int]:
+def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int]:
     """Unpack a backup into a folder, and check every file and the gallery; return its numbers of photos and faces.
 
     Raises:
@@ -274,7 +287,7 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
     """
     folder.mkdir(exist_ok=True)
     try:
-        with _open(file) as stream, zipfile.ZipFile(stream) as archive:
+        with zipfile.ZipFile(file) as archive:
             manifest = _read_manifest(archive, file)
             for name, sha256 in manifest["sha256"].items():
                 target = folder / _safe(name)
@@ -287,34 +300,20 @@ def _verify(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
             (folder / MANIFEST).write_text(json.dumps(manifest))
     except (zipfile.BadZipFile, NotImplementedError, KeyError, ValueError, TypeError, EOFError, RuntimeError) as error:
         raise CorruptGallery(_damaged(file, error)) from error
-    if (folder / EXTERNAL_INDEX_FILE).exists():  # not to be compared with the gallery: the backup may be older
-        (folder / EXTERNAL_INDEX_FILE).replace(folder / _INDEX)
-    with GalleryDatabase.open(folder) as gallery:
-        _require_intact(gallery, file)
-        with gallery.reading() as repository:
-            return repository.photos.count(), repository.faces.count()
+    return _check(folder, file)
 
 
-def _open(file: Path) -> BinaryIO:
+def _check(folder: Path, source: Path) -> tuple[int, int]:
+    """Check an unpacked database, its embeddings and uploaded photos; return its numbers of photos and faces."""
     try:
-        return file.open("rb")
-    except FileNotFoundError as error:
-        raise BadGallery(f"{file}: there is no such backup") from error
-    except OSError as error:
-        raise BadGallery(f"{file}: cannot be read ({error.strerror})") from error
-
-
-def _require_intact(gallery: GalleryDatabase, source: Path) -> None:
-    """Check database, embeddings and uploaded photos, but not an index outside the folder, which is compared later."""
-    _require_intact_database(gallery, source)
-    if problems := damaged_uploads(gallery):
-        raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
-
-
-def _require_intact_database(gallery: GalleryDatabase, source: Path) -> None:
-    gallery.faces()
-    if problems := gallery.integrity_problems():
-        raise CorruptGallery(_damaged(source, "; ".join(problems[:3])))
+        with Store.open(folder) as gallery:
+            gallery.faces()
+            if problems := [*gallery.damage(), *damaged_uploads(gallery)]:
+                raise CorruptGallery("; ".join(problems[:3]))
+            with gallery.read() as repository:
+                return repository.photos.count(), repository.faces.count()
+    except CorruptGallery as error:
+        raise CorruptGallery(_damaged(source, error)) from error
 
 
 def _damaged(file: Path, reason: object) -> str:
@@ -324,7 +323,7 @@ def _damaged(file: Path, reason: object) -> str:
 def _read_manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = parse_json(archive.read(MANIFEST))
     if manifest["format"] != _FORMAT:
-        raise BadGallery(f"{file}: was written by a newer version of familiar; update it to restore this backup")
+        raise BadGallery(f"{file}: was written by another version of familiar (format {manifest['format']!r})")
     if DATABASE not in manifest["sha256"] or not all(isinstance(each, str) for each in manifest["folders"]):
         raise ValueError(MANIFEST)
     return manifest
@@ -339,21 +338,18 @@ def _safe(name: str) -> Path:
     return Path(*parts)
 
 
-def _make_newer(unpacked: Path, folder: Path, acknowledged: int) -> None:
-    """Give a restored gallery a uid of its own and numbers that the previous one never had, and the folder's paths.
-
-    So nothing that was cached or indexed of the previous gallery, or of another restored from the same backup, is
-    mistaken for it.
-    """
-    manifest = json.loads((unpacked / MANIFEST).read_text())
-    with GalleryDatabase.open(unpacked) as gallery, gallery.writing(faces_change=True) as repository:
-        repository.settings.become_new(acknowledged)
-        for old in manifest["folders"]:
+def _make_new(draft: Path, folder: Path) -> None:
+    """Give an unpacked gallery a uid of its own, and the paths of the folder that it goes to."""
+    manifest = draft / MANIFEST
+    folders: list[str] = json.loads(manifest.read_text())["folders"] if manifest.exists() else []
+    with Store.open(draft) as gallery, gallery.write(faces_change=True) as repository:
+        repository.settings.become_new()
+        for old in folders:
             repository.photos.move_folder(
                 os.path.join(old, UPLOADED_PHOTOS, ""),  # noqa: PTH118
                 os.path.join(absolute_path(folder), UPLOADED_PHOTOS, ""),  # noqa: PTH118
             )
-    assert not (unpacked / f"{DATABASE}-wal").exists(), "the last connection has written the log back"
+    assert not (draft / LOG).exists(), "the last connection has written the log back"
 
 
 def _restore_uploads(unpacked: Path, folder: Path) -> int:
@@ -376,17 +372,14 @@ def _uploads(folder: Path) -> Iterator[Path]:
     return (path for path in paths if path.is_file() and not path.name.startswith("."))
 
 
-def _restored_index(unpacked: Path, to: Path) -> Path | None:
-    """Move the address of the index outside the folder; it is compared with the gallery before it is used.
+def _restore_index_address(draft: Path, folder: Path) -> None:
+    """Store which index the restored gallery has outside its folder; it is compared with the gallery before it is used.
 
-    Returns:
-        `to`, or None if the gallery has no such index.
+    An automatic copy has none of its own: the gallery keeps the one that it has.
     """
-    if not (unpacked / _INDEX).exists():
-        return None
-    (unpacked / _INDEX).replace(unpacked / EXTERNAL_INDEX_FILE)
-    external = read_external_index(unpacked)
-    assert external is not None
-    replace(external, faces_revision=None).save(unpacked)
-    (unpacked / EXTERNAL_INDEX_FILE).replace(to)
-    return to
+    is_backup = (draft / MANIFEST).exists()
+    external = read_external_index(draft if is_backup else folder)
+    if external is not None:
+        replace(external, faces_revision=None).save(folder)
+    elif is_backup:
+        forget_external_index(folder)

@@ -9,8 +9,9 @@ from typing import Literal
 from familiar.core.errors import CorruptGallery
 from familiar.core.files import content_sha256
 from familiar.gallery.clustering.calibration import calibration
-from familiar.gallery.database.connection import UPLOADED_PHOTOS, GalleryDatabase
 from familiar.gallery.search.external_search import check_external_index
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.gallery.uploaded_files import uploaded_sha256
 
 ERASURE_DUE = (
@@ -39,46 +40,47 @@ class CheckResult:
     changed: tuple[str, ...]
 
 
-def check(gallery: GalleryDatabase) -> CheckResult:
+def check(gallery: Store) -> CheckResult:
     """Check every page, every reference and every embedding of a gallery, and whether the photos are still there.
 
     An index outside the gallery's folder is compared with it. A photo's content is read only if its size is the same
     and its modification time is not.
     """
-    with gallery.reading() as repository:
-        problems = gallery.integrity_problems()
-        if repository.settings.erasure_due():
+    with gallery.read() as repository:
+        problems = gallery.damage()
+        if repository.erasure.forgotten():
             problems.append(ERASURE_DUE)
-        files = sorted(repository.photos.files())
+        files = sorted(repository.photos.rows(), key=lambda row: row.path)
         problems += check_external_index(gallery)
         photos, faces = repository.photos.count(), repository.faces.count()
         problems += damaged_uploads(gallery)
-        for read in (GalleryDatabase.faces, calibration):
+        for read in (Store.faces, calibration):
             try:
                 read(gallery)
             except CorruptGallery as error:
                 problems.append(str(error))
-    states = {row[0]: _file_state(*row) for row in files}
+    states = {row.path: _file_state(row) for row in files}
     missing, changed = (tuple(path for path in states if states[path] == state) for state in ("missing", "changed"))
     return CheckResult(photos, faces, tuple(problems), missing, changed)
 
 
-def _file_state(path: str, size_bytes: int, modified_ns: int, sha256: bytes) -> Literal["same", "missing", "changed"]:
+def _file_state(row: PhotoRow) -> Literal["same", "missing", "changed"]:
     """Compare a photo's file with what was enrolled."""
-    if not size_bytes:  # enrolled as an embedding, without a file
+    if not row.has_file:  # enrolled as an embedding, without a file
         return "same"
     try:
-        status = os.stat(path)  # noqa: PTH116 - a Path each is slow for a hundred thousand
+        status = os.stat(row.path)  # noqa: PTH116 - a Path each is slow for a hundred thousand
         if not stat.S_ISREG(status.st_mode):
             return "missing"
-        if status.st_size != size_bytes:
+        if status.st_size != row.size_bytes:
             return "changed"
-        return "same" if status.st_mtime_ns == modified_ns or content_sha256(Path(path)) == sha256 else "changed"
+        is_same = status.st_mtime_ns == row.modified_ns or content_sha256(Path(row.path)) == row.sha256
+        return "same" if is_same else "changed"
     except OSError:
         return "missing"
 
 
-def damaged_uploads(gallery: GalleryDatabase) -> list[str]:
+def damaged_uploads(gallery: Store) -> list[str]:
     """Describe the uploaded photos whose content is neither what their name says nor what the gallery knows."""
     problems: list[str] = []
     for path in sorted((gallery.folder / UPLOADED_PHOTOS).glob("*/*")):
@@ -87,7 +89,7 @@ def damaged_uploads(gallery: GalleryDatabase) -> list[str]:
             continue
         try:
             content = content_sha256(path)
-            with gallery.reading() as repository:  # `export_xmp` writes names into photos, and notes the new content
+            with gallery.read() as repository:  # `export_xmp` writes names into photos, and notes the new content
                 is_known = repository.photos.with_hash(content) is not None
             if content.hex() != sha256 and not is_known:
                 problems.append(f"{path}: damaged: the content of this uploaded photo is not what was uploaded")

@@ -12,11 +12,11 @@ from familiar.core.names import unify_spelling
 from familiar.core.recognition_types import Match
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.lost_pets.register import dismissed_pets
 from familiar.gallery.lost_pets.reports import Pet, Report, Status, find_pet, list_pets
 from familiar.gallery.search.filters import Filter
 from familiar.gallery.search.search import search_identities
+from familiar.gallery.store.store import Store
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _ALL = 2**31 - 1
@@ -109,7 +109,7 @@ class Ranking:
 
 
 def rank_candidates(
-    gallery: GalleryDatabase,
+    gallery: Store,
     identity: int,
     k: int = 10,
     *,
@@ -133,7 +133,7 @@ def rank_candidates(
         Contradiction: the pet is home.
         FamiliarError: the pet has no photo.
     """
-    with gallery.reading():
+    with gallery.read():
         pet = find_pet(gallery, identity)
         if pet.report.status not in OPPOSITE:
             raise Contradiction(f"{pet.label} is home; change its status to search for it again")
@@ -149,7 +149,7 @@ def rank_candidates(
 
 
 def compare_pets(
-    gallery: GalleryDatabase, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
+    gallery: Store, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
 ) -> tuple[Candidate, tuple[int, ...]]:
     """Compare a pet with one candidate, with the probability that `rank_candidates` gives it.
 
@@ -174,7 +174,7 @@ def compare_pets(
 
 
 def rank_lost_pets(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embeddings: Float32[np.ndarray, "n d"],
     k: int = 10,
     *,
@@ -192,7 +192,7 @@ def rank_lost_pets(
         report: what is known about it.
         dismissed: identities that it is known not to be.
     """
-    with gallery.reading():
+    with gallery.read():
         pool = list_pets(gallery, "lost")
         return _rank(
             gallery, gallery.truncate(embeddings), pool, report or Report("found"), frozenset(dismissed), k, only
@@ -206,7 +206,7 @@ def is_impossible(first: Report, second: Report) -> bool:
 
 
 def _rank(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embeddings: Float32[np.ndarray, "n d"],
     pool: Sequence[Pet],
     report: Report,
@@ -235,7 +235,7 @@ def _rank(
     )
 
 
-def _mean_of_main_part(gallery: GalleryDatabase, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
+def _mean_of_main_part(gallery: Store, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
     """Return the mean of the photos, without those in which a router sees another species than in most."""
     parts = gallery.space.part_of(embeddings)
     main = int(np.bincount(parts).argmax())
@@ -243,7 +243,7 @@ def _mean_of_main_part(gallery: GalleryDatabase, embeddings: Float32[np.ndarray,
 
 
 def _candidate(
-    gallery: GalleryDatabase, queries: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
+    gallery: Store, queries: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
 ) -> Candidate:
     """Find the most similar pair of photos of a pet, whose `queries` are centered rows, and a candidate."""
     faces = gallery.faces_at(queries.shape[1])

@@ -10,7 +10,6 @@ from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import content_sha256, make_folder, write_atomically
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import NO_PET_FILTER, PetFilter, Ranking, rank_lost_pets
 from familiar.gallery.lost_pets.photos import PetPhotos, embed_pet_photos, face_picture, known_pets, photo_ids
@@ -18,6 +17,7 @@ from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_p
 from familiar.gallery.lost_pets.register import dismiss, dismissed_pets, enter_pet
 from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.search.listing import face
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos
 
 
@@ -70,7 +70,7 @@ def _list_subfolders(folders: Sequence[Path]) -> tuple[dict[str, list[Path]], li
 
 
 def search_found_pet(
-    gallery: GalleryDatabase,
+    gallery: Store,
     model: Model,
     label: str,
     paths: Sequence[Path],
@@ -104,7 +104,7 @@ def search_found_pet(
         UnreadablePhoto: the only photo cannot be read.
     """
     photos = embed_pet_photos(model, paths, detector, flip=flip)
-    with gallery.exclusive() if dismissed else gallery.reading():
+    with gallery.write() if dismissed else gallery.read():
         pets = [pet for pet in known_pets(gallery, photo_ids(gallery, photos.paths)) if pet.report.status == "found"]
         known = pets[0] if pets else None
         if known is not None:
@@ -120,7 +120,7 @@ def search_found_pet(
 
 
 def save_found_pet(
-    gallery: GalleryDatabase,
+    gallery: Store,
     model: Model,
     paths: Sequence[Path],
     detector: Detector,
@@ -144,14 +144,14 @@ def save_found_pet(
         NoFaceFound: no photo shows a face.
         Contradiction: a photo shows a pet that was entered before, or the name is taken; only the photos are enrolled.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         if repository.identities.with_name(name) is not None:
             raise Contradiction(f"{gallery.folder}: has a pet called {name} already; choose another name")
     enroll(gallery, model, paths, detector, flip=flip)
     return enter_pet(gallery, photo_ids(gallery, paths), name, report)
 
 
-def page_about(gallery: GalleryDatabase, pet: FoundPet, printed_on: str, *, with_contact: bool = False) -> str:
+def page_about(gallery: Store, pet: FoundPet, printed_on: str, *, with_contact: bool = False) -> str:
     """Make the printable page of a found pet and its candidates.
 
     Args:
@@ -165,15 +165,17 @@ def page_about(gallery: GalleryDatabase, pet: FoundPet, printed_on: str, *, with
         row = candidate.photo
         picture = _picture(pet.photos.paths[row], pet.photos.faces[row].detection.box_xyxy_px, None)
         shown = face(gallery, candidate.face)
-        with gallery.reading() as repository:
-            photo = repository.photos.find(shown.photo)
+        with gallery.read() as repository:
+            photo = repository.photos.row(shown.photo)
         assert photo is not None, "the photo of a face"
-        candidates.append(PageCandidate(candidate, picture, _picture(Path(photo[0]), shown.box_xyxy_px, photo[1])))
+        candidates.append(
+            PageCandidate(candidate, picture, _picture(Path(photo.path), shown.box_xyxy_px, photo.sha256))
+        )
     return printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
 
 
 def write_pages(
-    gallery: GalleryDatabase, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
+    gallery: Store, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
 ) -> list[Path]:
     """Write the printable page of each found pet to a folder; return the files.
 

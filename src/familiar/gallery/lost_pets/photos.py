@@ -13,9 +13,9 @@ from familiar.core.files import content_sha256
 from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.lost_pets.register import PERSON
 from familiar.gallery.lost_pets.reports import Pet, list_pets
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import load_photo
 
 MARGIN = 0.25  # around a face, on each side, as a share of its box
@@ -86,23 +86,23 @@ def embed_pet_photos(
     return PetPhotos(tuple(paths_with_face), tuple(faces), tuple(skipped))
 
 
-def photo_ids(gallery: GalleryDatabase, paths: Sequence[Path]) -> list[int]:
+def photo_ids(gallery: Store, paths: Sequence[Path]) -> list[int]:
     """Return the ids of the photos that the gallery has, by their content. A file that cannot be read is none."""
     ids: list[int] = []
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         for path in paths:
             try:
                 photo = repository.photos.with_hash(content_sha256(path))
             except OSError:
                 continue
-            ids += [] if photo is None else [photo[0]]
+            ids += [] if photo is None else [photo.photo]
     return ids
 
 
-def known_pets(gallery: GalleryDatabase, photos: Sequence[int]) -> list[Pet]:
+def known_pets(gallery: Store, photos: Sequence[int]) -> list[Pet]:
     """Return the pets of the gallery that enrolled photos show, most of the photos first."""
-    with gallery.reading() as repository:
-        identities = [row[4] for row in repository.faces.choices(photos)]
+    with gallery.read() as repository:
+        identities = [row.identity for row in repository.faces.rows_in_photos(photos)]
         pets = [pet for pet in list_pets(gallery) if pet.identity in identities]
     return sorted(pets, key=lambda pet: -identities.count(pet.identity))
 

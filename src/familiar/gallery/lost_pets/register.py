@@ -7,17 +7,17 @@ import numpy as np
 from familiar.core.errors import Contradiction, NoFaceFound
 from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_identities, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.corrections import create_identity, merge_all, reassign, set_name
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import Report, find_pet
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 PERSON = "person"
 """The detector's label of people, who may be on a pet's photo too."""
 
 
-def set_reports(gallery: GalleryDatabase, reports: Mapping[int, Report]) -> None:
+def set_reports(gallery: Store, reports: Mapping[int, Report]) -> None:
     """Store the reports of identities, replacing earlier ones.
 
     Args:
@@ -33,7 +33,7 @@ def set_reports(gallery: GalleryDatabase, reports: Mapping[int, Report]) -> None
             repository.reports.store(identity, report.row)
 
 
-def edit_pet(gallery: GalleryDatabase, identity: int, name: str, report: Report) -> None:
+def edit_pet(gallery: Store, identity: int, name: str, report: Report) -> None:
     """Store the name and the report of a pet, as one decision.
 
     Args:
@@ -53,7 +53,7 @@ def edit_pet(gallery: GalleryDatabase, identity: int, name: str, report: Report)
         repository.reports.store(identity, report.row)
 
 
-def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report: Report) -> int:
+def enter_pet(gallery: Store, photos: Sequence[int], name: str, report: Report) -> int:
     """Enter a pet that enrolled photos show, as one decision.
 
     Of each photo the best face counts that shows no person and that belongs to no pet yet.
@@ -84,7 +84,7 @@ def enter_pet(gallery: GalleryDatabase, photos: Sequence[int], name: str, report
     return identity
 
 
-def add_photos(gallery: GalleryDatabase, identity: int, photos: Sequence[int]) -> int:
+def add_photos(gallery: Store, identity: int, photos: Sequence[int]) -> int:
     """Add enrolled photos to a pet, as one decision; return how many of them show a face.
 
     Args:
@@ -103,7 +103,7 @@ def add_photos(gallery: GalleryDatabase, identity: int, photos: Sequence[int]) -
     return len(faces)
 
 
-def dismiss(gallery: GalleryDatabase, first: int, second: int) -> None:
+def dismiss(gallery: Store, first: int, second: int) -> None:
     """Remember that two pets are not the same: neither is a candidate for the other any more.
 
     The faces of each are rejected from the other, and the most similar two must not be clustered together. So it
@@ -129,7 +129,7 @@ def dismiss(gallery: GalleryDatabase, first: int, second: int) -> None:
         repository.constraints.add_rejections((face, first) for face in faces[1].tolist())
 
 
-def reconsider(gallery: GalleryDatabase, first: int, second: int) -> None:
+def reconsider(gallery: Store, first: int, second: int) -> None:
     """Forget that two pets are not the same, so that they are candidates for each other again.
 
     Args:
@@ -147,13 +147,13 @@ def reconsider(gallery: GalleryDatabase, first: int, second: int) -> None:
         repository.constraints.drop_pairs(*faces)
 
 
-def dismissed_pets(gallery: GalleryDatabase, identity: int) -> frozenset[int]:
+def dismissed_pets(gallery: Store, identity: int) -> frozenset[int]:
     """Return the identities that are known not to be the same as this one, by `dismiss` or by other corrections."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return frozenset(repository.constraints.different_identities(identity))
 
 
-def reunite(gallery: GalleryDatabase, lost: int, found_pet: int, *, same_photo: bool = False) -> None:
+def reunite(gallery: Store, lost: int, found_pet: int, *, same_photo: bool = False) -> None:
     """Record that a found pet is a lost one: both become one identity with the photos of both, which is home.
 
     It keeps the number and the name of the lost pet, and its note says where it was found.
@@ -178,7 +178,7 @@ def reunite(gallery: GalleryDatabase, lost: int, found_pet: int, *, same_photo: 
 
 
 def choose_faces(
-    gallery: GalleryDatabase, repository: Repository, photos: Sequence[int], identity: int | None = None
+    gallery: Store, repository: Repository, photos: Sequence[int], identity: int | None = None
 ) -> list[int]:
     """Choose the face of each photo that shows the pet: its own, or else the best one that shows no person.
 
@@ -196,11 +196,11 @@ def choose_faces(
     """
     by_photo: dict[int, list[tuple[bool, bool, float, int]]] = {}
     owners: dict[int, tuple[int, str | None]] = {}
-    for photo, face, quality, species, owner, name, by_user in repository.faces.choices(photos):
-        is_own = owner is not None and owner == identity
-        by_photo.setdefault(photo, []).append((is_own, species != PERSON, quality, face))
-        if owner is not None and (name is not None or by_user):
-            owners[face] = owner, name
+    for row in repository.faces.rows_in_photos(photos):
+        is_own = row.identity is not None and row.identity == identity
+        by_photo.setdefault(row.photo, []).append((is_own, row.species != PERSON, row.quality, row.face))
+        if row.identity is not None and (row.name is not None or row.by_user):
+            owners[row.face] = row.identity, row.name
     faces = [max(choices)[3] for choices in by_photo.values()]
     for face in faces:
         owner, name = owners.get(face, (identity, None))
@@ -211,7 +211,7 @@ def choose_faces(
     return faces
 
 
-def _faces_of_pet(gallery: GalleryDatabase, identity: int) -> np.ndarray:
+def _faces_of_pet(gallery: Store, identity: int) -> np.ndarray:
     """Return the ids of a pet's faces; raise NotInGallery if there is no such identity."""
     check_identities(gallery, [identity])
     assignments = load_assignments(gallery)

@@ -12,9 +12,9 @@ from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import resolve_identity
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report, list_pets, read_status
+from familiar.gallery.store.store import Store
 
 FIELD_OF_COLUMN = {
     "status": "status",
@@ -41,7 +41,7 @@ class RegisterImportResult:
     skipped: tuple[str, ...]
 
 
-def import_register(gallery: GalleryDatabase, path: Path) -> RegisterImportResult:
+def import_register(gallery: Store, path: Path) -> RegisterImportResult:
     """Store the reports of a CSV table, as one decision. Rows that cannot be used are skipped.
 
     Args:
@@ -56,7 +56,7 @@ def import_register(gallery: GalleryDatabase, path: Path) -> RegisterImportResul
     reports: dict[int, Report] = {}
     lines: dict[int, int] = {}
     skipped: list[str] = []
-    with gallery.exclusive():  # a field that is left as it is must not be changed in between
+    with gallery.write():  # a field that is left as it is must not be changed in between
         for line, cells in _read_rows(path):
             try:
                 if isinstance(cells, ValueError):
@@ -73,7 +73,7 @@ def import_register(gallery: GalleryDatabase, path: Path) -> RegisterImportResul
     return RegisterImportResult(len(reports), tuple(skipped))
 
 
-def export_register(gallery: GalleryDatabase, path: Path) -> int:
+def export_register(gallery: Store, path: Path) -> int:
     """Write the register as a CSV table with `COLUMNS`, which `import_register` reads; return the number of pets.
 
     Raises:
@@ -93,9 +93,9 @@ def report_fields(report: Report) -> dict[str, str]:
     return {column: getattr(report, field) for column, field in FIELD_OF_COLUMN.items()}
 
 
-def _changed_report(gallery: GalleryDatabase, identity: int, fields: Mapping[str, str]) -> Report:
+def _changed_report(gallery: Store, identity: int, fields: Mapping[str, str]) -> Report:
     """Return the report of an identity with some fields replaced."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         row = repository.reports.report(identity)
     previous = Report() if row is None else Report.from_row(row)
     status = read_status(fields["status"] or "lost") if "status" in fields else previous.status

@@ -15,10 +15,10 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
-from familiar.gallery.database.tables.reports import ReportRow
 from familiar.gallery.search.listing import identity_summaries
+from familiar.gallery.store.reports import ReportRow
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 
 Status = Literal["lost", "found", "home"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -107,30 +107,30 @@ def read_status(text: str) -> Status:
     raise Contradiction(f"the status must be lost, found or home, got {text!r}")
 
 
-def list_pets(gallery: GalleryDatabase, status: Status | None = None) -> list[Pet]:
+def list_pets(gallery: Store, status: Status | None = None) -> list[Pet]:
     """List the pets of a gallery by name, those without a name last.
 
     Args:
         gallery: to read.
         status: only pets of this status; None: all.
     """
-    with gallery.reading():
+    with gallery.read():
         pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
     return [pet for pet in pets.values() if status in (None, pet.report.status)]
 
 
-def find_pet(gallery: GalleryDatabase, identity: int) -> Pet:
+def find_pet(gallery: Store, identity: int) -> Pet:
     """Return a pet; raise NotInGallery if there is no identity of this number that has a name or a report."""
-    with gallery.reading():
+    with gallery.read():
         pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
     if identity not in pets:
         raise NotInGallery(f"{gallery.folder}: has no lost or found pet #{identity}; give it a name or a report")
     return pets[identity]
 
 
-def has_reports(gallery: GalleryDatabase) -> bool:
+def has_reports(gallery: Store) -> bool:
     """Tell whether the register of lost and found pets is used."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         return repository.reports.any()
 
 
@@ -191,8 +191,8 @@ def _effective_report(repository: Repository, identity: int) -> Report | None:
     return None if repository.identities.name(identity) is None else Report()
 
 
-def _read_pets(gallery: GalleryDatabase) -> dict[int, Pet]:
-    with gallery.reading() as repository:
+def _read_pets(gallery: Store) -> dict[int, Pet]:
+    with gallery.read() as repository:
         rows, names = repository.reports.all(), repository.identities.names()
         summaries = {summary.identity: summary for summary in identity_summaries(gallery, limit=2**31 - 1)}
         species = _species_of_faces(gallery)
@@ -215,10 +215,10 @@ def _read_pets(gallery: GalleryDatabase) -> dict[int, Pet]:
     return {pet.identity: pet for pet in pets}
 
 
-def _species_of_faces(gallery: GalleryDatabase) -> dict[int, str]:
+def _species_of_faces(gallery: Store) -> dict[int, str]:
     """Return what most faces of each identity were detected as, if that is known."""
     assignments = load_assignments(gallery)
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         species = repository.faces.species()
     counts: dict[int, Counter[str]] = {}
     for row in np.flatnonzero(assignments.identity != UNASSIGNED).tolist():

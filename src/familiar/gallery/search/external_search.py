@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase
-from familiar.gallery.database.external_index import (
+from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.gallery.store.external_index import (
     COLLECTIONS_FILE,
     ExternalIndex,
     MilvusCollection,
@@ -26,9 +26,10 @@ from familiar.gallery.database.external_index import (
     unpack_centering,
     unused_collections,
 )
-from familiar.gallery.database.index_lock import index_lock
-from familiar.gallery.database.repository import Repository
-from familiar.gallery.search.filters import NO_FILTER, Filter
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.index_lock import index_lock
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class SyncResult:
     removed: int
 
 
-def use_external_index(gallery: GalleryDatabase, address: str) -> None:
+def use_external_index(gallery: Store, address: str) -> None:
     """Remember the index that a gallery is searched with from now on; `sync_external_index` fills it.
 
     Args:
@@ -72,7 +73,7 @@ def use_external_index(gallery: GalleryDatabase, address: str) -> None:
         external.save(gallery.folder)
 
 
-def drop_external_index(gallery: GalleryDatabase) -> None:
+def drop_external_index(gallery: Store) -> None:
     """Remove a gallery's collections from indexes outside its folder, and search without one from now on.
 
     Raises:
@@ -88,7 +89,7 @@ def drop_external_index(gallery: GalleryDatabase) -> None:
 
 
 def sync_external_index(
-    gallery: GalleryDatabase, on_rows: Callable[[int, int], None] = lambda _done, _all: None
+    gallery: Store, on_rows: Callable[[int, int], None] = lambda _done, _all: None
 ) -> SyncResult | None:
     """Make a gallery's index outside its folder equal to the database, whatever it has now.
 
@@ -118,7 +119,7 @@ def sync_external_index(
             record_collection(gallery.folder, MilvusCollection(external.address, uid))
             index.create()
         versions = index.versions()  # before the database is read: what another process adds meanwhile is not removed
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             species: list[str | None] = repository.faces.species()
             faces, centered = gallery.stored_faces(), gallery.faces()
         means = tuple(map(pack_centering, centered.centerings))
@@ -153,7 +154,7 @@ def sync_external_index(
     return SyncResult(len(current), len(rows), len(removed))
 
 
-def check_external_index(gallery: GalleryDatabase) -> list[str]:
+def check_external_index(gallery: Store) -> list[str]:
     """Compare a gallery's index outside its folder with the database, and describe what differs.
 
     Raises:
@@ -173,7 +174,7 @@ def check_external_index(gallery: GalleryDatabase) -> list[str]:
             versions = index.versions()
     except FamiliarError as error:
         return [f"the index cannot be compared with the gallery: {error}", *unused]
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         current = _versions(gallery.stored_faces(), repository.faces.species(), external.index_means)
     counts = {
         "are missing": len(current.keys() - versions.keys()),
@@ -185,7 +186,7 @@ def check_external_index(gallery: GalleryDatabase) -> list[str]:
 
 
 def search_external_index(
-    gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], k: int, only: Filter
+    gallery: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter
 ) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]] | None:
     """Find the faces most similar to a query without reading all embeddings from the database.
 
@@ -202,7 +203,7 @@ def search_external_index(
     external = read_external_index(gallery.folder)
     if external is None:
         return None
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         if external.faces_revision != repository.settings.faces_revision():
             log.warning(
                 "%s is behind the gallery, so every face is compared; run: familiar gallery index %s",
@@ -227,7 +228,7 @@ def search_external_index(
 
 
 def _rank(
-    gallery: GalleryDatabase,
+    gallery: Store,
     repository: Repository,
     candidates: Int64[np.ndarray, " c"],
     query: Float32[np.ndarray, " d"],
@@ -246,9 +247,7 @@ def _rank(
     return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
 
 
-def _centered(
-    rows: Float32[np.ndarray, "n d"], gallery: GalleryDatabase, means: Sequence[Any]
-) -> Float32[np.ndarray, "n d"]:
+def _centered(rows: Float32[np.ndarray, "n d"], gallery: Store, means: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
     """Subtract the means of each part of the space."""
     if not any(means):
         return rows
@@ -291,27 +290,27 @@ def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
     return True
 
 
-def _open(gallery: GalleryDatabase, external: ExternalIndex) -> MilvusIndex:
+def _open(gallery: Store, external: ExternalIndex) -> MilvusIndex:
     return open_index(external.address, _uid(gallery), gallery.space.embedding_dim)
 
 
-def _uid(gallery: GalleryDatabase) -> str:
-    with gallery.reading() as repository:
+def _uid(gallery: Store) -> str:
+    with gallery.read() as repository:
         return repository.settings.uid()
 
 
-def _check_uid(gallery: GalleryDatabase, uid: str) -> None:
+def _check_uid(gallery: Store, uid: str) -> None:
     if _uid(gallery) != uid:
         raise GalleryBusy(f"{gallery.folder}: the gallery was repaired or restored just now; try again")
 
 
-def _existing(gallery: GalleryDatabase, uid: str, faces: FaceTable) -> set[int]:
+def _existing(gallery: Store, uid: str, faces: FaceTable) -> set[int]:
     """Return which faces the gallery still has, within `index_lock`: so none of them is forgotten before it is written.
 
     Raises:
         GalleryBusy: the gallery was replaced by one that may have other faces of these ids.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         _check_uid(gallery, uid)
         if repository.settings.faces_revision() == faces.revision:
             return set(faces.ids.tolist())

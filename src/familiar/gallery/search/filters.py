@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.store import Store
 
 _ISO_TIME = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
@@ -47,9 +48,9 @@ class Filter:
 NO_FILTER = Filter()
 
 
-def filter_mask(gallery: GalleryDatabase, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
+def filter_mask(gallery: Store, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
     mask = np.zeros(len(faces.ids), np.bool_)
     mask[faces.rows_of(np.array(passing, np.int64))] = True

@@ -12,8 +12,8 @@ from familiar.core.plural import pluralize
 from familiar.core.recognition_types import Hit, Match
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import calibration, own_calibration
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.listing import counts, identity_summaries
+from familiar.gallery.store.store import Store
 from familiar.photos.thumbnails import crop_face, encode_jpeg
 
 IDENTITIES_SHOWN = 8
@@ -27,12 +27,12 @@ _QUALITY = 65
 Item: TypeAlias = Hit | Match | IdentitySummary | Question | GalleryFace | int
 
 
-def gallery_text(gallery: GalleryDatabase) -> str:
+def gallery_text(gallery: Store) -> str:
     """Describe a gallery in a line. No face is loaded."""
     if not gallery.is_open:
         return f"{gallery.folder}, closed"
     try:
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             photos, faces = repository.photos.count(), repository.faces.count()
             identities = len(repository.identities.numbers())
     except FamiliarError as error:
@@ -40,7 +40,7 @@ def gallery_text(gallery: GalleryDatabase) -> str:
     return f"{gallery.folder}, {_list(photos, faces, identities)}"
 
 
-def gallery_html(gallery: GalleryDatabase) -> str:
+def gallery_html(gallery: Store) -> str:
     """Describe a gallery: its counts, model and thresholds, and its largest identities with some of their faces.
 
     Args:
@@ -50,7 +50,7 @@ def gallery_html(gallery: GalleryDatabase) -> str:
     if not gallery.is_open:
         return page_fragment(heading, "<p>closed; <code>Gallery.open</code> opens it again</p>")
     try:
-        with gallery.reading():
+        with gallery.read():
             identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
             facts, hidden = _facts(gallery), _identity_count(gallery) - len(identities)
             faces = [face for identity in identities for face in identity.best[:FACES_SHOWN]]
@@ -63,7 +63,7 @@ def gallery_html(gallery: GalleryDatabase) -> str:
     return page_fragment(heading, facts, thresholds, content, more)
 
 
-def items_html(gallery: GalleryDatabase, items: Iterable[Item]) -> str:
+def items_html(gallery: Store, items: Iterable[Item]) -> str:
     """Show the faces of what a gallery returned.
 
     Args:
@@ -78,7 +78,7 @@ def items_html(gallery: GalleryDatabase, items: Iterable[Item]) -> str:
     return page_fragment(content if listed else "<p>none</p>", f"<p>and {hidden:,} more</p>" if hidden > 0 else "")
 
 
-def _facts(gallery: GalleryDatabase) -> str:
+def _facts(gallery: Store) -> str:
     numbers, space = counts(gallery), gallery.space
     named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
     table = HtmlTable()
@@ -92,7 +92,7 @@ def _facts(gallery: GalleryDatabase) -> str:
     return table.html
 
 
-def _thresholds(gallery: GalleryDatabase) -> str:
+def _thresholds(gallery: Store) -> str:
     """Return a table of the thresholds of each part of the space and, of smaller galleries, those of clustering."""
     table = HtmlTable(("threshold", "high precision", "balanced", "high recall", "from"), (1, 2, 3))
     for part, space in enumerate(gallery.space.part_spaces):
@@ -110,7 +110,7 @@ def _thresholds(gallery: GalleryDatabase) -> str:
     return f"{table.html}<p>clustered from a similarity of {text(', '.join(clustering))}</p>"
 
 
-def _identity_count(gallery: GalleryDatabase) -> int:
+def _identity_count(gallery: Store) -> int:
     numbers = counts(gallery)
     return numbers.named + numbers.unnamed
 
@@ -119,22 +119,21 @@ def _identity_tile(identity: IdentitySummary, pictures: dict[int, str]) -> str:
     return tile([pictures[face] for face in identity.best[:FACES_SHOWN]], _lines(identity))
 
 
-def _pictures(gallery: GalleryDatabase, faces: Sequence[int]) -> dict[int, str]:
+def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, str]:
     """Return an image of each face, or what is shown in its place."""
     pictures = {face: missing_image("no face", f"the gallery has no face {face}") for face in faces}
-    with gallery.reading() as repository:
-        rows = repository.faces.crops(list(pictures))
-    for face, path, sha256, size_bytes, *box in rows:
-        if not size_bytes:
-            pictures[face] = missing_image("no photo", f"{path}: enrolled as an embedding")
+    with gallery.read() as repository:
+        rows = repository.faces.rows(pictures)
+    for row in rows:
+        if not row.size_bytes:
+            pictures[row.face] = missing_image("no photo", f"{row.path}: enrolled as an embedding")
             continue
-        left, top, right, bottom = box
         try:
-            pixels = crop_face(Path(path), sha256.hex(), (left, top, right, bottom), SIDE_PX)
+            pixels = crop_face(Path(row.path), row.sha256.hex(), row.box_xyxy_px, SIDE_PX)
         except FamiliarError as error:
-            pictures[face] = missing_image("photo missing", str(error))
+            pictures[row.face] = missing_image("photo missing", str(error))
         else:
-            pictures[face] = image(encode_jpeg(pixels, _QUALITY), f"face {face}: {path}")
+            pictures[row.face] = image(encode_jpeg(pixels, _QUALITY), f"face {row.face}: {row.path}")
     return pictures
 
 

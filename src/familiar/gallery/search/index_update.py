@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.external_search import SyncResult, sync_external_index
 from familiar.gallery.search.search import build_index, lacks_index
+from familiar.gallery.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class IndexUpdate:
 
 
 def update_index(
-    gallery: GalleryDatabase,
+    gallery: Store,
     *,
     on_rows: Callable[[int, int], None] = lambda _done, _all: None,
     on_build: Callable[[], None] = lambda: None,

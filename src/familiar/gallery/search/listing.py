@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -21,22 +20,23 @@ from familiar.gallery.clustering.assignments import (
     load_assignments,
 )
 from familiar.gallery.clustering.calibration import calibration
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.templates import central_faces, compute_templates
+from familiar.gallery.store.faces import FaceRow
+from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
 SUMMARY_FACES = 4  # faces in an identity's summary
 
 
-def face(gallery: GalleryDatabase, number: int) -> GalleryFace:
+def face(gallery: Store, number: int) -> GalleryFace:
     """Return a face; raise NotInGallery if it does not exist."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         check_faces(gallery, [number])
-        return _known_faces(repository.faces.described([number]))[0]
+        return _known_faces(repository.faces.rows([number]))[0]
 
 
-def photo(gallery: GalleryDatabase, number: int) -> GalleryPhoto:
+def photo(gallery: Store, number: int) -> GalleryPhoto:
     """Return a photo; raise NotInGallery if it does not exist."""
     page = photos(gallery, after=max(0, number - 1), limit=1)
     if not page or page[0].photo != number:
@@ -44,9 +44,7 @@ def photo(gallery: GalleryDatabase, number: int) -> GalleryPhoto:
     return page[0]
 
 
-def photos(
-    gallery: GalleryDatabase, *, after: int = 0, before: int | None = None, limit: int = 100
-) -> list[GalleryPhoto]:
+def photos(gallery: Store, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
     """Return a page of photos.
 
     Args:
@@ -55,19 +53,18 @@ def photos(
         before: if given, only photos with a smaller id instead, newest first.
         limit: maximum number of photos.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rows = repository.photos.page(after=after, before=before, limit=limit)
-        first, last = sorted((rows[0][0], rows[-1][0])) if rows else (0, 0)
-        faces = _known_faces(repository.faces.described_in_photos(first, last))
+        faces = _known_faces(repository.faces.rows_in_photos(row.photo for row in rows))
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
     return [
-        GalleryPhoto(number, path, sha256.hex(), taken_at, faces_by_photo.get(number, ()))
-        for number, path, sha256, taken_at in rows
+        GalleryPhoto(row.photo, row.path, row.sha256.hex(), row.taken_at, faces_by_photo.get(row.photo, ()))
+        for row in rows
     ]
 
 
 def identity_summaries(
-    gallery: GalleryDatabase,
+    gallery: Store,
     *,
     named: bool | None = None,
     after: tuple[int, int] | None = None,
@@ -93,27 +90,27 @@ def identity_summaries(
     return [index.summary(position) for position in np.flatnonzero(mask)[:limit].tolist()]
 
 
-def identity_summary(gallery: GalleryDatabase, identity: int) -> IdentitySummary:
+def identity_summary(gallery: Store, identity: int) -> IdentitySummary:
     """Return the summary of one identity; raise NotInGallery if it does not exist."""
-    with gallery.reading():
+    with gallery.read():
         check_identities(gallery, [identity])
         index = _identity_index(gallery)
     positions = np.flatnonzero(index.numbers == identity).tolist()
     return index.summary(positions[0]) if positions else IdentitySummary(identity, None, 0, 0, ())
 
 
-def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfidence]:
+def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
     """Return all faces of an identity, those that fit best first; raise NotInGallery if it does not exist.
 
     They are ordered as they are clustered: by the similarity to the others as the album is measured (`load_album`). For
     the probability, a face is compared with the other faces of its domain. Where there is no other one, its similarity
     is 1 and its probability None. The prior of the probability is one half.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         check_identities(gallery, [identity])
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
-        faces = {face.face: face for face in _known_faces(repository.faces.described_of_identity(identity))}
+        faces = {face.face: face for face in _known_faces(repository.faces.rows_of_identity(identity))}
         album = load_album(gallery)
         models = [calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
     scored: list[tuple[float, FaceConfidence]] = []
@@ -137,23 +134,23 @@ def face_confidences(gallery: GalleryDatabase, identity: int) -> list[FaceConfid
     return [confidence for _, confidence in scored]
 
 
-def unassigned_faces(gallery: GalleryDatabase, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+def unassigned_faces(gallery: Store, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
     """Return a page of the unassigned faces with an id above `after`, by rising id."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         assignments = load_assignments(gallery)
         ids = assignments.faces.ids
         page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
-        faces = _known_faces(repository.faces.described(page))
+        faces = _known_faces(repository.faces.rows(page))
     return sorted(faces, key=lambda face: face.face)
 
 
-def counts(gallery: GalleryDatabase) -> Counts:
+def counts(gallery: Store) -> Counts:
     """Count photos, faces and identities; cached until the gallery changes."""
-    with gallery.reading():
+    with gallery.read():
         return gallery.cached("counts", gallery.revision, lambda: _count(gallery))
 
 
-def names(gallery: GalleryDatabase, beginning: str, limit: int = 10) -> list[str]:
+def names(gallery: Store, beginning: str, limit: int = 10) -> list[str]:
     """List the names that begin with a text, ignoring case, in alphabetical order."""
     prefix = unify_spelling(beginning).casefold()
     all_names = load_assignments(gallery).names.values()
@@ -182,12 +179,12 @@ class _IdentityIndex:
         )
 
 
-def _identity_index(gallery: GalleryDatabase) -> _IdentityIndex:
-    with gallery.reading():
+def _identity_index(gallery: Store) -> _IdentityIndex:
+    with gallery.read():
         return gallery.cached("identity index", gallery.revision, lambda: _compute_identity_index(gallery))
 
 
-def _compute_identity_index(gallery: GalleryDatabase) -> _IdentityIndex:
+def _compute_identity_index(gallery: Store) -> _IdentityIndex:
     assignments = load_assignments(gallery)
     templates = compute_templates(assignments, np.arange(len(assignments.identity)))
     central = central_faces(assignments, templates, SUMMARY_FACES)
@@ -205,8 +202,8 @@ def _compute_identity_index(gallery: GalleryDatabase) -> _IdentityIndex:
     return _IdentityIndex(numbers[order], faces[order], confirmed[order], best[order], named[order], assignments.names)
 
 
-def _count(gallery: GalleryDatabase) -> Counts:
-    with gallery.reading() as repository:
+def _count(gallery: Store) -> Counts:
+    with gallery.read() as repository:
         photo_count = repository.photos.count()
         assignments = load_assignments(gallery)
     assigned = assignments.identity[assignments.identity != UNASSIGNED]
@@ -235,9 +232,11 @@ def _similarity_to_others(vectors: Float32[np.ndarray, "k d"]) -> Float32[np.nda
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
 
 
-def _known_faces(rows: Iterable[tuple[Any, ...]]) -> list[GalleryFace]:
-    """Convert the rows of `Faces.described`."""
+def _known_faces(rows: Iterable[FaceRow]) -> list[GalleryFace]:
     return [
-        GalleryFace(face, photo, (left, top, right, bottom), score, quality, species, identity, name, bool(by_user))
-        for face, photo, left, top, right, bottom, score, quality, species, identity, name, by_user in rows
+        GalleryFace(
+            *(row.face, row.photo, row.box_xyxy_px, row.score, row.quality),
+            *(row.species, row.identity, row.name, bool(row.by_user)),
+        )
+        for row in rows
     ]

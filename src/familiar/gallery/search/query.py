@@ -10,14 +10,14 @@ from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.embedding.model import Model, embed_face
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.gallery_model import gallery_detector
+from familiar.gallery.store.store import Store
 
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
 def query_embedding(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
     query: Path | str | Crop,
     detector: Detector | str | None,
@@ -42,9 +42,7 @@ def query_embedding(
     return gallery.truncate_query(embed_face(embedder, query, flip=flip))
 
 
-def crop_query(
-    gallery: GalleryDatabase, embedder: Model, photo: Path, detector: Detector, face: int | None = None
-) -> Crop:
+def crop_query(gallery: Store, embedder: Model, photo: Path, detector: Detector, face: int | None = None) -> Crop:
     """Crop the face of a photo that is compared with a gallery.
 
     Args:
@@ -63,7 +61,7 @@ def crop_query(
         raise NoFaceFound(f"{photo}: {nothing_detected(gallery, detector)}") from error
 
 
-def nothing_detected(gallery: GalleryDatabase, detector: Detector) -> str:
+def nothing_detected(gallery: Store, detector: Detector) -> str:
     """Say that nothing was detected in a query, and what to do.
 
     Args:

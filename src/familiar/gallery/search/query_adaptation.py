@@ -7,7 +7,7 @@ from jaxtyping import Float32, Int64
 
 from familiar.gallery.clustering.assignments import FaceAssignments
 from familiar.gallery.clustering.calibration import clustering_calibration
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
 from familiar.neighbors.whitening import whiten_to_domain
 
@@ -36,9 +36,7 @@ class AdaptedQuery:
         return self.adapted[np.searchsorted(np.flatnonzero(assignments.domain == self.domain), rows)]
 
 
-def adapt_query(
-    gallery: GalleryDatabase, assignments: FaceAssignments, query: Float32[np.ndarray, " d"]
-) -> AdaptedQuery:
+def adapt_query(gallery: Store, assignments: FaceAssignments, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
     """Assign a query to a domain of the gallery, and whiten it together with the faces of that domain."""
 
     def compute_centroids() -> list[DomainCentroid]:

@@ -13,12 +13,13 @@ from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import probability_same, verify_embeddings
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase
-from familiar.gallery.database.index_lock import index_lock
 from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
 from familiar.gallery.search.templates import Templates, compute_templates
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.index_lock import index_lock
+from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
 from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.hnsw import HnswIndex, Stamp
@@ -29,7 +30,7 @@ CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by al
 
 
 def search_photos(
-    gallery: GalleryDatabase,
+    gallery: Store,
     query: Float32[np.ndarray, " d"],
     k: int = 10,
     *,
@@ -57,7 +58,7 @@ def search_photos(
         ValueError: k is below 1, the query is not a unit vector of such a length, or the prefix length is not valid.
     """
     _check_query(query, k)
-    with gallery.reading():  # one snapshot, whatever other processes write
+    with gallery.read():  # one snapshot, whatever other processes write
         is_whole = len(query) == gallery.space.embedding_dim
         if is_whole and prefix is None and (hits := search_external_index(gallery, query, k, only)) is not None:
             part = int(gallery.space.part_of(query[None])[0])
@@ -91,7 +92,7 @@ def _search_index(
 
 
 def search_identities(
-    gallery: GalleryDatabase,
+    gallery: Store,
     query: Float32[np.ndarray, " d"],
     k: int = 5,
     *,
@@ -115,7 +116,7 @@ def search_identities(
         ValueError: k is below 1, or the query is not a unit vector of such a length.
     """
     _check_query(query, k)
-    with gallery.reading():
+    with gallery.read():
         assignments = _assignments_at(gallery, len(query))
         part = assignments.faces.part_of_query(query)
         adapted = adapt_query(gallery, assignments, assignments.faces.center_query(query))
@@ -145,7 +146,7 @@ def search_identities(
 
 
 def _templates_to_compare(
-    gallery: GalleryDatabase, assignments: FaceAssignments, adapted: AdaptedQuery, part: int, only: Filter
+    gallery: Store, assignments: FaceAssignments, adapted: AdaptedQuery, part: int, only: Filter
 ) -> Templates:
     """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
 
@@ -182,7 +183,7 @@ def _nearest_templates(
     return sorted(nearest, key=lambda match: (-float(mean[match[0]]), -match[2], match[0]))[:k]
 
 
-def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
+def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Decide whether a query shows an identity, by the similarity to the mean of its faces.
 
     Args:
@@ -202,7 +203,7 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
     check_identities(gallery, [identity])
     _check_query(query, 1)
     query = gallery.truncate_query(query)
-    with gallery.reading():
+    with gallery.read():
         assignments = _assignments_at(gallery, len(query))
         members = assignments.rows_of_identity(identity)
         if not len(members):
@@ -230,7 +231,7 @@ def verify(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"], identity:
 
 
 def verify_pair(
-    gallery: GalleryDatabase, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
+    gallery: Store, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
 ) -> VerificationResult:
     """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
 
@@ -241,7 +242,7 @@ def verify_pair(
     """
     length = min(len(first), len(second), gallery.space.embedding_dim)
     first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
-    with gallery.reading():
+    with gallery.read():
         faces = gallery.faces_at(length)
         model = calibration_at(gallery, length, faces.part_of_query(first))
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
@@ -262,18 +263,18 @@ def _odds(
     return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
 
 
-def lacks_index(gallery: GalleryDatabase) -> bool:
+def lacks_index(gallery: Store) -> bool:
     """Tell whether a gallery is large enough for an index, but has none that is up to date."""
     return len(gallery.faces().ids) >= INDEX_FROM and open_index(gallery) is None
 
 
-def build_index(gallery: GalleryDatabase) -> None:
+def build_index(gallery: Store) -> None:
     """Build the HNSW index that searches galleries of 50,000 faces and more.
 
     Raises:
         FamiliarError: usearch is not installed.
     """
-    with gallery.reading():
+    with gallery.read():
         faces = gallery.faces()
         version = _index_version(gallery)
     index = HnswIndex.build(faces.embeddings, faces.ids)
@@ -284,9 +285,9 @@ def build_index(gallery: GalleryDatabase) -> None:
     gallery.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
 
 
-def open_index(gallery: GalleryDatabase) -> HnswIndex | None:
+def open_index(gallery: Store) -> HnswIndex | None:
     """Open the index, or return None if there is none of exactly the gallery's current faces."""
-    with gallery.reading():
+    with gallery.read():
         faces = gallery.faces()
         stamp = Stamp(len(faces.ids), _index_version(gallery))
     if len(faces.ids) < INDEX_FROM:
@@ -294,12 +295,12 @@ def open_index(gallery: GalleryDatabase) -> HnswIndex | None:
     return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
 
 
-def _index_version(gallery: GalleryDatabase) -> str:
-    with gallery.reading() as repository:
+def _index_version(gallery: Store) -> str:
+    with gallery.read() as repository:
         return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
 
 
-def _prefixes(gallery: GalleryDatabase, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
+def _prefixes(gallery: Store, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
@@ -314,7 +315,7 @@ def _check_query(query: Float32[np.ndarray, " d"], k: int) -> None:
     check_unit_rows(query[None])
 
 
-def _assignments_at(gallery: GalleryDatabase, length: int) -> FaceAssignments:
+def _assignments_at(gallery: Store, length: int) -> FaceAssignments:
     """Return the assignments, with the faces as they are compared with embeddings of this length."""
     assignments = load_assignments(gallery)
     return (
@@ -323,16 +324,15 @@ def _assignments_at(gallery: GalleryDatabase, length: int) -> FaceAssignments:
 
 
 def _hits(
-    gallery: GalleryDatabase, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
+    gallery: Store, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
 ) -> list[Hit]:
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         individuals = repository.assignments.estimated_identities()
-        rows = repository.faces.hits(ids.tolist())
+        row_of_face = {row.face: row for row in repository.faces.rows(ids.tolist())}
     odds = _odds(similarity.astype(np.float64), individuals, model)
-    row_of_face = {row[0]: row[1:] for row in rows}
     hits: list[Hit] = []
     for index, face in enumerate(ids.tolist()):
-        path, left, top, right, bottom, identity, name = row_of_face[face]
+        row = row_of_face[face]
         probability = None if odds is None else float(odds[index] / (1 + odds[index]))
-        hits.append(Hit(face, path, (left, top, right, bottom), identity, name, float(similarity[index]), probability))
+        hits.append(Hit(face, row.path, row.box_xyxy_px, row.identity, row.name, float(similarity[index]), probability))
     return hits

@@ -10,10 +10,11 @@ from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.clustering.review_queue import doubtful_identities
-from familiar.gallery.database.connection import GalleryDatabase, Space
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.search import open_index
 from familiar.gallery.search.templates import central_faces, compute_templates
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 
 MAX_DECISIONS = 5
 
@@ -70,10 +71,10 @@ class GalleryStatistics:
     decisions: tuple[Decision, ...]
 
 
-def gallery_statistics(gallery: GalleryDatabase) -> GalleryStatistics:
+def gallery_statistics(gallery: Store) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
-    with gallery.reading() as repository:
-        photo_count, paths = repository.photos.count(), repository.faces.paths()
+    with gallery.read() as repository:
+        photo_count, paths = repository.photos.count(), {row.face: row.path for row in repository.faces.rows()}
         identities = _identities(gallery, repository.identities.numbers(), paths)
         face_count, album = len(gallery.faces().ids), load_album(gallery)
         return GalleryStatistics(
@@ -90,7 +91,7 @@ def gallery_statistics(gallery: GalleryDatabase) -> GalleryStatistics:
         )
 
 
-def _size_bytes(gallery: GalleryDatabase) -> int:
+def _size_bytes(gallery: Store) -> int:
     total = 0
     for path in gallery.folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # other processes may delete temporary files
@@ -98,7 +99,7 @@ def _size_bytes(gallery: GalleryDatabase) -> int:
     return total
 
 
-def _identities(gallery: GalleryDatabase, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
+def _identities(gallery: Store, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
     assignments = load_assignments(gallery)
     templates = compute_templates(assignments, np.arange(len(assignments.identity)))
     is_confirmed = assignments.by_user[templates.rows]

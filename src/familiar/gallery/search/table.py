@@ -15,12 +15,12 @@ from familiar.core.data_table import (
     vectors_from_arrow,
 )
 from familiar.core.vectors import check_unit_rows
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 
 EmbeddingDtype = Literal["float16", "float32"]
 
 
-def face_table(gallery: GalleryDatabase, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
+def face_table(gallery: Store, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
     """Return a table with a row for each face, by rising number.
 
     Its columns are face, photo, path, identity, name, confirmed, species, score, quality, left_px, top_px, right_px,
@@ -31,9 +31,16 @@ def face_table(gallery: GalleryDatabase, embedding_dtype: EmbeddingDtype | None 
         gallery: to read.
         embedding_dtype: of the embeddings; None: as they are stored, without copying them.
     """
-    with gallery.reading() as repository:  # one snapshot
+    with gallery.read() as repository:  # one snapshot
         stored = gallery.stored_faces()
-        rows = repository.faces.details()
+        faces = sorted(repository.faces.rows(), key=lambda row: row.face)
+    rows = [
+        (
+            *(row.face, row.photo, row.path, row.identity, row.name, row.by_user and int(row.by_user)),
+            *(row.species, row.score, row.quality, *row.box_xyxy_px, row.taken_at),
+        )
+        for row in faces
+    ]
     values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
     columns = {name: _column(name, column) for name, column in zip(_COLUMNS, values, strict=True)}
     spaces, space_id = stored.space.part_spaces, stored.space.space_id
@@ -47,7 +54,7 @@ def face_table(gallery: GalleryDatabase, embedding_dtype: EmbeddingDtype | None 
     return DataTable(columns, {"space_id": space_id, "components": components})
 
 
-def embedding_matrix(gallery: GalleryDatabase, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
+def embedding_matrix(gallery: Store, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
     """Return the embeddings of all faces, by rising number: a read-only view of what the gallery has in memory.
 
     Args:

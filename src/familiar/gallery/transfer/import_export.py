@@ -18,9 +18,9 @@ from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import DISK_FAILURES, content_sha256, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import find_photos
 from familiar.photos.metadata.regions import Box, intersection_over_union
 
@@ -77,7 +77,7 @@ class _TableRow:
     sha256: bytes | None
 
 
-def export_csv(gallery: GalleryDatabase, path: Path) -> int:
+def export_csv(gallery: Store, path: Path) -> int:
     """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
 
     The number, name and `by_user` of a face without an identity are empty. `sha256` is of the photo's content as it was
@@ -89,17 +89,20 @@ def export_csv(gallery: GalleryDatabase, path: Path) -> int:
     Raises:
         CannotWrite: the file cannot be written.
     """
-    with gallery.reading() as repository:
-        rows = repository.faces.export_rows()
+    with gallery.read() as repository:
+        faces = sorted(repository.faces.rows(), key=lambda row: (os.fsencode(row.path), row.face))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows(rows)
+    for row in faces:
+        by_user = None if row.by_user is None else int(row.by_user)
+        sha256 = row.sha256.hex() if row.size_bytes else None
+        writer.writerow((row.path, *row.box_xyxy_px, row.face, row.identity, row.name, by_user, sha256))
     write_atomically(path, os.fsencode(text.getvalue()))
-    return len(rows)
+    return len(faces)
 
 
-def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
+def import_csv(gallery: Store, path: Path) -> ImportResult:
     """Assign faces to identities as a CSV table says, as one decision. Rows that cannot be applied are skipped.
 
     Of two rows that contradict each other the first counts.
@@ -117,7 +120,8 @@ def import_csv(gallery: GalleryDatabase, path: Path) -> ImportResult:
     skipped: list[str] = []
     rows = list(_read_table(path, skipped))
     contents = {row.path: _read_content(row.path) for row in rows if row.sha256 is None}
-    with gallery.exclusive():  # faces and names that the rows mean must not change before they are assigned
+    gallery.make_automatic_copy("before-import")
+    with gallery.write():  # faces and names that the rows mean must not change before they are assigned
         return _import_rows(gallery, path, rows, contents, skipped)
 
 
@@ -130,7 +134,7 @@ def _read_content(path: str) -> bytes | UnreadablePhoto | None:
 
 
 def _import_rows(
-    gallery: GalleryDatabase,
+    gallery: Store,
     path: Path,
     rows: Sequence[_TableRow],
     contents: Mapping[str, bytes | UnreadablePhoto | None],
@@ -158,7 +162,7 @@ def _import_rows(
     return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
 
 
-def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
+def import_folders(gallery: Store, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
@@ -172,6 +176,7 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     folders = sorted(_list_folders(root))
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
+    gallery.make_automatic_copy("before-import")
     label_of_folder = _label_of_folder(gallery)
     label_and_path: dict[int, tuple[str, Path]] = {}  # of each face
     skipped: list[str] = []
@@ -199,7 +204,7 @@ def import_folders(gallery: GalleryDatabase, root: Path) -> ImportResult:
     return assign_labels(gallery, label_of, photos.faces, skipped)
 
 
-def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
+def export_folders(gallery: Store, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
     """Create FOLDER/NAME/PHOTO for every face with an identity, unless the file has other content than was enrolled.
 
     Args:
@@ -210,7 +215,7 @@ def export_folders(gallery: GalleryDatabase, folder: Path, mode: Literal["link",
     Raises:
         CannotWrite: the folder is not empty, or a file cannot be written.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rows = repository.assignments.photos_by_identity()
     left_out: dict[str, str | None] = {}  # of each path: why, or None
     folder_names = _folder_names([name for _, name, *_ in rows])
@@ -264,9 +269,9 @@ def _folder_names(labels: Sequence[str]) -> dict[str, str]:
     return {label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(labels)}
 
 
-def _label_of_folder(gallery: GalleryDatabase) -> dict[str, str]:
+def _label_of_folder(gallery: Store) -> dict[str, str]:
     """Return the label of each folder that an export gives another name than its label."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         folder_names = _folder_names([name for _, name, *_ in repository.assignments.photos_by_identity()])
         names = set(repository.identities.names().values())
     by_folder = {unify_spelling(folder): label for label, folder in folder_names.items()}
@@ -274,7 +279,7 @@ def _label_of_folder(gallery: GalleryDatabase) -> dict[str, str]:
 
 
 def assign_labels(
-    gallery: GalleryDatabase,
+    gallery: Store,
     label_of: Mapping[int, str],
     faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]],
     skipped: list[str],
@@ -297,14 +302,14 @@ def assign_labels(
     individuals = [
         IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
     ]
-    with gallery.exclusive():
+    with gallery.write():
         _check_unchanged(gallery, label_of, faces_of_photo)
         propagated_faces = assign(gallery, individuals)
     return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
 
 
 def _check_unchanged(
-    gallery: GalleryDatabase, faces: Collection[int], faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]]
+    gallery: Store, faces: Collection[int], faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]]
 ) -> None:
     """Raise Contradiction unless the faces are still where they were: reading the files may have taken minutes."""
     now = _PhotoLookup.load(gallery).faces
@@ -321,18 +326,18 @@ def _check_unchanged(
 class _PhotoLookup:
     """The numbers of a gallery's photos by content, and the faces of each."""
 
-    gallery: GalleryDatabase
+    gallery: Store
     by_content: Mapping[bytes, int]
     faces: Mapping[int, list[tuple[int, Box]]]
 
     @staticmethod
-    def load(gallery: GalleryDatabase) -> "_PhotoLookup":
+    def load(gallery: Store) -> "_PhotoLookup":
         faces: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
-        with gallery.reading() as repository:
-            photos = repository.photos.paths_and_hashes()
-            for photo, face, left, top, right, bottom in repository.faces.boxes():
-                faces[photo].append((face, (left, top, right, bottom)))
-        return _PhotoLookup(gallery, {row[2]: row[0] for row in photos}, dict(faces))
+        with gallery.read() as repository:
+            photos = {row.sha256: row.photo for row in repository.photos.rows()}
+            for row in repository.faces.rows():
+                faces[row.photo].append((row.face, row.box_xyxy_px))
+        return _PhotoLookup(gallery, photos, dict(faces))
 
     def with_content_of(self, path: Path) -> list[int]:
         """Return the photo with a file's content, or what was enrolled under its path as embeddings."""

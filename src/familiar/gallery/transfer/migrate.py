@@ -28,10 +28,12 @@ from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import name_of_model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
-from familiar.gallery.database.connection import FaceTable, GalleryDatabase, Space
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
+from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import load_photo
 
 MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
@@ -75,7 +77,7 @@ class _StoredFace:
 
 
 def migrate(
-    gallery: GalleryDatabase,
+    gallery: Store,
     embedder: Model,
     *,
     flip: bool = False,
@@ -106,6 +108,7 @@ def migrate(
             stay, and the new ones so far are kept for the next call.
     """
     old, new = gallery.space, Space.from_model(embedder)
+    gallery.make_automatic_copy("before-migrate")
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
         return _truncate(gallery, old, new, name_of_model(embedder))
     is_compatible = new.space_id == old.space_id
@@ -133,13 +136,13 @@ def migrate(
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: GalleryDatabase, old: Space, new: Space, name: str | None) -> MigrationResult:
+def _truncate(gallery: Store, old: Space, new: Space, name: str | None) -> MigrationResult:
     if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         _check_model_unchanged(gallery, old)
         faces = gallery.stored_faces()
         rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
@@ -151,18 +154,18 @@ def _truncate(gallery: GalleryDatabase, old: Space, new: Space, name: str | None
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
 
-def _begin_migration(gallery: GalleryDatabase, old: Space, new: Space) -> None:
+def _begin_migration(gallery: Store, old: Space, new: Space) -> None:
     """Record the migration, and delete embeddings that an interrupted one has left for another model."""
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         _check_model_unchanged(gallery, old)
         if repository.migration.space() != new:
             repository.migration.begin(new)
         repository.migration.delete_mapped()  # their photos may be back
 
 
-def _load_pending_faces(gallery: GalleryDatabase) -> list[_StoredFace]:
+def _load_pending_faces(gallery: Store) -> list[_StoredFace]:
     """Return the faces without a new embedding, by photo."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rows = repository.migration.pending_faces()
     return [
         _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score, species))
@@ -180,7 +183,7 @@ def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, s
 
 
 def _embed_photos(
-    gallery: GalleryDatabase,
+    gallery: Store,
     new: Space,
     embedder: Model,
     pending: list[_StoredFace],
@@ -239,7 +242,7 @@ def _align_faces(faces: Sequence[_StoredFace], embedder: Model) -> list[Crop]:
 
 
 def _save_next_embeddings(
-    gallery: GalleryDatabase,
+    gallery: Store,
     new: Space,
     faces: Sequence[_StoredFace],
     embeddings: Float32[np.ndarray, "n d"],
@@ -259,7 +262,7 @@ def _save_next_embeddings(
     if not len(faces):
         return
     encoded = gallery.encode_embeddings(embeddings)
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         _check_migration_unchanged(gallery, repository, new)
         repository.migration.save(
             origin,
@@ -267,18 +270,18 @@ def _save_next_embeddings(
         )
 
 
-def _can_bridge(gallery: GalleryDatabase) -> bool:
-    with gallery.reading() as repository:
+def _can_bridge(gallery: Store) -> bool:
+    with gallery.read() as repository:
         return len(repository.migration.embeddings_from_photos()) >= MIN_BRIDGE_PAIRS
 
 
-def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_StoredFace]) -> float:
+def _map_by_bridge(gallery: Store, new: Space, without_photo: list[_StoredFace]) -> float:
     """Map the embeddings of faces without a photo by a bridge learned from the others.
 
     Returns:
         `MigrationResult.mapped_mean_cosine`.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         faces = gallery.stored_faces()
         rows = repository.migration.embeddings_from_photos()
     if len(rows) < MIN_BRIDGE_PAIRS:
@@ -302,9 +305,9 @@ def _map_by_bridge(gallery: GalleryDatabase, new: Space, without_photo: list[_St
     return cosine
 
 
-def _keep_embeddings(gallery: GalleryDatabase, new: Space, without_photo: list[_StoredFace]) -> None:
+def _keep_embeddings(gallery: Store, new: Space, without_photo: list[_StoredFace]) -> None:
     """Keep the embeddings of faces without a photo; zeros take the place of components that they do not have."""
-    with gallery.reading():
+    with gallery.read():
         faces = gallery.stored_faces()
     existing = set(faces.ids.tolist())
     to_keep = [stored for stored in without_photo if stored.face in existing]
@@ -318,14 +321,14 @@ def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarr
 
 
 def _swap_embeddings(
-    gallery: GalleryDatabase, new: Space, name: str | None, cosine: float | None
+    gallery: Store, new: Space, name: str | None, cosine: float | None
 ) -> tuple[MigrationResult, bool] | None:
     """Replace all old embeddings with the new ones.
 
     Returns:
         The result, and whether the user had calibrated the gallery; None if some new embeddings are missing.
     """
-    with gallery.writing(faces_change=True) as repository:
+    with gallery.write(faces_change=True) as repository:
         _check_migration_unchanged(gallery, repository, new)
         if repository.migration.has_pending_faces():
             return None
@@ -342,7 +345,7 @@ def _swap_embeddings(
     return result, was_calibrated_by_user
 
 
-def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository, new: Space) -> None:
+def _check_migration_unchanged(gallery: Store, repository: Repository, new: Space) -> None:
     """Raise GalleryBusy if another process began or ended a migration: embeddings of two models must never mix."""
     if repository.migration.space() != new:
         raise GalleryBusy(
@@ -351,7 +354,7 @@ def _check_migration_unchanged(gallery: GalleryDatabase, repository: Repository,
         )
 
 
-def _check_model_unchanged(gallery: GalleryDatabase, old: Space) -> None:
+def _check_model_unchanged(gallery: Store, old: Space) -> None:
     """Raise GalleryBusy if another process has finished a migration: what was decided by the old space is void."""
     if gallery.space != old:
         raise GalleryBusy(
@@ -374,7 +377,7 @@ def _change_space(repository: Repository, new: Space, name: str | None) -> None:
 
 
 def _find_more_faces(
-    gallery: GalleryDatabase, embedder: Model, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
+    gallery: Store, embedder: Model, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
 ) -> MigrationResult:
     """Look for faces in all photos again, if the new model can use faces that the old one could not.
 
@@ -394,7 +397,7 @@ def _find_more_faces(
         redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
         result = replace(result, detector=new.detector, redetection=redetection)
     if new != old:
-        with gallery.writing(new_revision=False) as repository:
+        with gallery.write() as repository:
             repository.settings.set_model_reference(new)
     return result
 
@@ -409,16 +412,16 @@ def _finds_more(embedder: Model, detector: str) -> bool:
         return False
 
 
-def _is_calibrated_by_user(gallery: GalleryDatabase) -> bool:
+def _is_calibrated_by_user(gallery: Store) -> bool:
     fitted = own_calibration(gallery)
     return fitted is not None and not fitted.clustering.is_automatic
 
 
-def _recalibrate(gallery: GalleryDatabase, was_calibrated_by_user: bool) -> None:
+def _recalibrate(gallery: Store, was_calibrated_by_user: bool) -> None:
     if was_calibrated_by_user:
         # Faces may have been forgotten since.
         with contextlib.suppress(NothingToMeasure):
             calibrate(gallery)
             return
-    with gallery.writing() as repository:
+    with gallery.write() as repository:
         calibrate_if_due(gallery, repository, decision=None)

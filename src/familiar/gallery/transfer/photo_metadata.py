@@ -1,15 +1,15 @@
 """The photos of a gallery that have files, and the metadata in these."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.photo_paths import CHANGED
+from familiar.gallery.store.repository import Repository
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
 from familiar.photos.metadata.jpeg import is_jpeg, read_extended_packet, read_packet
 from familiar.photos.metadata.xmp import extension_id
@@ -58,8 +58,11 @@ class PhotoContent:
 
 def load_photos(repository: Repository) -> dict[Path, list[StoredPhoto]]:
     """Return the photos that were enrolled with files, by path."""
-    rows = [StoredPhoto(photo, Path(path), sha256) for photo, path, sha256 in repository.photos.contents()]
-    return {path: list(photos) for path, photos in groupby(rows, key=lambda photo: photo.path)}
+    photos: dict[Path, list[StoredPhoto]] = {}
+    for row in sorted(repository.photos.rows(), key=lambda row: os.fsencode(row.path)):
+        if row.has_file:
+            photos.setdefault(Path(row.path), []).append(StoredPhoto(row.photo, Path(row.path), row.sha256))
+    return photos
 
 
 def read_photo(path: Path, photos: Sequence[StoredPhoto]) -> tuple[StoredPhoto, PhotoContent]:

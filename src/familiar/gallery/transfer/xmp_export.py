@@ -17,7 +17,7 @@ from familiar.core.files import (
     require_regular_file,
     write_atomically,
 )
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import (
     PhotoContent,
     StoredPhoto,
@@ -66,7 +66,7 @@ class _NamedFace:
     name: str
 
 
-def export_xmp(gallery: GalleryDatabase, *, in_place: bool = False) -> XmpExportResult:
+def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
     """Write the faces of named identities into the metadata of their photos, and take back names that have gone.
 
     Repeating it makes the files follow the gallery: also after `undo`. Data of other programs stay.
@@ -75,11 +75,12 @@ def export_xmp(gallery: GalleryDatabase, *, in_place: bool = False) -> XmpExport
         gallery: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
         in_place: change the XMP packets in JPEGs. Other formats always get sidecars.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         photos = load_photos(repository)
         faces: dict[int, list[_NamedFace]] = {}
-        for photo, _, left, top, right, bottom, species, name in repository.faces.named():
-            faces.setdefault(photo, []).append(_NamedFace((left, top, right, bottom), species, name))
+        for row in repository.faces.rows():
+            if row.name is not None and row.has_box:
+                faces.setdefault(row.photo, []).append(_NamedFace(row.box_xyxy_px, row.species, row.name))
     export = _Export(gallery, faces, in_place)
     for path, stored in photos.items():
         try:
@@ -95,7 +96,7 @@ def export_xmp(gallery: GalleryDatabase, *, in_place: bool = False) -> XmpExport
 class _Export:
     """An export and its result so far."""
 
-    gallery: GalleryDatabase
+    gallery: Store
     faces: Mapping[int, Sequence[_NamedFace]]
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
@@ -214,7 +215,7 @@ class _Export:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
 
         sha256 = _sha256(data)
-        with self.gallery.writing() as repository:
+        with self.gallery.write() as repository:
             if repository.photos.with_hash(sha256) is not None:
                 raise CannotWrite(
                     f"{photo.path}: would become equal to another photo of the gallery; {_LEFT}; remove one of the two"

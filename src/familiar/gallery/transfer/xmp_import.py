@@ -8,8 +8,8 @@ from pathlib import Path
 from familiar.core.errors import BadMetadata, Contradiction, FamiliarError
 from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.corrections import check_name
+from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import (
     PhotoContent,
@@ -24,7 +24,7 @@ from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, re
 _REMEDY = "its names are left out; repair or remove it"
 
 
-def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportResult:
+def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
     """Assign faces to identities as the metadata of their photos names them, as one decision.
 
     Of several files that name one face, the first counts: the sidecar `photo.jpg.xmp`, `photo.xmp`, the photo itself,
@@ -43,11 +43,12 @@ def import_xmp(gallery: GalleryDatabase, paths: Sequence[Path] = ()) -> ImportRe
     Raises:
         UnreadablePhoto: one of `paths` does not exist, or there is no photo in them.
     """
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         photos = load_photos(repository)
         boxes: dict[int, list[tuple[int, Box]]] = {}
-        for photo, face, left, top, right, bottom in repository.faces.boxes():
-            boxes.setdefault(photo, []).append((face, (left, top, right, bottom)))
+        for row in repository.faces.rows():
+            boxes.setdefault(row.photo, []).append((row.face, row.box_xyxy_px))
+    gallery.make_automatic_copy("before-import")
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.errors import FamiliarError, NotInGallery
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
 from familiar.gallery.enrollment.enroll import EnrolledBatch
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto
 from familiar.gallery.search import listing
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching.disk import FileStatus
 from familiar.gallery.watching.events import Event, FaceSighting, parse_event
 
@@ -84,21 +84,21 @@ def record_skipped(repository: Repository, path: str, status: FileStatus, error:
         add_event(
             repository,
             "skipped",
-            photos[-1][0] if photos else None,
+            photos[-1].photo if photos else None,
             path=path,
             reason=str(error).removeprefix(f"{path}: "),
         )
 
 
-def complete_events(gallery: GalleryDatabase) -> None:
+def complete_events(gallery: Store) -> None:
     """Add to the events of new and edited photos who is in them, after clustering."""
     for attempt in range(_MAX_ATTEMPTS):
-        with gallery.reading() as repository:
+        with gallery.read() as repository:
             revision = repository.settings.revision()
             if not (rows := repository.watch_events.incomplete()):
                 return
             bodies = _complete_bodies(gallery, rows, repository.watch_events.last_identity() or 0)
-        with gallery.writing(new_revision=False) as repository:
+        with gallery.write() as repository:
             if repository.settings.revision() != revision:
                 if attempt < _MAX_ATTEMPTS - 1:
                     continue  # a face may have been forgotten or named
@@ -110,9 +110,7 @@ def complete_events(gallery: GalleryDatabase) -> None:
         return
 
 
-def _complete_bodies(
-    gallery: GalleryDatabase, rows: Sequence[tuple[int, int, str]], last_identity: int
-) -> dict[int, str]:
+def _complete_bodies(gallery: Store, rows: Sequence[tuple[int, int, str]], last_identity: int) -> dict[int, str]:
     """Return the complete JSON of events, given their ids, photos and incomplete JSON."""
     faces = {photo: _faces(gallery, photo) for photo in {photo for _, photo, _ in rows}}
     probabilities: dict[int, float | None] = {}
@@ -142,30 +140,30 @@ def _complete_bodies(
     return bodies
 
 
-def _faces(gallery: GalleryDatabase, photo: int) -> tuple[listing.GalleryFace, ...]:
+def _faces(gallery: Store, photo: int) -> tuple[listing.GalleryFace, ...]:
     try:
         return listing.photo(gallery, photo).faces
     except NotInGallery:  # deleted by another program
         return ()
 
 
-def undelivered(gallery: GalleryDatabase, destination: str, limit: int) -> list[tuple[int, Event]]:
+def undelivered(gallery: Store, destination: str, limit: int) -> list[tuple[int, Event]]:
     """Return the next events for a destination, oldest first, each with its number for `mark_delivered`."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         rows = repository.watch_events.next(repository.watch_events.delivered(destination), limit)
     return [(number, parse_event(kind, f"{token}-{number}", time, body)) for number, token, time, kind, body in rows]
 
 
-def mark_delivered(gallery: GalleryDatabase, destination: str, number: int) -> None:
+def mark_delivered(gallery: Store, destination: str, number: int) -> None:
     """Store that a destination has all events up to one."""
-    with gallery.writing(new_revision=False) as repository:
+    with gallery.write() as repository:
         repository.watch_events.mark_delivered(destination, number)
 
 
-def delete_oldest(gallery: GalleryDatabase) -> int:
+def delete_oldest(gallery: Store) -> int:
     """Delete the oldest events where more than `MAX_EVENTS` wait, and return how many that were."""
-    with gallery.reading() as repository:
+    with gallery.read() as repository:
         if repository.watch_events.count() <= MAX_EVENTS:
             return 0
-    with gallery.writing(new_revision=False) as repository:
+    with gallery.write() as repository:
         return repository.watch_events.delete_oldest(MAX_EVENTS)

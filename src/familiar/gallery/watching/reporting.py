@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from familiar.core.plural import pluralize
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching import outbox
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.webhooks import Webhook, destination_of
@@ -27,7 +27,7 @@ class Reporter:
 
     def __init__(
         self,
-        gallery: GalleryDatabase,
+        gallery: Store,
         webhooks: Sequence[str],
         secret: bytes | None,
         on_event: Callable[[Event], None],
@@ -43,7 +43,7 @@ class Reporter:
         Raises:
             GalleryBusy: another process writes.
         """
-        with self._gallery.writing(new_revision=False) as repository:
+        with self._gallery.write() as repository:
             repository.watch_events.set_destinations([STDOUT, *map(destination_of, self._urls)])
             if repository.watch_events.last_identity() is None:
                 repository.watch_events.set_last_identity(repository.identities.last_number())
@@ -79,7 +79,7 @@ class Reporter:
         Raises:
             GalleryBusy: another process writes.
         """
-        with self._gallery.writing(new_revision=False) as repository:
+        with self._gallery.write() as repository:
             outbox.add_event(repository, "stopped")
         self.report()
 

@@ -18,11 +18,11 @@ from familiar.core.files import absolute_path, real_path
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
-from familiar.gallery.database.repository import Repository
-from familiar.gallery.database.tables.photos import path_before_replacement
 from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
 from familiar.gallery.search.index_update import update_index
+from familiar.gallery.store.photos import path_before_replacement
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching import outbox
 from familiar.gallery.watching.comparison import Comparison, CopiedFile, Memory, WatchedPhoto, compare
 from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
@@ -64,7 +64,7 @@ class FolderWatch:
 
     def __init__(
         self,
-        gallery: GalleryDatabase,
+        gallery: Store,
         embedder: Model,
         detector: Detector | None,
         folders: Sequence[Path],
@@ -176,7 +176,7 @@ class FolderWatch:
         return compare(self._disk, self._load_photos(), self._memory, self._clock(), self._settings.settle_seconds)
 
     def _load_photos(self) -> list[WatchedPhoto]:
-        with self._gallery.reading() as repository:
+        with self._gallery.read() as repository:
             revision = repository.settings.revision()
             if self._photos is None or self._photos[0] != revision:
                 photos = [
@@ -232,7 +232,7 @@ class FolderWatch:
         """Note the photos that are missing or returned, and the files and folders that cannot be read."""
         missing = [photo for photo in comparison.missing if self._is_gone(photo)]
         unreadable = self._disk.unreadable | self._unavailable_with_photos()
-        with self._gallery.reading() as repository:
+        with self._gallery.read() as repository:
             skipped = repository.watched_files.skipped()
         readable = [
             path
@@ -244,7 +244,7 @@ class FolderWatch:
             return
 
         def write() -> None:
-            with self._gallery.writing(new_revision=False) as repository:
+            with self._gallery.write() as repository:
                 for photo in missing:
                     if repository.watched_files.note_missing(photo.number, photo.path, outbox.now()):
                         path = path_before_replacement(photo.path)
@@ -285,7 +285,7 @@ class FolderWatch:
 
     def _cluster_and_report(self) -> None:
         if self._needs_clustering:
-            with self._gallery.reading() as repository:
+            with self._gallery.read() as repository:
                 is_pending = repository.settings.is_clustering_pending()
             if is_pending:
                 self._retry_while_busy(lambda: cluster(self._gallery))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from familiar import __version__
 from familiar.core.errors import FamiliarError, GalleryBusy
-from familiar.gallery.database.connection import GalleryDatabase
+from familiar.gallery.store.store import Store
 from familiar.gallery.watching.events import Event, to_json_line
 from familiar.gallery.watching.outbox import mark_delivered, undelivered
 
@@ -69,9 +69,7 @@ class Webhook:
         on_note: called in the thread with messages for the user, which do not contain the URL's path.
     """
 
-    def __init__(
-        self, gallery: GalleryDatabase, url: str, secret: bytes | None, on_note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, gallery: Store, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
         self._gallery, self._url, self._secret, self._on_note = gallery, url, secret, on_note
         self._destination = destination_of(url)
         self._host = f"webhook {urlsplit(url).scheme}://{urlsplit(url).netloc}"
@@ -102,7 +100,7 @@ class Webhook:
         except FamiliarError as error:  # the watch meets it, too
             self._on_note(f"{self._host}: posts nothing more, because of this: {error}")
 
-    def _deliver_until_stopped(self, gallery: GalleryDatabase) -> None:
+    def _deliver_until_stopped(self, gallery: Store) -> None:
         while True:
             is_last = self._stopping.is_set()
             self._wake.clear()
@@ -117,7 +115,7 @@ class Webhook:
             else:
                 self._stopping.wait(pause_seconds)
 
-    def deliver(self, gallery: GalleryDatabase) -> bool:
+    def deliver(self, gallery: Store) -> bool:
         """Deliver the events that wait, in their order.
 
         Args:

@@ -5,9 +5,9 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import WRITE_STATUSES, problems
 from familiar.web.api.schemas import pydantic_type
@@ -117,7 +117,7 @@ async def face_image(
 ) -> Response:
     """Get a square image of a face with some margin."""
 
-    def find(gallery: GalleryDatabase) -> tuple[GalleryFace, GalleryPhoto, Path]:
+    def find(gallery: Store) -> tuple[GalleryFace, GalleryPhoto, Path]:
         known_face, photo = _with_photo(gallery, face)
         return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
@@ -137,7 +137,7 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
     """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
     embedder = service.inference.embedder
 
-    def change(gallery: GalleryDatabase) -> None:
+    def change(gallery: Store) -> None:
         path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
         manual_faces.set_face_box(gallery, embedder, face, body.box, path=path)
 
@@ -157,7 +157,7 @@ async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     await service.executor.write(manual_faces.delete_face, face)
 
 
-def _with_photo(gallery: GalleryDatabase, face: int) -> tuple[GalleryFace, GalleryPhoto]:
-    with gallery.reading():
+def _with_photo(gallery: Store, face: int) -> tuple[GalleryFace, GalleryPhoto]:
+    with gallery.read():
         known_face = listing.face(gallery, face)
         return known_face, listing.photo(gallery, known_face.photo)

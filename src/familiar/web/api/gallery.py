@@ -19,9 +19,9 @@ from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.album import is_guess, load_album
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.api import requests
 from familiar.web.api.openapi import WRITE_STATUSES, problems
 from familiar.web.api.schemas import RequestBody, pydantic_type
@@ -121,8 +121,8 @@ async def undo_last(
     return await service.executor.write(undo, decision)
 
 
-def _state(gallery: GalleryDatabase, *, read_only: bool, has_model: bool) -> GalleryState:
-    with gallery.reading():
+def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:
+    with gallery.read():
         space, album = gallery.space, load_album(gallery)
         current, clustering = calibration(gallery, album.main_part), clustering_calibration(gallery, album.main_part)
         return GalleryState(

@@ -19,9 +19,9 @@ from familiar.core.recognition_types import (
 )
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.clustering.assignments import check_faces
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
+from familiar.gallery.store.store import Store
 from familiar.web.api import requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
 from familiar.web.api.schemas import pydantic_type
@@ -158,23 +158,23 @@ def _embedding(face: FaceResult) -> Vector:
     return face.embedding
 
 
-def _search(gallery: GalleryDatabase, body: requests.SearchRequest) -> SearchResult:
-    with gallery.reading():
+def _search(gallery: Store, body: requests.SearchRequest) -> SearchResult:
+    with gallery.read():
         return _search_result(gallery, _query_vector(gallery, body), body)
 
 
-def _search_result(gallery: GalleryDatabase, query: Vector, body: requests.SearchRequest) -> SearchResult:
+def _search_result(gallery: Store, query: Vector, body: requests.SearchRequest) -> SearchResult:
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
     query = gallery.truncate_query(query)
-    with gallery.reading():
+    with gallery.read():
         matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
         hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
     known = next((match for match in matches if match.known), None)
     return SearchResult(known, tuple(matches), tuple(hits))
 
 
-def _query_vector(gallery: GalleryDatabase, body: requests.SearchRequest) -> Vector:
+def _query_vector(gallery: Store, body: requests.SearchRequest) -> Vector:
     """Return the query as a unit vector of the gallery's space. HttpProblem with 422 if it is none."""
     space = gallery.space
     if body.prefix is not None and body.prefix not in space.prefixes:

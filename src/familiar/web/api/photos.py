@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
 from familiar.core.gallery_types import GalleryPhoto, NewFace, Page, Progress, SkippedPhoto
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
 from familiar.web.api.schemas import pydantic_type, read_as
@@ -113,7 +113,7 @@ async def photo_image(
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
 
-    def find(gallery: GalleryDatabase) -> tuple[GalleryPhoto, Path]:
+    def find(gallery: Store) -> tuple[GalleryPhoto, Path]:
         known_photo = listing.photo(gallery, photo)
         return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 
@@ -135,7 +135,7 @@ async def add_face(
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
-    def add(gallery: GalleryDatabase) -> int:
+    def add(gallery: Store) -> int:
         path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
         return manual_faces.add_face(gallery, embedder, photo, body.box, path=path)
 

@@ -10,9 +10,9 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import CorrectionResult, GalleryFace
 from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.identity_state import STATE_PATTERN, IdentityState, check_states
+from familiar.gallery.store.store import Store
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
@@ -30,14 +30,14 @@ async def states_from_form(
 StatesDep = Annotated[list[IdentityState], Depends(states_from_form)]
 
 
-def find_by_name(gallery: GalleryDatabase, name: str) -> int | None:
+def find_by_name(gallery: Store, name: str) -> int | None:
     """Return the individual with this name; if there is none, one whose name differs only in case."""
     target, names = unify_spelling(name), load_assignments(gallery).names
     matches = [number for number, known in names.items() if known.casefold() == target.casefold()]
     return next((number for number in matches if names[number] == target), matches[0] if matches else None)
 
 
-def require_existing(gallery: GalleryDatabase, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+def require_existing(gallery: Store, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
     """Check that the faces and individuals of a page still exist.
 
     Raises:
@@ -55,7 +55,7 @@ def require_existing(gallery: GalleryDatabase, *, faces: Sequence[int] = (), ide
             raise NotInGallery(f"#{number} does not exist any more; reload the page") from None
 
 
-def set_name(gallery: GalleryDatabase, identity: int, name: str, states: Sequence[IdentityState] = ()) -> int | None:
+def set_name(gallery: Store, identity: int, name: str, states: Sequence[IdentityState] = ()) -> int | None:
     """Name an individual. If another one has the name, change nothing and return the other."""
     check_states(gallery, states)
     require_existing(gallery, identities=[identity])
@@ -67,7 +67,7 @@ def set_name(gallery: GalleryDatabase, identity: int, name: str, states: Sequenc
     return None
 
 
-def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
+def assign_faces(gallery: Store, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
     """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
     require_existing(gallery, faces=faces)
     target = find_by_name(gallery, name)
@@ -79,7 +79,7 @@ def assign_faces(gallery: GalleryDatabase, faces: list[int], name: str, *, same_
     return corrections.split(gallery, faces, name, same_photo=same_photo)
 
 
-def names_unnamed_group(gallery: GalleryDatabase, face: GalleryFace, name: str) -> bool:
+def names_unnamed_group(gallery: Store, face: GalleryFace, name: str) -> bool:
     """Tell whether naming this face names its group: the group has no name, and no other individual has this one."""
     return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 

@@ -11,8 +11,8 @@ from jaxtyping import Float32
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
 from familiar.gallery.clustering.calibration import calibration_at
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.search import verify_pair
+from familiar.gallery.store.store import Store
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -86,7 +86,7 @@ async def compare(
     return await render_page(request, service, "compare.html", comparison=comparison)
 
 
-def _calibration(gallery: GalleryDatabase, query: Float32[np.ndarray, " d"]) -> Calibration:
+def _calibration(gallery: Store, query: Float32[np.ndarray, " d"]) -> Calibration:
     query = gallery.truncate_query(query)
     return calibration_at(gallery, len(query), gallery.faces_at(len(query)).part_of_query(query))
 

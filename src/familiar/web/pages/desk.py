@@ -11,13 +11,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
 from familiar.gallery.lost_pets.photos import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.gallery.search.external_search import sync_external_index
+from familiar.gallery.store.store import Store
 from familiar.web.inference import PhotoResult
 from familiar.web.pages.assignment_forms import Name
 from familiar.web.pages.flash import read_flash, url_with_flash
@@ -48,8 +48,8 @@ class DeskRow:
 async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the found pets whose owners are looked for, the latest first."""
 
-    def read(gallery: GalleryDatabase) -> tuple[list[DeskRow], int, object]:
-        with gallery.reading():
+    def read(gallery: Store) -> tuple[list[DeskRow], int, object]:
+        with gallery.read():
             pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
             rows = [
                 DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
@@ -75,8 +75,8 @@ async def register(
 ) -> HTMLResponse:
     """Show the register: the pets of a status, with their fields, and the form for a new one."""
 
-    def read(gallery: GalleryDatabase) -> tuple[dict[Status, list[Pet]], object]:
-        with gallery.reading():
+    def read(gallery: Store) -> tuple[dict[Status, list[Pet]], object]:
+        with gallery.read():
             pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
             return pets, read_flash(gallery, request.query_params)
 
@@ -156,13 +156,13 @@ def shows_contact(service: Service) -> bool:
     return service.settings.requires_token or service.settings.loopback
 
 
-def _best_candidate(gallery: GalleryDatabase, pet: Pet) -> Candidate | None:
+def _best_candidate(gallery: Store, pet: Pet) -> Candidate | None:
     if not pet.faces:
         return None
     return next(iter(rank_candidates(gallery, pet.identity, 1).candidates), None)
 
 
-def _sync_index(gallery: GalleryDatabase) -> None:
+def _sync_index(gallery: Store) -> None:
     try:
         sync_external_index(gallery)
     except IndexUnavailable as error:

@@ -11,13 +11,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.lost_pets import register
 from familiar.gallery.lost_pets.candidates import OPPOSITE, PetFilter, Ranking, compare_pets, rank_candidates
 from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_page
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.middleware.login import local_path
@@ -83,8 +83,8 @@ async def pet_page(
 ) -> Response:
     """Show the pets that this one may be, the most similar first."""
 
-    def read(gallery: GalleryDatabase) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
-        with gallery.reading():
+    def read(gallery: Store) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
+        with gallery.read():
             pet = find_pet(gallery, identity)
             is_open = pet.report.status in OPPOSITE and pet.faces > 0
             ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
@@ -123,7 +123,7 @@ async def dismiss(
 ) -> RedirectResponse:
     """Remember that the pet is not this candidate."""
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         check_states(gallery, states)
         register.dismiss(gallery, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
@@ -137,7 +137,7 @@ async def reconsider(
 ) -> RedirectResponse:
     """Show a candidate again that was marked as not the pet."""
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         register.reconsider(gallery, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
 
@@ -155,7 +155,7 @@ async def reunite(
 ) -> Response:
     """Record that the pet is this candidate: both become one, which is home."""
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         check_states(gallery, states, report=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
@@ -181,7 +181,7 @@ async def edit(
     """Change the pet's report and name. A contact that the form does not show stays."""
     report = Report(status, species, location, reported_on, contact or "", note)
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         check_states(gallery, states, faces=False, report=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
@@ -207,8 +207,8 @@ async def printed(
 ) -> HTMLResponse:
     """Show the printable page of a pet and one candidate, which is a whole file: its pictures are in it."""
 
-    def read(gallery: GalleryDatabase) -> tuple[Pet, PageCandidate, list[tuple[GalleryFace, GalleryPhoto]]]:
-        with gallery.reading():
+    def read(gallery: Store) -> tuple[Pet, PageCandidate, list[tuple[GalleryFace, GalleryPhoto]]]:
+        with gallery.read():
             pet = find_pet(gallery, identity)
             compared, faces = compare_pets(gallery, identity, candidate, only=only.for_pet(pet))
             shown = [listing.face(gallery, face) for face in (faces[compared.photo], compared.face)]

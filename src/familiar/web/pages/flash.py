@@ -9,8 +9,8 @@ from fastapi import Request
 
 from familiar.core.plural import pluralize
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.store.store import Store
 from familiar.web.pages.render import display_name
 
 _KEYS = ("done", "count", "propagated", "left_out", "individual", "decision")
@@ -58,7 +58,7 @@ class FlashMessage:
     left_out: int
 
 
-def url_after_change(gallery: GalleryDatabase, path: str, done: str, **values: Any) -> str:
+def url_after_change(gallery: Store, path: str, done: str, **values: Any) -> str:
     """Add a flash message about a change to a local URL, and which decision it was, for the undo button.
 
     Call it in the transaction of the change.
@@ -102,7 +102,7 @@ def current_url(request: Request) -> str:
     return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def read_flash(gallery: GalleryDatabase, query: Mapping[str, str]) -> FlashMessage | None:
+def read_flash(gallery: Store, query: Mapping[str, str]) -> FlashMessage | None:
     """Return the flash message of a URL's query; None if there is none, or it is invalid."""
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:

@@ -9,7 +9,6 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import FaceConfidence
 from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.identity_state import (
     IdentityState,
@@ -19,6 +18,7 @@ from familiar.gallery.editing.identity_state import (
 )
 from familiar.gallery.editing.propagation import similar_faces
 from familiar.gallery.search.listing import face_confidences
+from familiar.gallery.store.store import Store
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
@@ -43,8 +43,8 @@ async def individual(
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
-    def read(gallery: GalleryDatabase) -> tuple[str | None, list[FaceConfidence], IdentityState, FlashMessage | None]:
-        with gallery.reading():
+    def read(gallery: Store) -> tuple[str | None, list[FaceConfidence], IdentityState, FlashMessage | None]:
+        with gallery.read():
             faces = face_confidences(gallery, identity)
             state = read_states(gallery, [identity])[identity]
             return (
@@ -91,8 +91,8 @@ async def similar(
 ) -> JSONResponse:
     """List the faces of the individual that are nearer to the selected ones than to its others."""
 
-    def read(gallery: GalleryDatabase) -> list[int]:
-        with gallery.reading():
+    def read(gallery: Store) -> list[int]:
+        with gallery.read():
             require_existing(gallery, faces=face)
             return similar_faces(gallery, identity, face)
 
@@ -117,7 +117,7 @@ async def correct(
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         require_existing(gallery, faces=faces)
         for state in states:
             check_identity_of_faces(gallery, faces, state)
@@ -144,7 +144,7 @@ async def confirm(
 ) -> RedirectResponse:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
-    def confirm_all(gallery: GalleryDatabase) -> str:
+    def confirm_all(gallery: Store) -> str:
         check_states(gallery, states)
         all_faces = face_confidences(gallery, identity)
         if len(all_faces) != faces:

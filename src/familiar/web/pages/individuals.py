@@ -12,7 +12,6 @@ from familiar.gallery.clustering.album import is_guess
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import doubtful_identities
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.identity_state import (
     NO_IDENTITY,
@@ -29,6 +28,7 @@ from familiar.gallery.search.listing import (
     names,
     unassigned_faces,
 )
+from familiar.gallery.store.store import Store
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
@@ -62,9 +62,9 @@ async def individuals(
     """
 
     def read(
-        gallery: GalleryDatabase,
+        gallery: Store,
     ) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
-        with gallery.reading():
+        with gallery.read():
             current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
                 listed = unassigned_faces(gallery, after=after, limit=FACES + 1)
@@ -104,7 +104,7 @@ async def assign_unassigned(
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         require_existing(gallery, faces=faces)
         for state in states:
             check_identity_of_faces(gallery, faces, state)
@@ -158,7 +158,7 @@ async def merge(
     merged_pages = {f"/individuals/{number}" for number in identities}
     path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         check_states(gallery, [state for state in states if state.identity in identities])
         require_existing(gallery, identities=identities)
         result = corrections.merge(gallery, into, identities, same_photo=same_photo)
@@ -183,7 +183,7 @@ async def rename(
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         other = set_name(gallery, identity, name, states)
         if other is not None:
             return merge_url([other, identity], back)
@@ -215,15 +215,13 @@ def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(
-    gallery: GalleryDatabase, identities: list[int]
-) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
+def _read_tiles(gallery: Store, identities: list[int]) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
     """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
-    with gallery.reading():
+    with gallery.read():
         return _tiles(gallery, identities), read_states(gallery, identities)
 
 
-def _tiles(gallery: GalleryDatabase, identities: list[int]) -> list[IdentitySummary]:
+def _tiles(gallery: Store, identities: list[int]) -> list[IdentitySummary]:
     names_by_identity = load_assignments(gallery).names
     tiles: list[IdentitySummary] = []
     for number in identities:

@@ -17,7 +17,8 @@ from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
-from familiar.gallery.database.connection import GalleryDatabase, Space
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.render import render_page
@@ -132,10 +133,10 @@ async def report(service: ServiceDep) -> FileResponse:
 
 
 def _read_calibrations(
-    gallery: GalleryDatabase,
+    gallery: Store,
 ) -> tuple[list[PartCalibration], list[tuple[SpeciesThreshold, ClusteringCalibration]]]:
     """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
-    with gallery.reading():
+    with gallery.read():
         album = load_album(gallery)
         parts = [
             PartCalibration(space, calibration(gallery, part), clustering_calibration(gallery, part))

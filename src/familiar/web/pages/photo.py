@@ -10,10 +10,10 @@ from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.detection.quality import box_intersection_px
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.identity_state import IdentityState, check_identity_of_faces, read_states
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.pages.assignment_forms import (
     Name,
     Number,
@@ -45,9 +45,9 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
     """Show a photo; `face` is the selected one."""
 
     def read(
-        gallery: GalleryDatabase,
+        gallery: Store,
     ) -> tuple[GalleryPhoto, list[GalleryPhoto], dict[int, IdentityState], FlashMessage | None]:
-        with gallery.reading():
+        with gallery.read():
             next_photos, shown = listing.photos(gallery, after=photo, limit=1), listing.photo(gallery, photo)
             states = read_states(gallery, (face.identity for face in shown.faces))
             return shown, next_photos, states, read_flash(gallery, request.query_params)
@@ -82,7 +82,7 @@ async def add(service: ServiceDep, photo: Number, box: Annotated[Box, Depends(bo
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
-    def write(gallery: GalleryDatabase) -> int:
+    def write(gallery: Store) -> int:
         path = _path(service, listing.photo(gallery, photo))
         return manual_faces.add_face(gallery, embedder, photo, box, path=path)
 
@@ -97,7 +97,7 @@ async def move_box(
     """Change a face's box."""
     embedder = service.inference.embedder
 
-    def write(gallery: GalleryDatabase) -> int | None:
+    def write(gallery: Store) -> int | None:
         path = _path(service, listing.photo(gallery, photo))
         require_existing(gallery, faces=[face])
         manual_faces.set_face_box(gallery, embedder, face, box, path=path)
@@ -121,7 +121,7 @@ async def correct(
 ) -> Response:
     """Correct one face."""
 
-    def write(gallery: GalleryDatabase) -> str:
+    def write(gallery: Store) -> str:
         require_existing(gallery, faces=[face])
         url = f"/photos/{photo}?face={face}"
         if operation == "delete":
@@ -140,7 +140,7 @@ async def correct(
     return await write_or_ask(request, service, write)
 
 
-def _assign_by_name(gallery: GalleryDatabase, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
+def _assign_by_name(gallery: Store, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
     """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
 
     Returns:

@@ -16,9 +16,9 @@ from familiar.gallery.clustering.review_queue import (
     is_still_valid,
     propose_questions,
 )
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
 from familiar.web.pages.assignment_forms import Number, StatesDep
 from familiar.web.pages.flash import FlashMessage, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
@@ -59,9 +59,9 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
     skipped_pairs = pairs(skipped)
 
     def read(
-        gallery: GalleryDatabase,
+        gallery: Store,
     ) -> tuple[list[Question], list[Side], list[IdentityState], AnswersLeft, FlashMessage | None]:
-        with gallery.reading():
+        with gallery.read():
             proposed = propose_questions(gallery, len(skipped_pairs) + 2)  # one to show, and one to load its faces
             remaining = [
                 question
@@ -137,9 +137,7 @@ def questions_url(skipped: Iterable[Pair]) -> str:
     return f"/questions?skipped={'_'.join(f'{low}-{high}' for low, high in last)}" if last else "/questions"
 
 
-def _answer(
-    gallery: GalleryDatabase, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]
-) -> str:
+def _answer(gallery: Store, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]) -> str:
     """Answer a question. Returns `next_url` with a flash message, or the URL of the page that asks for the name."""
     try:
         faces = [listing.face(gallery, number) for number in (question.first_face, question.second_face)]
@@ -165,7 +163,7 @@ def _answer(
     )
 
 
-def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:
+def _sides(gallery: Store, shown: list[Question]) -> list[Side]:
     """Return the two sides of the question that is shown, if any, with extra faces where they show the whole side."""
     return [
         side
@@ -177,7 +175,7 @@ def _sides(gallery: GalleryDatabase, shown: list[Question]) -> list[Side]:
     ]
 
 
-def _side(gallery: GalleryDatabase, number: int, *, is_alone: bool = False) -> Side:
+def _side(gallery: Store, number: int, *, is_alone: bool = False) -> Side:
     face = listing.face(gallery, number)
     if face.identity is None:
         return Side(face, 1, ())

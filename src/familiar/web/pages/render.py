@@ -14,10 +14,10 @@ from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.lost_pets.reports import has_reports
 from familiar.gallery.search.listing import counts
+from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem, problem_headers
 from familiar.web.middleware import csrf_token
 from familiar.web.service import Service, get_service
@@ -193,8 +193,8 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
     }
 
 
-def _read_frame(gallery: GalleryDatabase) -> tuple[Decision | None, Counts, bool]:
-    with gallery.reading():
+def _read_frame(gallery: Store) -> tuple[Decision | None, Counts, bool]:
+    with gallery.read():
         return next(iter(decisions(gallery, 1)), None), counts(gallery), has_reports(gallery)
 
 

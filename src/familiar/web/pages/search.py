@@ -10,9 +10,9 @@ from jaxtyping import Float32
 
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
-from familiar.gallery.database.connection import GalleryDatabase
 from familiar.gallery.search.listing import face
 from familiar.gallery.search.search import search_identities, search_photos
+from familiar.gallery.store.store import Store
 from familiar.web.inference import FaceResult
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
@@ -81,9 +81,9 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
 
 
 def _search_all(
-    gallery: GalleryDatabase, embeddings: list[Float32[np.ndarray, " d"]]
+    gallery: Store, embeddings: list[Float32[np.ndarray, " d"]]
 ) -> list[tuple[list[Match], list[SimilarFace]]]:
-    with gallery.reading():
+    with gallery.read():
         queries = [gallery.truncate_query(embedding) for embedding in embeddings]
         return [
             (

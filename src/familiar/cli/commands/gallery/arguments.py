@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.gallery_types import SpeciesThreshold
     from familiar.embedding.model import Model
     from familiar.gallery.clustering.calibration import ClusteringCalibration
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
 
 CALIBRATES_ITSELF = (
     "the gallery calibrates itself once enough faces are confirmed (gallery name --confirm, gallery review)"
@@ -35,14 +35,12 @@ faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES
 
 
 @contextlib.contextmanager
-def open_album(
-    folder: Path, model: Path | None, providers: tuple[str, ...] | None
-) -> "Iterator[tuple[GalleryDatabase, Model]]":
+def open_album(folder: Path, model: Path | None, providers: tuple[str, ...] | None) -> "Iterator[tuple[Store, Model]]":
     """Open a gallery and its model, which is the one that it remembers, unless it is given."""
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.gallery_model import open_gallery_model
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         yield gallery, open_gallery_model(gallery, model, providers=providers)
 
 
@@ -56,8 +54,10 @@ def create_if_missing(
 ) -> None:
     """Create a gallery for a model's embeddings where it is missing."""
     from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.database.connection import DATABASE, GalleryDatabase, Space
     from familiar.gallery.gallery_model import reference_to
+    from familiar.gallery.store.connection import DATABASE
+    from familiar.gallery.store.space import Space
+    from familiar.gallery.store.store import Store
 
     if (folder / DATABASE).exists():
         return
@@ -68,17 +68,17 @@ def create_if_missing(
     space = Space.from_model(embedder)
     dtype = "float32" if float32 else "float16"
     reference = reference_to(embedder, detector, detector_model)
-    GalleryDatabase.create(folder, space, embedding_dtype=dtype, reference=reference).close()
+    Store.create(folder, space, embedding_dtype=dtype, reference=reference).close()
     note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
 
 
 @contextlib.contextmanager
-def open_to_correct(folder: Path) -> "Iterator[GalleryDatabase]":
+def open_to_correct(folder: Path) -> "Iterator[Store]":
     """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
     from familiar.gallery.clustering.calibration import own_calibration
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         before = own_calibration(gallery)
         yield gallery
         after = own_calibration(gallery)
@@ -113,7 +113,7 @@ def describe_threshold(threshold: "SpeciesThreshold", clustering: "ClusteringCal
 
 
 def embed_best_face(
-    gallery: "GalleryDatabase",
+    gallery: "Store",
     model: "Model",
     photo: Path,
     detector: str | None,
@@ -137,7 +137,7 @@ def embed_best_face(
     return gallery.truncate_query(embed_face(model, crop, flip=flip))
 
 
-def resolve_faces(gallery: "GalleryDatabase", references: Sequence[str]) -> list[int]:
+def resolve_faces(gallery: "Store", references: Sequence[str]) -> list[int]:
     """Find the faces given as numbers or photo paths, each once."""
     from familiar.gallery.clustering.assignments import resolve_face
 
@@ -155,7 +155,7 @@ def label(number: int | None, name: str | None) -> str:
     return f"#{number}" if name is None else f"{name} (#{number})"
 
 
-def label_of(gallery: "GalleryDatabase", number: int | None) -> str:
+def label_of(gallery: "Store", number: int | None) -> str:
     """Write the name and number of an identity of the gallery."""
     from familiar.gallery.clustering.assignments import load_assignments
 

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,27 +11,59 @@ from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option
 from familiar.core.plural import pluralize
 
-file_argument = click.argument("file", metavar="FILE", type=FILE)
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.gallery.store.retention import Retention
+
+
+def _parse_retention(_: click.Context, __: click.Parameter, text: str | None) -> "Retention | None":
+    from familiar.gallery.store.retention import Retention
+
+    if text is None:
+        return None
+    numbers = text.split(",")
+    if len(numbers) != 2 or not all(number.strip().isdecimal() for number in numbers):
+        raise click.BadParameter("give two numbers, such as 3,3")
+    return Retention(*map(int, numbers))
 
 
 @click.command()
 @folder_argument
-@file_argument
+@click.argument("file", metavar="[FILE]", required=False, type=FILE)
+@click.option(
+    "--automatic",
+    metavar="DAYS,WEEKS",
+    callback=_parse_retention,
+    help="Keep so many daily and weekly automatic copies from now on (0,0: make none), instead of writing a file.",
+)
 @json_option
-def backup(folder: Path, file: Path, as_json: bool) -> None:
+def backup(folder: Path, file: Path | None, automatic: "Retention | None", as_json: bool) -> None:
     """Write a gallery into one file, and verify it.
 
     Everybody may go on using the gallery meanwhile. Uploaded photos are in the file; photos outside the gallery's
     folder are not. The file is an ordinary ZIP file.
 
+    Before the first change of a day the gallery also copies its database into its folder `backups` by itself, and
+    before `migrate`, imports and `cluster --rebuild`.
+
     \b
     Example:
       familiar gallery backup album album.zip
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.integrity.backup import backup as backup_gallery
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    if (file is None) == (automatic is None):
+        raise click.UsageError("give either a FILE or --automatic")
+    with Store.open(folder) as gallery:
+        if automatic is not None:
+            with gallery.write() as repository:
+                repository.settings.set_retention(automatic)
+            if as_json:
+                print_json(asdict(automatic))
+            else:
+                click.echo(f"{folder}: keeps automatic copies of {automatic.days} days and {automatic.weeks} weeks")
+            return
+        assert file is not None
         result = backup_gallery(gallery, file)
     if as_json:
         print_json(asdict(result))
@@ -43,27 +76,29 @@ def backup(folder: Path, file: Path, as_json: bool) -> None:
 
 
 @click.command()
-@file_argument
 @folder_argument
+@click.argument("file", metavar="[FILE]", required=False, type=FILE)
 @json_option
-def restore(file: Path, folder: Path, as_json: bool) -> None:
+def restore(folder: Path, file: Path | None, as_json: bool) -> None:
     """Restore a gallery from a backup.
 
-    A gallery that is in the folder already is moved aside, into a folder in it; its uploaded photos stay.
+    FILE is one that `familiar gallery backup` wrote, or an automatic copy in the gallery's folder `backups`; without
+    it, the newest automatic copy is restored. Other programs may have the gallery open, and go on with the restored
+    one. What was there before is kept as an automatic copy; uploaded photos stay.
 
     \b
     Example:
-      familiar gallery restore album.zip album
+      familiar gallery restore album album.zip
     """
     from familiar.gallery.integrity.backup import restore as restore_gallery
 
-    result = restore_gallery(file, folder)
+    result = restore_gallery(folder, file)
     if as_json:
         print_json(asdict(result))
         return
     click.echo(
-        f"{folder}: restored, with {pluralize(result.photos, 'photo')} and {pluralize(result.faces, 'face')}; "
-        f"{pluralize(result.uploads, 'uploaded file')} restored"
+        f"{folder}: restored from {result.source}, with {pluralize(result.photos, 'photo')} and "
+        f"{pluralize(result.faces, 'face')}; {pluralize(result.uploads, 'uploaded file')} restored"
     )
-    if result.kept_in is not None:
-        click.echo(f"the previous gallery is in {result.kept_in}")
+    if result.previous is not None:
+        click.echo(f"the gallery as it was before is in {result.previous}")

@@ -25,9 +25,9 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     """
     from familiar.gallery.clustering.calibration import calibrate as fit_calibration
     from familiar.gallery.clustering.calibration import clustering_calibration, reset_calibration
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         if reset:
             reset_calibration(gallery)
         else:

@@ -27,11 +27,11 @@ def check(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery check album
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.integrity.check import ERASURE_DUE
     from familiar.gallery.integrity.check import check as check_gallery
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder, check=False) as gallery:
+    with Store.open(folder) as gallery:
         result = check_gallery(gallery)
     if as_json:
         print_json(asdict(result))

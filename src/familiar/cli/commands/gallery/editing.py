@@ -20,7 +20,7 @@ from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.gallery_types import CorrectionResult
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
 
 same_photo_option = click.option(
     "--same-photo", is_flag=True, help="Accept that a photo shows the identity twice, as a collage or a mirror does."
@@ -44,7 +44,7 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        with gallery.exclusive():
+        with gallery.write():
             number = resolve_identity(gallery, identity)
             result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
         _print_result(gallery, result, f"#{number} is now", as_json)
@@ -65,7 +65,7 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     """
     from familiar.gallery.editing import corrections
 
-    with open_to_correct(folder) as gallery, gallery.exclusive():
+    with open_to_correct(folder) as gallery, gallery.write():
         numbers = resolve_faces(gallery, faces)
         corrections.confirm(gallery, numbers)
     if as_json:
@@ -94,7 +94,7 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], same_photo: bool
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        with gallery.exclusive():
+        with gallery.write():
             number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
             result = corrections.merge(gallery, number, rest, same_photo=same_photo)
         _print_result(gallery, result, f"{', '.join(others)} became", as_json)
@@ -118,7 +118,7 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, same_photo
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        with gallery.exclusive():
+        with gallery.write():
             numbers = resolve_faces(gallery, faces)
             result = corrections.split(gallery, numbers, new_name, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
@@ -143,7 +143,7 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, same_photo: bool, 
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        with gallery.exclusive():
+        with gallery.write():
             number, numbers = resolve_identity(gallery, identity), resolve_faces(gallery, faces)
             result = corrections.move(gallery, numbers, number, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
@@ -167,7 +167,7 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
     from familiar.gallery.editing import corrections
 
     with open_to_correct(folder) as gallery:
-        with gallery.exclusive():
+        with gallery.write():
             number = None if identity is None else resolve_identity(gallery, identity)
             numbers = resolve_faces(gallery, faces)
             result = corrections.reject(gallery, numbers, number)
@@ -207,7 +207,7 @@ def _faces_show(count: int, singular: str = "shows", plural: str = "show") -> st
     return f"{pluralize(count, 'face')} {singular if count == 1 else plural}"
 
 
-def _print_result(gallery: "GalleryDatabase", result: "CorrectionResult", lead: str, as_json: bool) -> None:
+def _print_result(gallery: "Store", result: "CorrectionResult", lead: str, as_json: bool) -> None:
     """Print the identity that a correction was about, and how many other faces followed."""
     from familiar.gallery.clustering.assignments import load_assignments
 

@@ -24,38 +24,38 @@ from familiar.core.plural import pluralize
 def forget(folder: Path, identity: str | None, photos: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Erase an identity or photos permanently.
 
-    Their data is overwritten in the database file and cannot be recovered. What `repair` and `restore` have kept of
-    earlier files has copies of it, and is erased too. The photo files stay. Where another photo has replaced a photo's
-    file, give the photo's number; `check` lists it.
+    Their data is overwritten in the database file and in its automatic copies, and cannot be recovered. Damaged files
+    that `repair` and `restore` have moved aside are erased too. The photo files stay. Where another photo has replaced
+    a photo's file, give the photo's number; `check` lists it.
 
     \b
     Example:
       familiar gallery forget album --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import GalleryDatabase
-    from familiar.gallery.database.copies import kept_copies
     from familiar.gallery.editing.forget import forget_identity, forget_photos
     from familiar.gallery.editing.identity_state import read_states
+    from familiar.gallery.store.automatic_copies import damaged_files
+    from familiar.gallery.store.store import Store
 
     if (identity is None) == (not photos):
         raise click.UsageError("give either --identity or --photo")
-    with GalleryDatabase.open(folder) as gallery:
-        with gallery.reading():
+    with Store.open(folder) as gallery:
+        with gallery.read():
             number = None if identity is None else resolve_identity(gallery, identity)
             states = read_states(gallery, [] if number is None else [number])
             subject = pluralize(len(photos), "photo") if number is None else label_of(gallery, number)
-        copies = kept_copies(folder)
+        damaged = {path.parent.name for path in damaged_files(folder)}
         if not yes:
-            _ask_for_confirmation(", ".join([subject, *(copy.name for copy in copies)]))
+            _ask_for_confirmation(", ".join([subject, *sorted(damaged)]))
         if number is None:
             result = forget_photos(gallery, [int(photo) if photo.isdecimal() else Path(photo) for photo in photos])
         else:
             result = forget_identity(gallery, number, states[number])
         if result.erased:
             update_index(gallery)
-    if result.erased and copies:
-        note(f"erased too, as it has copies: {', '.join(copy.name for copy in copies)}")
+    if result.erased and damaged:
+        note(f"erased too, as it has copies: {', '.join(sorted(damaged))}")
     if not result.erased:
         note(
             "the erased bytes stay on disk while another process has the gallery open, or in Milvus while that cannot "

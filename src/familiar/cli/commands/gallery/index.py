@@ -32,10 +32,10 @@ def index(folder: Path, address: str | None, as_json: bool) -> None:
     Example:
       familiar gallery index album --index milvus:http://localhost:19530
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.external_search import drop_external_index, use_external_index
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         if address == "local":
             drop_external_index(gallery)
         elif address is not None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from familiar.cli.console import StatusLine, note
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.index_update import IndexUpdate
+    from familiar.gallery.store.store import Store
 
 
-def update_index(gallery: "GalleryDatabase") -> None:
+def update_index(gallery: "Store") -> None:
     """Bring the index up to date; if it cannot be reached, say how to do so later."""
     from familiar.core.errors import IndexUnavailable
 
@@ -22,7 +22,7 @@ def update_index(gallery: "GalleryDatabase") -> None:
         )
 
 
-def sync_index(gallery: "GalleryDatabase") -> "IndexUpdate":
+def sync_index(gallery: "Store") -> "IndexUpdate":
     """Bring the index up to date, and show the progress; IndexUnavailable if it cannot be reached."""
     from familiar.gallery.search.index_update import update_index
 

@@ -36,10 +36,10 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
       familiar gallery migrate album --model runs/better
     """
     from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         embedder, status = open_model(model, providers=providers), StatusLine()
         result = migrate_gallery(
             gallery,

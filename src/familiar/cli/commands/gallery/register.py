@@ -32,15 +32,15 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
       familiar gallery register missing pets.csv
       familiar gallery register missing --status lost
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.lost_pets.register_table import export_register, import_register, report_fields
     from familiar.gallery.lost_pets.reports import list_pets, read_status
+    from familiar.gallery.store.store import Store
 
     if table is not None and (status or output):
         raise click.UsageError("FILE.csv goes without --status and --output")
     if output is not None:
         require_parent_folder(output)
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         if table is not None:
             result = import_register(gallery, table)
             list_skipped(result.skipped)

@@ -7,9 +7,11 @@ import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument
 from familiar.cli.commands.gallery.check import LISTED
-from familiar.cli.console import print_json
+from familiar.cli.console import note, print_json
 from familiar.cli.options import FILE, json_option
 from familiar.core.terminal_text import printable
+
+_SHOWN = ("photos", "faces", "identities", "assignments")
 
 
 @click.command()
@@ -17,27 +19,33 @@ from familiar.core.terminal_text import printable
 @click.option("--model", "-m", type=FILE, help="The gallery's model, where the damaged file no longer tells.")
 @json_option
 def repair(folder: Path, model: Path | None, as_json: bool) -> None:
-    """Recover the readable rows of a damaged gallery.
+    """Make a damaged gallery usable again.
 
-    Where a single bit was flipped, it is flipped back. Keeps the damaged file in the gallery's folder. Other programs
-    may go on using the gallery.
+    What another program has written is accepted, if nothing is wrong with it. Of a damaged file all rows that can be
+    read are kept; end other programs that have the gallery open before. The damaged file stays in the gallery's
+    folder. Going back to a backup may save more: familiar gallery restore.
 
     \b
     Example:
       familiar gallery repair album
     """
     from familiar.embedding.bundle import load_bundle
-    from familiar.gallery.database.connection import Space
     from familiar.gallery.integrity.repair import repair as repair_gallery
+    from familiar.gallery.store.space import Space
 
     result = repair_gallery(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
     if as_json:
         print_json(asdict(result))
         return
-    saved = ", ".join(f"{count:,} {table}" for table, count in result.saved.items() if table != "gallery")
-    for category, rows in (("mended", result.mended), ("lost", result.lost)):
+    for category, rows in (("accepted", result.accepted), ("lost", result.lost)):
         for row in rows[:LISTED]:
             click.echo(f"{category}: {printable(row)}")
         if len(rows) > LISTED:
             click.echo(f"{category}: ... and {len(rows) - LISTED:,} more: --json lists all")
-    click.echo(f"{folder}: repaired, with {saved or 'no rows'}; the damaged file is in {result.kept_in}")
+    if result.kept_in is None:
+        click.echo(f"{folder}: accepted as it is")
+    else:
+        saved = ", ".join(f"{result.saved[table]:,} {table}" for table in _SHOWN if table in result.saved)
+        click.echo(f"{folder}: repaired, with {saved or 'no rows'}; the damaged file is in {result.kept_in}")
+    if result.backup is not None:
+        note(f"an automatic copy has more: familiar gallery restore {folder} {result.backup}")

@@ -15,7 +15,7 @@ from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.gallery_types import Question
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
 
 
 @click.command()
@@ -45,7 +45,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
             else:
                 click.echo(f"{folder}: {pluralize(answered, 'question')} answered")
             return
-        with gallery.reading():  # all of one moment, whatever other programs write
+        with gallery.read():  # all of one moment, whatever other programs write
             questions = propose_questions(gallery, count)
             answers_left = estimate_answers_left(gallery)
             paths = [_paths(gallery, question) for question in questions]
@@ -68,7 +68,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
         click.echo(f"{folder}: no questions")
 
 
-def _ask(gallery: "GalleryDatabase", count: int) -> int:
+def _ask(gallery: "Store", count: int) -> int:
     """Ask up to `count` questions and return how many were answered.
 
     An answer may change which question is best, so the next one is computed after each.
@@ -79,7 +79,7 @@ def _ask(gallery: "GalleryDatabase", count: int) -> int:
     skipped: set[tuple[int, int]] = set()
     answered = 0
     while answered + len(skipped) < count:
-        with gallery.reading():
+        with gallery.read():
             question = _next_question(gallery, skipped)
             lines = [] if question is None else list(_lines(gallery, question, f"{answered + len(skipped) + 1}."))
         if question is None:
@@ -101,7 +101,7 @@ def _ask(gallery: "GalleryDatabase", count: int) -> int:
     return answered
 
 
-def _next_question(gallery: "GalleryDatabase", skipped: set[tuple[int, int]]) -> "Question | None":
+def _next_question(gallery: "Store", skipped: set[tuple[int, int]]) -> "Question | None":
     from familiar.gallery.clustering.review_queue import propose_questions
 
     questions = propose_questions(gallery, len(skipped) + 1)
@@ -116,7 +116,7 @@ def _prompt() -> str:
         return "q"
 
 
-def _lines(gallery: "GalleryDatabase", question: "Question", lead: str) -> Iterator[str]:
+def _lines(gallery: "Store", question: "Question", lead: str) -> Iterator[str]:
     first, second = _paths(gallery, question)
     if question.kind == "split":
         name = label_of(gallery, question.first)
@@ -132,6 +132,6 @@ def _lines(gallery: "GalleryDatabase", question: "Question", lead: str) -> Itera
     yield f"   {printable(second)} (face {question.second_face})"
 
 
-def _paths(gallery: "GalleryDatabase", question: "Question") -> tuple[str, str]:
-    with gallery.reading() as repository:
-        return repository.faces.path_of(question.first_face), repository.faces.path_of(question.second_face)
+def _paths(gallery: "Store", question: "Question") -> tuple[str, str]:
+    with gallery.read() as repository:
+        return repository.faces.row(question.first_face).path, repository.faces.row(question.second_face).path

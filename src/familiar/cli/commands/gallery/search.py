@@ -20,8 +20,8 @@ from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.recognition_types import Hit, Match
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.search import Filter
+    from familiar.gallery.store.store import Store
 
 
 @click.command()
@@ -100,14 +100,14 @@ def search(
         click.echo(line)
 
 
-def _check_prefix(gallery: "GalleryDatabase", prefix: int | None) -> None:
+def _check_prefix(gallery: "Store", prefix: int | None) -> None:
     if prefix is not None and prefix not in gallery.space.prefixes:
         valid = ", ".join(map(str, gallery.space.prefixes))
         raise click.BadParameter(f"the model's valid prefixes are {valid}", param_hint="--prefix")
 
 
 def _make_filter(
-    gallery: "GalleryDatabase", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
+    gallery: "Store", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
 ) -> "Filter":
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.search.search import Filter

@@ -26,10 +26,10 @@ def stats(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery stats album
     """
-    from familiar.gallery.database.connection import GalleryDatabase
     from familiar.gallery.search.statistics import gallery_statistics
+    from familiar.gallery.store.store import Store
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         statistics = gallery_statistics(gallery)
     if as_json:
         print_json({"gallery": folder} | asdict(statistics))

@@ -97,10 +97,10 @@ def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: b
 
 
 def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
     from familiar.gallery.transfer.xmp_export import export_xmp
 
-    with GalleryDatabase.open(folder) as gallery:
+    with Store.open(folder) as gallery:
         result = export_xmp(gallery, in_place=in_place)
     list_skipped(result.skipped)
     for reason in result.not_in_place:
@@ -124,18 +124,18 @@ def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
 
 
 def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    from familiar.gallery.database.connection import GalleryDatabase
+    from familiar.gallery.store.store import Store
     from familiar.gallery.transfer.import_export import export_csv, export_folders
 
     if output.suffix.lower() == TABLE_SUFFIX:
         if copy:
             raise click.UsageError("--copy is for folders")
         require_parent_folder(output)
-        with GalleryDatabase.open(folder) as gallery:
+        with Store.open(folder) as gallery:
             faces = export_csv(gallery, output)
         summary, document = pluralize(faces, "face"), {"faces": faces}
     else:
-        with GalleryDatabase.open(folder) as gallery:
+        with Store.open(folder) as gallery:
             result = export_folders(gallery, output, "copy" if copy else "link")
         missing = [f"{path}: missing; enroll the folder that it is in now" for path in result.missing]
         list_skipped([*missing, *result.skipped])

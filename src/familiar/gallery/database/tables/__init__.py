@@ -1,1 +1,0 @@
-"""The SQL statements of a gallery, in one class per table. Callers reach them through `Repository`."""

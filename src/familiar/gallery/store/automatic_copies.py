@@ -1,0 +1,116 @@
+"""Copies of a gallery's database that are made before the first change of a day.
+
+Each is a database of its own in `backups/`, named after its day. The last days and the last weeks are kept. What was
+forgotten is erased from them as well.
+"""
+
+import contextlib
+import logging
+import os
+from datetime import date, datetime
+from pathlib import Path
+
+import apsw
+
+from familiar.core.errors import FamiliarError
+from familiar.core.files import erase_file, fsync_directory, fsync_file, make_folder
+from familiar.gallery.store.connection import DATABASE, Connection, connect, find_damage, translate_errors
+from familiar.gallery.store.erasure import Erasure, Forgotten
+from familiar.gallery.store.retention import Retention, day_of, is_copy
+
+FOLDER = "backups"
+_UNFINISHED = ".copy."
+
+_log = logging.getLogger(__name__)
+
+
+def copies(folder: Path) -> list[Path]:
+    """List the automatic copies of a gallery's database, newest first."""
+    paths = [path for path in (folder / FOLDER).glob("*.sqlite") if is_copy(path)]
+    return sorted(paths, key=lambda path: path.name, reverse=True)
+
+
+def has_copy_of_today(folder: Path) -> bool:
+    """Whether a gallery has an automatic copy of this day."""
+    return any(day_of(path) == date.today() for path in copies(folder))
+
+
+def copy(connection: Connection, folder: Path, retention: Retention, reason: str = "") -> Path | None:
+    """Copy the database as it is now, verify the copy, and remove those that are older than what is kept.
+
+    A copy that fails is reported in the log, and never keeps anybody from what they do.
+
+    Args:
+        connection: to the gallery's database, outside a transaction.
+        folder: the gallery's folder.
+        retention: which copies are kept.
+        reason: a word for its name, if it is not that of the day.
+
+    Returns:
+        The copy; None if there is none, since there is no photo yet, or the copy failed.
+    """
+    if not retention.days + retention.weeks or not connection.first("SELECT 1 FROM photos LIMIT 1"):
+        return None
+    name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}.sqlite"
+    target, unfinished = folder / FOLDER / name, folder / FOLDER / f"{_UNFINISHED}{os.getpid()}"
+    try:
+        make_folder(target.parent)
+        unfinished.unlink(missing_ok=True)
+        with translate_errors(folder):
+            connection.run("VACUUM INTO ?", (os.fsdecode(unfinished),))
+            require_intact(unfinished)
+        fsync_file(unfinished)
+        unfinished.replace(target)
+        fsync_directory(target.parent)
+        for path in set(copies(folder)) - retention.keep(copies(folder)) - {target}:
+            erase_file(path)
+    except (FamiliarError, OSError) as error:
+        _log.warning("%s: the automatic copy failed (%s); changes are made all the same", target, error)
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        return None
+    return target
+
+
+def require_intact(path: Path) -> None:
+    """Check every page of a copy.
+
+    Raises:
+        apsw.Error: it is damaged.
+    """
+    connection = connect(path, read_only=True)
+    try:
+        if problems := find_damage(connection):
+            raise apsw.CorruptError("; ".join(problems[:3]))
+    finally:
+        connection.close()
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """List the files that repairs and restores have moved aside, and kept."""
+    names = (f"{DATABASE}*", "external_index.json")
+    return sorted(path for each in folder.glob("damaged-*") for name in names for path in each.glob(name))
+
+
+def forget(folder: Path, forgotten: Forgotten) -> None:
+    """Erase what the gallery has forgotten from its automatic copies; what cannot be read is erased as a whole.
+
+    Raises:
+        CannotWrite: the disk is full or failing.
+    """
+    for path in (*(folder / FOLDER).glob(f"{_UNFINISHED}*"), *damaged_files(folder)):  # the former by killed processes
+        erase_file(path)
+    for path in copies(folder):
+        try:
+            connection = connect(path)
+            try:
+                connection.set("secure_delete", True)
+                connection.set("foreign_keys", True)
+                with connection:
+                    Erasure(connection).erase_in_copy(forgotten)
+                connection.set("temp_store", "MEMORY")
+                connection.run("VACUUM")
+            finally:
+                connection.close()
+        except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError):
+            erase_file(path)

@@ -1,0 +1,132 @@
+"""All faces of a gallery as arrays."""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+
+from familiar.core.vectors import check_unit_rows, prefix
+from familiar.gallery.store.connection import Connection, damaged
+from familiar.gallery.store.space import Space
+from familiar.neighbors.centering import Centering
+
+_FETCH_BATCH = 20_000  # rows
+
+
+@dataclass(frozen=True, eq=False)
+class FaceTable:
+    """Every face of a gallery, by increasing face id, as of one `revision` of the gallery's faces.
+
+    `parts` are the numbers of the parts of the space that the faces belong to (`Space.part_of`). `centerings` are what
+    was subtracted from the embeddings of each part, if anything.
+    """
+
+    ids: Int64[np.ndarray, " n"]
+    photo_ids: Int64[np.ndarray, " n"]
+    quality: Float32[np.ndarray, " n"]  # in [0, 1]
+    embeddings: Float[np.ndarray, "n d"]  # float16 or float32, unit rows
+    revision: int
+    space: Space
+    parts: Int64[np.ndarray, " n"]
+    centerings: tuple[Centering | None, ...] = ()
+
+    def rows_of(self, ids: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " k"]:
+        """Return the row index of each face id.
+
+        Raises:
+            KeyError: an id is not in the table.
+        """
+        rows = np.searchsorted(self.ids, ids)
+        if len(ids) and (rows.max() == len(self.ids) or (self.ids[rows] != ids).any()):
+            raise KeyError("a face that is not in the gallery")
+        return rows.astype(np.int64)
+
+    def unit_rows(self, rows: Int64[np.ndarray, " k"] | None = None) -> Float32[np.ndarray, "k d"]:
+        """Return the embeddings of some rows (None: of all) in float32."""
+        return (self.embeddings if rows is None else self.embeddings[rows]).astype(np.float32, copy=False)
+
+    def center_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
+        """Subtract from a query what was subtracted from the embeddings of its part."""
+        part = self.part_of_query(query)
+        centering = self.centerings[part] if self.centerings else None
+        if centering is None:
+            return query
+        centered, columns = np.zeros_like(query), self.columns(part)
+        centered[columns] = centering.apply(query[None, columns])[0]
+        return centered
+
+    def part_of_query(self, query: Float32[np.ndarray, " d"]) -> int:
+        """Return the number of the part that a query is compared with."""
+        return int(self.space.part_of(query[None])[0])
+
+    def truncated(self, length: int) -> "FaceTable":
+        """Return the table with embeddings of the first components, less the means of their species, if there are any.
+
+        Args:
+            length: number of components.
+        """
+        embeddings = prefix(self.unit_rows(), length) if len(self.ids) else self.unit_rows()[:, :length]
+        return replace(self, embeddings=embeddings.astype(self.embeddings.dtype)).centered()
+
+    def centered(self) -> "FaceTable":
+        """Return the table with the means of its species subtracted from its embeddings, where the model has means."""
+        if all(space.species_means is None for space in self.space.part_spaces):
+            return self
+        embeddings, centerings = self.embeddings.copy(), list[Centering | None]()
+        for part, space in enumerate(self.space.part_spaces):
+            if space.species_means is None:
+                centerings.append(None)
+                continue
+            rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
+            columns = self.columns(part)
+            stored = self.embeddings[rows, columns]
+            centering = Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]])
+            embeddings[rows, columns] = centering.apply(stored).astype(embeddings.dtype)
+            centerings.append(centering)
+        return replace(self, embeddings=embeddings, centerings=tuple(centerings))
+
+    def columns(self, part: int) -> slice:
+        """Return the components of a part; all of them, or of their prefix, if there is only one."""
+        return self.space.part_columns[part] if self.space.parts else slice(None)
+
+
+def load_face_table(
+    connection: Connection, embedding_dtype: np.dtype[Any], space: Space, revision: int, folder: Path
+) -> FaceTable:
+    """Read all faces of a gallery.
+
+    Args:
+        connection: within a transaction.
+        embedding_dtype: the stored type, little-endian float16 or float32.
+        space: of the stored embeddings.
+        revision: the gallery's `faces_revision`.
+        folder: the gallery's folder, for the error message.
+
+    Raises:
+        CorruptGallery: an embedding has the wrong size or is not of unit length.
+    """
+    cursor = connection.each("SELECT id, photo_id, quality, embedding FROM faces ORDER BY id")
+    ids, photo_ids, quality = ([np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.float32))
+    embeddings = [np.empty((0, space.embedding_dim), embedding_dtype)]
+    while batch := list(islice(cursor, _FETCH_BATCH)):
+        for parts, values in zip((ids, photo_ids, quality), zip(*batch, strict=True), strict=False):
+            parts.append(np.array(values, parts[0].dtype))
+        encoded = b"".join(row[3] for row in batch)
+        try:
+            embeddings.append(np.frombuffer(encoded, embedding_dtype).reshape(len(batch), space.embedding_dim))
+            check_unit_rows(embeddings[-1].astype(np.float32))
+        except ValueError as error:
+            raise damaged(folder, f"embeddings: {error}") from error
+    stored = np.concatenate(embeddings)
+    return FaceTable(
+        np.concatenate(ids),
+        np.concatenate(photo_ids),
+        np.concatenate(quality),
+        stored,
+        revision,
+        space,
+        space.part_of(stored),
+    )

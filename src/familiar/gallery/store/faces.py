@@ -1,0 +1,255 @@
+"""The faces of a gallery."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from familiar.core.names import unify_spelling
+from familiar.core.types import Detection
+from familiar.gallery.store.photos import FROM_PATH
+from familiar.gallery.store.table import Table
+
+Box = tuple[float, float, float, float]
+_BOX_COLUMNS = "left_px, top_px, right_px, bottom_px"
+
+
+@dataclass(frozen=True)
+class StoredFace:
+    """The columns of a face that come from its detection and its embedding.
+
+    Attributes:
+        box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
+        landmarks: three or five points as little-endian float32, if known.
+        score: of the detector, in [0, 1].
+        quality: in [0, 1].
+        embedding: encoded by `Store.encode_embeddings`.
+    """
+
+    box_xyxy_px: Box
+    landmarks: bytes | None
+    score: float
+    quality: float
+    embedding: bytes
+
+    @staticmethod
+    def from_detection(detection: Detection, quality: float, embedding: bytes) -> "StoredFace":
+        """Combine a detection with its quality and its encoded embedding."""
+        landmarks = detection.landmarks_px
+        encoded_landmarks = None if landmarks is None else landmarks.astype("<f4").tobytes()
+        return StoredFace(detection.box_xyxy_px, encoded_landmarks, detection.score, quality, embedding)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding."""
+        return (*self.box_xyxy_px, self.landmarks, self.score, self.quality, self.embedding)
+
+
+@dataclass(frozen=True)
+class FaceRow:
+    """What the tables know of a face, except its landmarks and its embedding.
+
+    Attributes:
+        face: its number.
+        photo: the number of its photo.
+        path, sha256, size_bytes, taken_at: of the photo; 0 bytes if it was enrolled as an embedding.
+        box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
+        score: of the detector, in [0, 1].
+        quality: in [0, 1].
+        species: if it is known.
+        identity, name: that the face is assigned to, and its name, if any.
+        by_user: whether the user confirmed or made that assignment; None: the face is unassigned.
+    """
+
+    face: int
+    photo: int
+    path: str
+    sha256: bytes
+    size_bytes: int
+    taken_at: str | None
+    box_xyxy_px: Box
+    score: float
+    quality: float
+    species: str | None
+    identity: int | None
+    name: str | None
+    by_user: bool | None
+
+    @property
+    def has_box(self) -> bool:
+        """Whether the face has a place in its photo."""
+        left, top, right, bottom = self.box_xyxy_px
+        return left < right and top < bottom
+
+
+_ROW = (
+    f"SELECT faces.id, photo_id, path, sha256, size_bytes, taken_at, {_BOX_COLUMNS}, score, quality, species, "
+    "identity_id, name, by_user FROM faces JOIN photos ON photos.id = photo_id "
+    "LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities ON identities.id = identity_id"
+)
+_IN_LIST = "IN (SELECT value FROM json_each(?))"  # there may be too many for parameters
+
+
+class Faces(Table):
+    """SQL statements on the table `faces`."""
+
+    def rows(self, faces: Iterable[int] | None = None) -> list[FaceRow]:
+        """Return some faces, or all, by photo, then face; without those that do not exist."""
+        if faces is None:
+            return self._select("true")
+        return self._select(f"faces.id {_IN_LIST}", json.dumps(list(faces)))
+
+    def rows_in_photos(self, photos: Iterable[int]) -> list[FaceRow]:
+        """Return the faces in photos, by photo, then face."""
+        return self._select(f"photo_id {_IN_LIST}", json.dumps(list(photos)))
+
+    def rows_of_identity(self, identity: int) -> list[FaceRow]:
+        """Return the faces of an identity, by photo, then face."""
+        return self._select("identity_id = ?", identity)
+
+    def row(self, face: int) -> FaceRow:
+        """Return a face that exists."""
+        return self.rows([face])[0]
+
+    def _select(self, condition: str, *values: int | str) -> list[FaceRow]:
+        rows = self._connection.each(f"{_ROW} WHERE {condition} ORDER BY photo_id, faces.id", values)
+        return [_to_row(row) for row in rows]
+
+    def count(self) -> int:
+        """Return the number of faces."""
+        return self._connection.value("SELECT count(*) FROM faces")
+
+    def exists(self, face: int) -> bool:
+        """Whether there is a face with this number, which may be too large for SQLite."""
+        return self._connection.first("SELECT 1 FROM faces WHERE id = ?", (str(face),)) is not None
+
+    def ids(self) -> list[int]:
+        """Return all faces, rising."""
+        return [face for (face,) in self._connection.rows("SELECT id FROM faces ORDER BY id")]
+
+    def species(self) -> list[str | None]:
+        """Return the species of all faces, by rising id."""
+        return [species for (species,) in self._connection.rows("SELECT species FROM faces ORDER BY id")]
+
+    def embeddings(self, faces: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Return id and embedding of some faces, in any order, without those that do not exist."""
+        return self._connection.rows(f"SELECT id, embedding FROM faces WHERE id {_IN_LIST}", (json.dumps(list(faces)),))
+
+    def embeddings_at_path(self, path: Path, *, except_photo: int) -> list[tuple[int, int, bytes]]:
+        """Return photo, face and encoded embedding of the faces in the other photos from a path, newest photo first."""
+        return self._connection.rows(
+            "SELECT photos.id, faces.id, embedding FROM faces JOIN photos ON photos.id = photo_id "
+            f"WHERE {FROM_PATH} AND photos.id <> ?2 ORDER BY photos.id DESC, faces.id",
+            (os.fsencode(path), except_photo),
+        )
+
+    def insert(self, photo: int, face: StoredFace, species: str | None) -> None:
+        """Add a face."""
+        self._connection.run(
+            f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, landmarks_px, score, quality, embedding, species) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (photo, *face.values, species and unify_spelling(species)),
+        )
+
+    def insert_by_hand(self, photo: int, face: StoredFace, species: str | None) -> int:
+        """Add a face, and return its id; without a species, with that which all other faces in its photo have."""
+        self._connection.run(
+            f"INSERT INTO faces ({_BOX_COLUMNS}, landmarks_px, score, quality, embedding, "
+            "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, (SELECT min(species) FROM "
+            "faces WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1)))",
+            (*face.values, photo, species and unify_spelling(species)),
+        )
+        return self._connection.last_insert_rowid()
+
+    def insert_without_boxes(self, faces: Iterable[tuple[int, bytes]]) -> list[int]:
+        """Add pairs of a photo and an encoded embedding, and return the ids of the new faces, rising."""
+        last_id = self._connection.value("SELECT coalesce(max(id), 0) FROM faces")
+        self._connection.run_many(
+            f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, score, quality, embedding) VALUES (?, 0, 0, 0, 0, 1, 1, ?)",
+            faces,
+        )
+        rows = self._connection.rows("SELECT id FROM faces WHERE id > ? ORDER BY id", (last_id,))
+        return [row[0] for row in rows]
+
+    def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
+        """Store a face as it was detected in another photo, and its species unless it is None."""
+        self._connection.run(
+            "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
+            "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
+            (photo, *stored.values, species, face),
+        )
+
+    def update_in_photo(self, face: int, photo: int, stored: StoredFace) -> bool:
+        """Store another box of a face; False if the photo has no such face. It is not detected in the old box again."""
+        self.note_deleted_boxes("id = ?", [face])
+        self._connection.run(
+            "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, landmarks_px = ?, score = ?, "
+            "quality = ?, embedding = ? WHERE id = ? AND photo_id = ?",
+            (*stored.values, face, photo),
+        )
+        return self._connection.changes() > 0
+
+    def set_embeddings(self, embeddings: Iterable[tuple[bytes, int]]) -> None:
+        """Replace the embeddings of faces, given as pairs of an encoded embedding and a face."""
+        self._connection.run_many("UPDATE faces SET embedding = ? WHERE id = ?", embeddings)
+
+    def note_deleted_boxes(self, condition: str, values: Sequence[int] = ()) -> None:
+        """Note where some faces are, before they are deleted or moved, so that they are not detected there again."""
+        self._connection.run(
+            f"INSERT OR IGNORE INTO deleted_boxes (photo_id, {_BOX_COLUMNS}) SELECT photo_id, {_BOX_COLUMNS} "
+            f"FROM faces WHERE left_px < right_px AND top_px < bottom_px AND {condition}",
+            values,
+        )
+
+    def deleted_boxes(self, photo: int) -> list[Box]:
+        """Return the boxes of the faces that were deleted from a photo, or moved."""
+        rows = self._connection.rows(f"SELECT {_BOX_COLUMNS} FROM deleted_boxes WHERE photo_id = ?", (photo,))
+        return [(left, top, right, bottom) for left, top, right, bottom in rows]
+
+    def delete(self, face: int) -> None:
+        """Delete a face by hand, and all rows that refer to it. It is not detected again."""
+        self.note_deleted_boxes("id = ?", [face])
+        self._connection.run("DELETE FROM faces WHERE id = ?", (face,))
+
+    def filtered(
+        self, identities: Sequence[int] | None, species: str | None, since: str | None, until: str | None
+    ) -> list[int]:
+        """Return the faces that pass all conditions that are not None, of which there must be one.
+
+        Args:
+            identities: that the faces belong to.
+            species: of the faces.
+            since: ISO time; only photos taken then or later.
+            until: ISO time; only photos taken then or earlier. As much of the capture time counts as `until` has.
+        """
+        conditions: list[str] = []
+        values: list[str | int] = []
+        if identities is not None:
+            conditions.append("identity_id IN (SELECT value FROM json_each(?))")  # there may be very many
+            values.append(json.dumps(list(identities)))
+        if species is not None:
+            conditions.append("species = ?")
+            values.append(unify_spelling(species))
+        if since is not None:
+            conditions.append("taken_at >= ?")
+            values.append(since)
+        if until is not None:
+            conditions.append("substr(taken_at, 1, length(?)) <= ?")
+            values += [until, until]
+        rows = self._connection.rows(
+            "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
+            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(conditions)}",
+            values,
+        )
+        return [row[0] for row in rows]
+
+
+def _to_row(row: tuple[Any, ...]) -> FaceRow:
+    face, photo, path, sha256, size_bytes, taken_at, *rest = row
+    *box, score, quality, species, identity, name, by_user = rest
+    return FaceRow(
+        *(face, photo, os.fsdecode(path), sha256, size_bytes, taken_at, (box[0], box[1], box[2], box[3])),
+        *(score, quality, species, identity, name, None if by_user is None else bool(by_user)),
+    )

@@ -1,0 +1,76 @@
+"""The identities of a gallery."""
+
+from collections.abc import Iterable
+
+from familiar.core.names import normalize_name
+from familiar.gallery.store.table import Table
+
+
+class Identities(Table):
+    """SQL statements on the table `identities`."""
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all identities."""
+        return [row[0] for row in self._connection.rows("SELECT id FROM identities")]
+
+    def last_number(self) -> int:
+        """Return the highest number that an identity ever had, or 0. Numbers are never reused."""
+        return self._connection.value("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'")
+
+    def count_after(self, number: int) -> int:
+        """Return how many identities have a higher number."""
+        return self._connection.value("SELECT count(*) FROM identities WHERE id > ?", (number,))
+
+    def exists(self, number: int) -> bool:
+        """Whether there is an identity with this number."""
+        return self._connection.first("SELECT 1 FROM identities WHERE id = ?", (number,)) is not None
+
+    def names(self) -> dict[int, str]:
+        """Return the name of each identity that has one."""
+        return dict(self._connection.rows("SELECT id, name FROM identities WHERE name IS NOT NULL"))
+
+    def name(self, number: int) -> str | None:
+        """Return the name of an identity that exists."""
+        return self._connection.value("SELECT name FROM identities WHERE id = ?", (number,))
+
+    def with_name(self, name: str) -> int | None:
+        """Return the identity with this name, in whichever spelling, if there is one."""
+        try:
+            name = normalize_name(name)
+        except ValueError:
+            return None
+        row = self._connection.first("SELECT id FROM identities WHERE name = ?", (name,))
+        return None if row is None else int(row[0])
+
+    def create(self) -> int:
+        """Add an identity without a name, and return its number."""
+        self._connection.run("INSERT INTO identities DEFAULT VALUES")
+        return self._connection.last_insert_rowid()
+
+    def insert(self, numbers: Iterable[int]) -> None:
+        """Add identities with these numbers, without names."""
+        self._connection.run_many("INSERT INTO identities (id) VALUES (?)", ((number,) for number in numbers))
+
+    def insert_missing(self) -> None:
+        """Add the identities that faces are assigned to and that do not exist."""
+        self._connection.run(
+            "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
+            "WHERE identity_id NOT IN (SELECT id FROM identities)"
+        )
+
+    def set_name(self, number: int, name: str) -> None:
+        """Name an identity."""
+        self._connection.run("UPDATE identities SET name = ? WHERE id = ?", (name, number))
+
+    def delete(self, number: int) -> None:
+        """Delete an identity. SQLite refuses while a face is assigned to it."""
+        self._connection.run("DELETE FROM identities WHERE id = ?", (number,))
+
+    def delete_empty(self) -> None:
+        """Delete identities that have no name, no face, no rejection and no report."""
+        self._connection.run(
+            "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
+            "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
+            "(SELECT 1 FROM rejections WHERE identity_id = identities.id) AND NOT EXISTS "
+            "(SELECT 1 FROM reports WHERE identity_id = identities.id)"
+        )

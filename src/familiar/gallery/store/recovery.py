@@ -1,0 +1,340 @@
+"""What can be read of a damaged database, and putting another one in its place."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+
+from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy
+from familiar.core.files import FileLock, fsync_directory, fsync_file
+from familiar.core.vectors import check_unit_rows
+from familiar.gallery.store.automatic_copies import copies, require_intact
+from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, find_damage
+from familiar.gallery.store.face_table import load_face_table
+from familiar.gallery.store.schema import check_format, create_tables, delete_orphan_rows
+from familiar.gallery.store.settings import Settings
+from familiar.gallery.store.space import Space
+
+LOCK_FILE = "gallery.lock"  # shared by all who have the gallery open, so that nobody replaces the file under them
+_UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
+_NO_ROOM = (apsw.SQLITE_IOERR_SHMOPEN, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_WRITE)
+_UNDO_LOG = ("previous_faces", "changes", "decisions")
+
+
+@dataclass
+class Recovered:
+    """What was read of a damaged database.
+
+    Attributes:
+        saved: the number of rows of each table that had any.
+        lost: the rows that could not be read, by table and number. Some of the numbers may never have been given out.
+    """
+
+    saved: dict[str, int] = field(default_factory=dict[str, int])
+    lost: list[str] = field(default_factory=list[str])
+
+
+def _differing_rows(path: Path) -> list[str]:
+    """Name the rows whose pages do not have the checksums that we wrote, by table and number."""
+    with contextlib.closing(_connect_to_damaged(path)) as connection:
+        return [name for table in _tables() for name in _read(connection, table)[1]]
+
+
+def _connect_to_damaged(path: Path) -> Connection:
+    """Connect to a database whose definitions of tables may be damaged; what is read of the tables is verified."""
+    connection = connect(path, verify=False)
+    connection.set("writable_schema", True)  # go on where one cannot be read: the other tables can
+    try:
+        connection.rows("SELECT * FROM sqlite_schema")
+    except _UNREADABLE as error:
+        if getattr(error, "extendedresult", 0) in _NO_ROOM:  # it says nothing about what is in the file
+            connection.close()
+            raise
+    connection.set("checksum_verification", "on")
+    return connection
+
+
+def accept(path: Path) -> tuple[str, ...] | None:
+    """Accept what another program has written to a database, if SQLite and the schema find nothing wrong with it.
+
+    Args:
+        path: of the database, which others may have open.
+
+    Returns:
+        The rows on pages that had other checksums, by table and number; None if the file cannot be accepted.
+
+    Raises:
+        BadGallery: it is no gallery, or one of another version.
+    """
+    try:
+        with contextlib.suppress(*_UNREADABLE), contextlib.closing(connect(path)) as connection:
+            check_format(connection, path.parent)
+        differing = _differing_rows(path)
+        return tuple(differing) if _rewrite_checksums(path) else None
+    except _UNREADABLE:
+        return None
+
+
+def _rewrite_checksums(path: Path) -> bool:
+    """Write all pages of a database anew, with checksums, unless something is wrong with it: then return False."""
+    with contextlib.closing(connect(path, verify=False)) as connection:
+        try:
+            check_format(connection, path.parent)
+            space, dtype, revision = Settings(connection).embedding_format()
+            load_face_table(connection, np.dtype(dtype).newbyteorder("<"), space, revision, path.parent)
+        except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
+            return False
+        if find_damage(connection):
+            return False
+        connection.run("VACUUM")
+        with contextlib.suppress(apsw.BusyError):  # others read; the next checkpoint does it
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    return True
+
+
+def recover(path: Path, target: Path, space: Space | None) -> Recovered:
+    """Write all rows of a damaged database that can be read into a new one.
+
+    Rows that refer to lost ones are lost too, and if anything is lost, so is what `undo` would restore.
+
+    Args:
+        path: of the database.
+        target: of the new one.
+        space: of the gallery's model, for when the row that says so is lost.
+
+    Raises:
+        BadGallery: nothing can be read; or the row with the space is lost, and `space` is None.
+    """
+    recovered = Recovered()
+    with (
+        contextlib.closing(connect(target, create=True)) as new,
+        contextlib.closing(_connect_to_damaged(path)) as connection,
+    ):
+        with new:
+            create_tables(new)
+            for table in _tables():
+                rows, lost = _read(connection, table)
+                recovered.lost += lost
+                if rows:
+                    recovered.saved[table] = len(rows)
+                    new.run_many(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+            _complete(new, recovered, path, space)
+        if problems := find_damage(new):
+            raise BadGallery(f"{path.parent}: cannot be recovered ({'; '.join(problems[:3])}); restore a backup")
+    return recovered
+
+
+def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | None) -> None:
+    """Make a database of recovered rows consistent."""
+    settings = Settings(new)
+    try:
+        settings.space()
+    except (TypeError, ValueError, KeyError) as error:
+        if space is None or "faces" not in recovered.saved:
+            raise BadGallery(
+                f"{path}: the row that says which model the gallery belongs to is lost; restore a backup, or name the "
+                f"model: familiar gallery repair {path.parent} --model MODEL"
+            ) from error
+        length = new.value("SELECT length(embedding) FROM faces LIMIT 1")
+        new.run("DELETE FROM gallery")
+        settings.create(space, "float32" if length == 4 * space.embedding_dim else "float16")
+    # Who is in the photos is known without the name.
+    new.run(
+        "INSERT OR IGNORE INTO identities (id) "
+        "SELECT identity_id FROM assignments UNION SELECT identity_id FROM reports"
+    )
+    _delete_damaged_embeddings(new, recovered)
+    while orphans := _orphans(new):
+        for table, row in orphans:
+            recovered.lost.append(f"{table} {row}, which refers to a lost row")
+            new.run(f"DELETE FROM {table} WHERE rowid = ?", (row,))
+    if recovered.lost:
+        for table in _UNDO_LOG:
+            new.run(f"DELETE FROM {table}")
+        new.run("UPDATE gallery SET open_decision = NULL")
+
+
+def _delete_damaged_embeddings(new: Connection, recovered: Recovered) -> None:
+    """Delete faces whose embeddings are no unit vectors: a foreign program's, or accepted by an earlier repair."""
+    space, dtype, _ = Settings(new).embedding_format()
+    for face, embedding in new.rows("SELECT id, embedding FROM faces"):
+        try:
+            row = np.frombuffer(embedding, np.dtype(dtype).newbyteorder("<"))
+            check_unit_rows(row.reshape(1, space.embedding_dim).astype(np.float32))
+        except ValueError:
+            recovered.lost.append(f"faces {face}, whose embedding is damaged")
+            new.run("DELETE FROM faces WHERE id = ?", (face,))
+
+
+def _orphans(new: Connection) -> list[tuple[str, int]]:
+    """Delete what refers to missing faces and identities; return table and number of other rows that refer to nothing.
+
+    A row of those may be referred to itself.
+    """
+    delete_orphan_rows(new)
+    new.run("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
+    return sorted({(table, row) for table, row, *_ in new.rows("PRAGMA foreign_key_check")})
+
+
+@cache
+def _tables() -> dict[str, str | None]:
+    """Return the key of each table that numbers its rows, in the order of their definitions; None for the others."""
+    with contextlib.closing(Connection(":memory:")) as connection:
+        create_tables(connection)
+        tables = connection.rows("SELECT name, wr FROM pragma_table_list WHERE name NOT LIKE 'sqlite%' ORDER BY 1")
+        keys: dict[str, str | None] = {
+            name: None
+            if without_numbers
+            else connection.value("SELECT name FROM pragma_table_info(?) WHERE pk", [name])
+            for name, without_numbers in tables
+        }
+    return {"sqlite_sequence": None} | keys
+
+
+def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """Read the rows of a table that can be read.
+
+    Returns:
+        The rows, and the names of those that cannot be read.
+    """
+    key = _tables()[table]
+    try:
+        return connection.rows(f"SELECT * FROM {table}"), []
+    except _UNREADABLE:
+        last_number = _last_number(connection, table, key)
+        if last_number is None:
+            rows, error = _read_until_error(connection, f"SELECT * FROM {table}")
+            return rows, [f"{table}: the rows after the first {len(rows):,} ({error})"]
+    rows, unreadable = list[tuple[Any, ...]](), list[int]()
+    ranges = [(1, last_number)]
+    while ranges:
+        first, last = ranges.pop()
+        try:
+            rows += connection.rows(f"SELECT * FROM {table} WHERE {key} BETWEEN ? AND ?", (first, last))
+        except _UNREADABLE:
+            if first == last:
+                unreadable.append(first)
+            else:
+                middle = (first + last) // 2
+                ranges += [(first, middle), (middle + 1, last)]
+    return rows, [f"{table} {name}" for name in _ranges(sorted(unreadable))]
+
+
+def _read_until_error(connection: Connection, query: str) -> tuple[list[tuple[Any, ...]], Exception]:
+    rows = list[tuple[Any, ...]]()
+    try:
+        for row in connection.rows(query):
+            rows.append(row)
+    except _UNREADABLE as error:
+        return rows, error
+    raise AssertionError("it could be read")
+
+
+def _last_number(connection: Connection, table: str, key: str | None) -> int | None:
+    """Return a number that no row of a table is above; None if its rows have none, or it is not known."""
+    if key is None:
+        return None
+    for query in (
+        f"SELECT max({key}) FROM {table}",
+        f"SELECT max(seq) FROM sqlite_sequence WHERE name = '{table}'",
+        "SELECT max(seq) FROM sqlite_sequence",  # most other tables have the numbers of faces, photos or identities
+    ):
+        with contextlib.suppress(*_UNREADABLE):
+            number = connection.value(query)
+            if number is not None:
+                return number
+    return None
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[str]:
+    """Name runs of numbers: "3", "5 to 9"."""
+    start = 0
+    for index in range(1, len(numbers) + 1):
+        if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
+            first, last = numbers[start], numbers[index - 1]
+            yield str(first) if first == last else f"{first} to {last}"
+            start = index
+
+
+def better_copy(folder: Path) -> Path | None:
+    """Return the newest automatic copy that is intact, if it has more photos, faces or names than the gallery."""
+    for copy in copies(folder):
+        try:
+            require_intact(copy)
+        except _UNREADABLE:
+            continue
+        here, there = _count_rows(folder / DATABASE), _count_rows(copy)
+        return copy if any(more > less for less, more in zip(here, there, strict=True)) else None
+    return None
+
+
+def _count_rows(path: Path) -> tuple[int, ...]:
+    with contextlib.closing(connect(path)) as connection:
+        return connection.row(
+            "SELECT (SELECT count(*) FROM photos), (SELECT count(*) FROM faces), "
+            "(SELECT count(*) FROM identities WHERE name IS NOT NULL)"
+        )
+
+
+def overwrite(path: Path, source: Path) -> None:
+    """Replace the content of a database by that of another file, also while others have it open.
+
+    Raises:
+        apsw.Error: the database cannot be opened, or the system refuses. It has its old content.
+    """
+    with (
+        contextlib.closing(connect(path)) as target,
+        contextlib.closing(connect(source)) as copy,
+        target.backup("main", copy, "main") as backup,
+    ):
+        backup.step(-1)
+
+
+def replace(folder: Path, finished: Path, kept_in: Path) -> None:
+    """Put a database in place of one that cannot be opened, and move the files of that one to a folder.
+
+    Args:
+        folder: the gallery's folder.
+        finished: the new database, a closed file in that folder.
+        kept_in: created.
+
+    Raises:
+        GalleryBusy: another program has the gallery open.
+        OSError: the system refuses.
+    """
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        if not lock.acquire(wait_seconds=BUSY_SECONDS):
+            raise GalleryBusy(
+                f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
+            )
+        fsync_file(finished)
+        kept_in.mkdir()
+        try:
+            os.link(folder / DATABASE, kept_in / DATABASE)  # so there is a database at any time
+        except OSError:  # a file system without hard links
+            shutil.copyfile(folder / DATABASE, kept_in / DATABASE)
+        for name in (LOG, f"{DATABASE}-shm"):  # SQLite would take the old log for the new database's
+            with contextlib.suppress(FileNotFoundError):
+                (folder / name).replace(kept_in / name)
+        fsync_directory(kept_in)
+        fsync_directory(folder)
+        finished.replace(folder / DATABASE)
+        fsync_directory(folder)
+    finally:
+        lock.close()
+
+
+def dated_folder(folder: Path, name: str) -> Path:
+    """Return a new path in a folder, from a name and the time."""
+    dated = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = (dated, *(f"{dated}-{number}" for number in range(2, 1000)))
+    return next(folder / each for each in names if not (folder / each).exists())

@@ -1,0 +1,52 @@
+"""All SQL statements on an open gallery, grouped by table."""
+
+from familiar.gallery.store.assignments import Assignments
+from familiar.gallery.store.connection import Connection
+from familiar.gallery.store.constraints import Constraints
+from familiar.gallery.store.domains import Domains
+from familiar.gallery.store.erasure import Erasure
+from familiar.gallery.store.faces import Faces
+from familiar.gallery.store.identities import Identities
+from familiar.gallery.store.learned_faces import LearnedFaces
+from familiar.gallery.store.migration import Migration
+from familiar.gallery.store.photos import Photos
+from familiar.gallery.store.reports import Reports
+from familiar.gallery.store.schema import delete_orphan_rows
+from familiar.gallery.store.settings import Settings
+from familiar.gallery.store.undo_log import UndoLog
+from familiar.gallery.store.watch_events import WatchEvents
+from familiar.gallery.store.watched_files import WatchedFiles
+
+
+class Repository:
+    """The rows of a gallery, within the transaction of `Gallery.reading` or `Gallery.writing`.
+
+    Attributes:
+        connection: to the database; no other module needs it.
+        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, reports, undo_log,
+            migration: the statements on the tables of these names. `constraints` has the rejections, too.
+        watched_files, watch_events: the notes and the outbox of `familiar watch`.
+        erasure: deletes faces for good.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Use a connection to the gallery's database."""
+        self.connection = connection
+        self.settings = Settings(connection)
+        self.photos = Photos(connection)
+        self.faces = Faces(connection)
+        self.identities = Identities(connection)
+        self.assignments = Assignments(connection)
+        self.domains = Domains(connection)
+        self.constraints = Constraints(connection)
+        self.learned_faces = LearnedFaces(connection)
+        self.reports = Reports(connection)
+        self.undo_log = UndoLog(connection)
+        self.migration = Migration(connection)
+        self.watched_files = WatchedFiles(connection)
+        self.watch_events = WatchEvents(connection)
+        self.erasure = Erasure(connection)
+
+    def delete_orphan_rows(self) -> None:
+        """Delete rows that refer to missing faces, while foreign keys are deferred."""
+        delete_orphan_rows(self.connection)

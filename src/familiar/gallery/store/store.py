@@ -1,0 +1,508 @@
+"""A gallery's database: open it, read one state of it, write in transactions, and cache what is computed from it.
+
+Any number of processes read while one writes. A commit has reached the disk when it is acknowledged.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Generator, Hashable
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import numpy as np
+from jaxtyping import Float32
+
+from familiar.core.errors import BadGallery, CannotWrite, FamiliarError, GalleryBusy, SpaceMismatch
+from familiar.core.files import FileLock, fsync_directory, make_folder
+from familiar.core.vectors import check_unit_rows, prefix
+from familiar.gallery.store import automatic_copies
+from familiar.gallery.store.connection import (
+    BUSY_SECONDS,
+    DATABASE,
+    LOG,
+    Connection,
+    configure,
+    connect,
+    damaged,
+    find_damage,
+    require_database,
+    translate_errors,
+)
+from familiar.gallery.store.external_index import erase_forgotten
+from familiar.gallery.store.face_table import FaceTable, load_face_table
+from familiar.gallery.store.index_lock import index_lock
+from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
+from familiar.gallery.store.recovery import LOCK_FILE
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.schema import check_format, create_tables
+from familiar.gallery.store.space import Space
+from familiar.neighbors.hnsw import erase
+
+UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
+_FACE_VALUES = ("faces", "centered faces", "album", "pairs in one photo")  # cached values that no decision changes
+
+T = TypeVar("T")
+
+
+class Store:
+    """The open database of a gallery, for one thread at a time. Opening is cheap. Use it in a `with`, or `close` it.
+
+    Make one with `Store.create` or `Store.open`, and another for another thread with `new_connection`. The functions of
+    this package take a store as their first argument.
+
+    Attributes:
+        folder: the gallery's folder.
+        read_only: whether the folder cannot be written to. Then what is there can be read, and nothing changes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Connect to the gallery of a folder, as `open` does."""
+        require_database(folder)
+        self.folder = folder
+        self.read_only = not (os.access(folder, os.W_OK) and os.access(folder / DATABASE, os.W_OK))
+        self._lock = None if self.read_only else _shared_lock(folder)
+        try:
+            with translate_errors(folder):
+                self._connection = self._connect()
+        except BaseException:
+            self._close_lock()
+            raise
+        self._repository = Repository(self._connection)
+        self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a version, and the value at it
+        self._writing = self._faces_change = False
+        self._write_lock = threading.RLock()  # shared with `new_connection`
+        self._checked_copies_on: date | None = None
+        self.is_open = True
+
+    def _connect(self) -> Connection:
+        if self.read_only and (self.folder / LOG).exists() and (self.folder / LOG).stat().st_size:
+            raise BadGallery(
+                f"{self.folder}: has changes in {LOG} that are not in {DATABASE} yet, and the folder cannot be written "
+                "to; copy the folder to where it can, and open it there once"
+            )
+        connection = connect(self.folder / DATABASE, read_only=self.read_only)
+        try:
+            check_format(connection, self.folder)
+            if not self.read_only:
+                configure(connection, self.folder)
+            try:
+                settings = Repository(connection).settings
+                settings.space()
+                self._uid = settings.uid()
+            except (TypeError, ValueError, KeyError) as error:
+                raise damaged(self.folder, "the row that says which model it belongs to") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @staticmethod
+    def create(
+        folder: Path, space: Space, *, embedding_dtype: str = "float16", reference: ModelReference = NO_REFERENCE
+    ) -> "Store":
+        """Create and open an empty gallery.
+
+        Args:
+            folder: created if missing.
+            space: of the embeddings.
+            embedding_dtype: how embeddings are stored, "float16" or "float32".
+            reference: where the model is, and which detector finds the faces.
+
+        Raises:
+            BadGallery: the folder contains a gallery.
+            CannotWrite: the folder cannot be created or written to.
+            ValueError: another `embedding_dtype`.
+        """
+        if embedding_dtype not in ("float16", "float32"):
+            raise ValueError(f"embedding_dtype must be 'float16' or 'float32', got {embedding_dtype!r}")
+        path = folder / DATABASE
+        if path.exists():
+            raise BadGallery(f"{folder}: contains a gallery already; open it, or name another folder")
+        if (folder / LOG).exists():  # SQLite would take it for the log of the new database
+            raise BadGallery(
+                f"{folder}: contains {LOG}, the log of a gallery that is not there; put {DATABASE} back, or move "
+                "the log away"
+            )
+        make_folder(folder)
+        # Written under a temporary name, so that a killed process leaves no half gallery.
+        unfinished = folder / f".{DATABASE}.{os.getpid()}"
+        with translate_errors(folder), _translate_os_errors(folder):
+            unfinished.unlink(missing_ok=True)
+            with contextlib.closing(connect(unfinished, create=True)) as connection, connection:
+                create_tables(connection)
+                Repository(connection).settings.create(space, embedding_dtype, reference)
+            try:
+                publish(unfinished, path)
+            except FileExistsError as error:
+                raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
+            finally:
+                unfinished.unlink(missing_ok=True)
+        return Store.open(folder)
+
+    @staticmethod
+    def open(folder: Path) -> "Store":
+        """Open the gallery of a folder, and finish any erasure that `forget` could not complete.
+
+        Args:
+            folder: the gallery's folder.
+
+        Raises:
+            BadGallery: no gallery there, another program's database, or one of a development version.
+            CorruptGallery: the file is damaged.
+        """
+        store = Store(folder)
+        try:
+            store.purge_deleted()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def new_connection(self) -> "Store":
+        """Open a second connection for use in another thread. Shares the in-memory cache and the write lock."""
+        second = Store(self.folder)
+        second._cache, second._write_lock = self._cache, self._write_lock
+        return second
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.is_open:
+            self._connection.close()
+            self._close_lock()
+        self.is_open = False
+
+    def _close_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[Repository, None, None]:
+        """Read one state, unaffected by concurrent writes. Within `write`, see that write's changes so far."""
+        with translate_errors(self.folder):
+            if self._connection.in_transaction:
+                yield self._repository
+                return
+            self._connection.run("BEGIN")
+            try:
+                self._uid = self._repository.settings.uid()
+                yield self._repository
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.run("ROLLBACK")
+
+    @contextlib.contextmanager
+    def write(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+        """Run one transaction: on the disk as a whole at the end, or undone as a whole after an error or a crash.
+
+        No other process writes between what is read in it and what is written. A `write` within another one is part
+        of it; an error undoes the inner one, and the outer one if it does not catch the error. Not for what takes
+        long, since other writers wait, and not around `purge_deleted`.
+
+        Args:
+            faces_change: whether faces are added or deleted, or their embeddings change.
+
+        Raises:
+            GalleryBusy: another connection or process has been writing for ten seconds; or the gallery was restored
+                from a backup since it was last read, so what was read may not be true any more.
+            CannotWrite: the gallery cannot be written to, or the disk is full.
+        """
+        if self.read_only:
+            raise CannotWrite(f"{self.folder}: cannot be written to; nothing was changed")
+        with translate_errors(self.folder), self._write_turn():
+            if self._writing:
+                self._faces_change |= faces_change
+                with self._savepoint():
+                    yield self._repository
+                return
+            self._copy_once_a_day()
+            self._connection.run("BEGIN IMMEDIATE")
+            try:
+                self._require_not_restored()
+                self._writing, self._faces_change = True, faces_change
+                changes = self._connection.total_changes()
+                yield self._repository
+                if self._connection.total_changes() != changes:
+                    self._repository.settings.count_revision(faces_change=self._faces_change)
+                self._connection.run("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends it by itself if the disk is full
+                    self._connection.run("ROLLBACK")
+                raise
+            finally:
+                self._writing = self._faces_change = False
+
+    def _copy_once_a_day(self) -> None:
+        if self._checked_copies_on != (today := date.today()):
+            self._checked_copies_on = today
+            if not automatic_copies.has_copy_of_today(self.folder):
+                self.make_automatic_copy()
+
+    def make_automatic_copy(self, reason: str = "") -> Path | None:
+        """Copy the database into `backups/`, if the gallery has automatic copies and a photo.
+
+        Args:
+            reason: a word for the copy's name, if it is not that of the day.
+
+        Returns:
+            The copy, if one was made.
+        """
+        with self._write_turn():
+            retention = self._repository.settings.retention()
+            return automatic_copies.copy(self._connection, self.folder, retention, reason)
+
+    @contextlib.contextmanager
+    def _savepoint(self) -> Generator[None, None, None]:
+        """Undo what is written within, and nothing before it, if there is an error."""
+        self._connection.run("SAVEPOINT inner")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.run("ROLLBACK TO inner")
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.run("RELEASE inner")
+
+    def _require_not_restored(self) -> None:
+        uid, self._uid = self._uid, self._repository.settings.uid()
+        if uid != self._uid:
+            raise GalleryBusy(
+                f"{self.folder}: the gallery was restored from a backup just now. Nothing was changed; try again"
+            )
+
+    @contextlib.contextmanager
+    def _write_turn(self) -> Generator[None, None, None]:
+        """Wait until no other connection of this process writes. GalleryBusy after ten seconds."""
+        if not self._write_lock.acquire(timeout=BUSY_SECONDS):
+            raise GalleryBusy(f"{self.folder}: another change is being written; try again when it is done")
+        try:
+            yield
+        finally:
+            self._write_lock.release()
+
+    @property
+    def space(self) -> Space:
+        """The space of the stored embeddings."""
+        with self.read() as repository:
+            return repository.settings.space()
+
+    @property
+    def model_reference(self) -> ModelReference:
+        """Where the model is, and which detector finds the faces."""
+        with self.read() as repository:
+            return repository.settings.model_reference()
+
+    @property
+    def revision(self) -> int:
+        """Revision counter, incremented by every committed write of any process."""
+        with self.read() as repository:
+            return repository.settings.revision()
+
+    @property
+    def embedding_dtype(self) -> np.dtype[Any]:
+        """The stored type of embeddings: little-endian float16 or float32."""
+        with self.read() as repository:
+            return np.dtype(repository.settings.embedding_dtype()).newbyteorder("<")
+
+    def check_space(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
+        """Check that embeddings of a model can be stored here: as they are, or truncated to the stored length.
+
+        Args:
+            space_id: of the model.
+            embedding_dim: of the model.
+            prefixes: lengths to which the model's embeddings may be truncated.
+
+        Raises:
+            SpaceMismatch: they cannot.
+        """
+        space = self.space
+        if space_id != space.space_id or space.embedding_dim not in (embedding_dim, *prefixes):
+            raise SpaceMismatch(
+                f"{self.folder}: its embeddings are in the space {space.space_id} ({space.embedding_dim} dimensions), "
+                f"not in {space_id} ({embedding_dim}); use the model that the gallery was made with, or re-embed it "
+                "with the new one: familiar gallery migrate"
+            )
+
+    def check_comparable(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
+        """Check that embeddings of a model can be compared with the stored ones, over what both have in common.
+
+        Args:
+            space_id: of the model.
+            embedding_dim: of the model.
+            prefixes: lengths to which the model's embeddings may be truncated.
+
+        Raises:
+            SpaceMismatch: they cannot.
+        """
+        is_shorter = space_id == self.space.space_id and embedding_dim in self.space.prefixes
+        if not is_shorter:
+            self.check_space(space_id, embedding_dim, prefixes)
+
+    def truncate(self, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n k"]:
+        """Truncate unit rows that are longer than the stored embeddings to their length; shorter ones stay as they are.
+
+        Args:
+            embeddings: by a model that `check_comparable` accepts.
+        """
+        length = self.space.embedding_dim
+        return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings
+
+    def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
+        """Truncate one embedding, as `truncate`."""
+        return self.truncate(query[None])[0]
+
+    def faces(self) -> FaceTable:
+        """Return all faces as they are compared, cached until a face is added, deleted or changed.
+
+        If the model has species means, those of the gallery's faces are subtracted from the embeddings.
+        """
+        with self.read():
+            faces = self.stored_faces()
+            return self.cached("centered faces", faces.revision, faces.centered)
+
+    def faces_at(self, length: int) -> FaceTable:
+        """Return all faces as they are compared with embeddings of this length; cached as by `faces`.
+
+        Args:
+            length: the stored length, or one of the model's shorter prefixes.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        with self.read():
+            space = self.space
+            if length == space.embedding_dim:
+                return self.faces()
+            if length not in space.lengths:
+                lengths = " or ".join(map(str, space.lengths))
+                raise ValueError(f"{self.folder}: needs embeddings of {lengths} dimensions, got {length}")
+            stored = self.stored_faces()
+            return self.cached(f"faces at {length}", stored.revision, lambda: stored.truncated(length))
+
+    def stored_faces(self) -> FaceTable:
+        """Return all faces with their embeddings as the model computed them, cached as by `faces`."""
+        with self.read() as repository:
+            space, dtype_name, revision = repository.settings.embedding_format()
+            dtype = np.dtype(dtype_name).newbyteorder("<")
+            return self.cached(
+                "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
+            )
+
+    def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
+        """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
+
+        One value is cached per key, and None never. Within a transaction that changes what the value is computed from,
+        it is computed every time.
+        """
+        if self._writing and (key not in _FACE_VALUES or self._faces_change):
+            return factory()
+        version = (self._uid, revision)
+        cached_version, value = self._cache.get(key, (None, None))
+        if cached_version != version or value is None:
+            value = factory()
+            self._cache[key] = (version, value)
+        return value
+
+    def encode_embeddings(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
+        """Encode unit rows as the database stores them.
+
+        Raises:
+            ValueError: a row is not of unit length.
+        """
+        check_unit_rows(embeddings)
+        return [row.tobytes() for row in embeddings.astype(self.embedding_dtype)]
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the database as it is now into a new file, while others may go on writing."""
+        with translate_errors(self.folder):
+            self._connection.run("VACUUM INTO ?", (os.fsdecode(path),))
+
+    def damage(self) -> list[str]:
+        """Read every page, and describe each damage and each reference to a missing row."""
+        with self.read():
+            return find_damage(self._connection)
+
+    def purge_deleted(self) -> bool:
+        """Erase forgotten content from the search indexes, the automatic copies, unused pages and the log, if due.
+
+        Returns:
+            False if it is due and impossible now: another process has the gallery open or is writing to its index, the
+            disk is full, or an index outside the folder cannot be reached. The next `Store.open` tries again.
+        """
+        if self.read_only:
+            return False
+        try:
+            with translate_errors(self.folder):
+                while forgotten := self._repository.erasure.forgotten():
+                    with index_lock(self.folder):
+                        erase(self.folder)  # the index, which contains every embedding
+                        automatic_copies.forget(self.folder, forgotten)
+                        self._compact()
+                        if not self._erase_from_external_index():
+                            return False
+                    with self.write() as repository:
+                        repository.erasure.finish(forgotten)  # if others have forgotten more: once again
+        except (GalleryBusy, CannotWrite):
+            return False
+        return True
+
+    def _erase_from_external_index(self) -> bool:
+        """Remove forgotten faces from the index outside the folder, if there is one; return whether they are gone."""
+        self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
+        try:
+            erase_forgotten(self.folder, self._uid, self.space.embedding_dim, self._repository.faces.ids())
+        except FamiliarError:  # also if its address cannot be read, or pymilvus is missing: `check` says which
+            return False
+        return True
+
+    def _compact(self) -> None:
+        """Write the file anew without its unused pages. GalleryBusy if another process is reading from the log."""
+        self._connection.set("temp_store", "MEMORY")  # no copy in a temporary file
+        self._connection.run("VACUUM")
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError as error:
+            raise GalleryBusy(f"{self.folder}: another process has the gallery open") from error
+
+
+def _shared_lock(folder: Path) -> FileLock:
+    """Keep others from replacing the database's file. GalleryBusy if one is doing so."""
+    lock = FileLock(folder / LOCK_FILE)
+    if lock.acquire(shared=True, wait_seconds=BUSY_SECONDS):
+        return lock
+    lock.close()
+    raise GalleryBusy(f"{folder}: the gallery's file is being replaced; try again when that is done")
+
+
+def publish(finished: Path, path: Path) -> None:
+    """Give a finished file its name, unless there is one of that name: FileExistsError."""
+    try:
+        os.link(finished, path)  # unlike a rename, this never replaces what another process has put there
+        finished.unlink()
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        path.open("xb").close()
+        finished.replace(path)
+    fsync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
