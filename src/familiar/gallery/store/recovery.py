@@ -231,8 +231,7 @@ def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], li
 def _read_until_error(connection: Connection, query: str) -> tuple[list[tuple[Any, ...]], Exception]:
     rows = list[tuple[Any, ...]]()
     try:
-        for row in connection.rows(query):
-            rows.append(row)
+        rows.extend(connection.each(query))  # keeps what comes before the error
     except _UNREADABLE as error:
         return rows, error
     raise AssertionError("it could be read")
