@@ -78,7 +78,12 @@ def accept(path: Path) -> tuple[str, ...] | None:
         with contextlib.suppress(*_UNREADABLE), contextlib.closing(connect(path)) as connection:
             check_format(connection, path.parent)
         differing = _differing_rows(path)
-        return tuple(differing) if _rewrite_checksums(path) else None
+        if not _rewrite_checksums(path):
+            return None
+        if differing:  # what was cached or indexed of the gallery before is not of this one
+            with contextlib.closing(connect(path)) as connection:
+                Settings(connection).become_new()
+        return tuple(differing)
     except _UNREADABLE:
         return None
 
@@ -146,6 +151,7 @@ def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | 
         length = new.value("SELECT length(embedding) FROM faces LIMIT 1")
         new.run("DELETE FROM gallery")
         settings.create(space, "float32" if length == 4 * space.embedding_dim else "float16")
+    settings.become_new()  # what was indexed of the gallery before is not of this one
     # Who is in the photos is known without the name.
     new.run(
         "INSERT OR IGNORE INTO identities (id) "
