@@ -30,6 +30,7 @@ from familiar.gallery.store import external_index, index_lock
 from familiar.gallery.store.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import MilvusIndex, Row
+from support.damaged_gallery import damage_table, write_as_foreign_program
 from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
@@ -282,8 +283,9 @@ def replace_gallery(gallery: Store, how: str, tmp_path: Path) -> None:
         backup(gallery, tmp_path / "backup.zip")
     gallery.close()
     if how == "restore":
-        restore(tmp_path / "backup.zip", gallery.folder)
+        restore(gallery.folder, tmp_path / "backup.zip")
     else:
+        damage_table(gallery.folder, "changes")
         repair(gallery.folder)
 
 
@@ -322,7 +324,7 @@ def test_forgetting_waits_for_the_collection_of_a_replaced_gallery(
 def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: Store, tmp_path: Path):
     before = collections(tmp_path / "faces.db")
     backup(gallery, tmp_path / "backup.zip")
-    restore(tmp_path / "backup.zip", tmp_path / "elsewhere")
+    restore(tmp_path / "elsewhere", tmp_path / "backup.zip")
     with Store.open(tmp_path / "elsewhere") as restored:
         sync_external_index(restored)
         assert forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
@@ -398,6 +400,7 @@ def test_gallery_repaired_while_it_is_written_is_reported(
 
     def repair_meanwhile(*arguments):
         vectors = centered(*arguments)
+        write_as_foreign_program(gallery.folder, "UPDATE photos SET size_bytes = 1")
         repair(gallery.folder)
         return vectors
 
