@@ -22,9 +22,9 @@ from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency
 
 PER_ROUND = 10

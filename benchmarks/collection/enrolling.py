@@ -19,11 +19,11 @@ import numpy as np
 
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
+from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.search.search import search_photos
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.enrollment.enroll import enroll_embeddings
-from familiar.gallery.search.search import search_photos
 
 PART = 50_000  # vectors enrolled before the turn changes
 COMMIT = 20_000

@@ -20,10 +20,10 @@ from collection.answers import score
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.metrics.retrieval import retrieval_metrics
 
 CONFIRMED = (5, 10, 20)

@@ -21,9 +21,9 @@ from familiar.evaluation.plots.chart import LIGHT, TEXT_PT, png
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, load_photo, save_photo
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"

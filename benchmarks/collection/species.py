@@ -22,9 +22,9 @@ from familiar.embedding.model import Model
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.enrollment.enroll import enroll
 from familiar.training.species import fit_on_photos
 
 SETS = {"cat": "cats23_gpriamo", "dog": "dogs29_stdove", "person": "orl_faces"}

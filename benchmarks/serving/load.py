@@ -22,10 +22,10 @@ import httpx2
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.search.listing import identity_summaries
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
 

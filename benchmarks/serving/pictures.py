@@ -17,13 +17,13 @@ from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.photos import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
 

@@ -20,10 +20,10 @@ from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from serving.server import request_json, serving
 
 K = 10
