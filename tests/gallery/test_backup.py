@@ -307,3 +307,14 @@ def test_upload_with_names_written_into_it_is_intact(gallery: Store, tmp_path: P
         assert check(restored).problems == ()
     path.write_bytes(b"damaged")
     assert "damaged" in " ".join(check(gallery).problems)
+
+
+def test_restoring_twice_does_not_bring_back_what_was_replaced(album: Store):
+    album.make_automatic_copy()
+    with album.write() as repository:
+        identity = repository.identities.create()
+    for _ in range(2):
+        restore(album.folder)
+        with album.read() as repository:
+            assert not repository.identities.exists(identity)
+    assert len({path.name for path in copies(album.folder)}) >= 3

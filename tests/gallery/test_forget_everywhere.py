@@ -62,7 +62,7 @@ class Album:
 
     def photos_of_the_cat(self) -> list[tuple[int, str, bytes]]:
         with Store.open(self.root / "album") as gallery, gallery.read() as repository:
-            return [row for row in repository.photos.paths_and_hashes() if NAME in row[1] or "geheim" in row[1]]
+            return [row for row in repository.photos.rows() if NAME in row.path or "geheim" in row.path]
 
     def faces_of_the_cat(self) -> list[int]:
         with Store.open(self.root / "album") as gallery, gallery.read() as repository:

@@ -34,6 +34,7 @@ from familiar.neighbors.hnsw import erase
 
 MANIFEST = "backup.json"
 _FORMAT = "familiar-backup/1"
+_BEFORE_RESTORE = "before-restore"  # in the name of the automatic copy of what a restore replaces
 _MAX_ATTEMPTS = 3  # to copy uploaded photos while others are forgotten
 _BLOCK_BYTES = 1 << 20
 _STALE_SECONDS = 24 * 3600.0  # no draft is written for so long
@@ -145,7 +146,8 @@ def restore(folder: Path, source: Path | None = None) -> RestoreResult:
 
 
 def _newest_copy(folder: Path) -> Path:
-    newest = next(iter(copies(folder)), None)
+    """Return the newest automatic copy, but none that a restore has made of what it replaced."""
+    newest = next((path for path in copies(folder) if _BEFORE_RESTORE not in path.name), None)
     if newest is None:
         raise BadGallery(f"{folder}: has no automatic copy; name a backup: familiar gallery restore {folder} FILE")
     return newest
@@ -175,7 +177,7 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
 
 def _copy_before_restore(gallery: Store) -> Path | None:
     """Copy the gallery as it is; return None if it has no photo, or its automatic copies are switched off."""
-    previous = gallery.make_automatic_copy("before-restore")
+    previous = gallery.make_automatic_copy(_BEFORE_RESTORE)
     with gallery.read() as repository:
         is_due = repository.photos.count() and repository.settings.retention() != Retention(0, 0)
     if previous is None and is_due:

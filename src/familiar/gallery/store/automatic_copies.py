@@ -51,8 +51,10 @@ def copy(connection: Connection, folder: Path, retention: Retention, reason: str
     """
     if not retention.days + retention.weeks or not connection.first("SELECT 1 FROM photos LIMIT 1"):
         return None
-    name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}.sqlite"
-    target, unfinished = folder / FOLDER / name, folder / FOLDER / f"{_UNFINISHED}{os.getpid()}"
+    name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}"
+    names = (f"{name}.sqlite", *(f"{name}-{number}.sqlite" for number in range(2, 1000)))  # several in one second
+    target = next(folder / FOLDER / each for each in names if not (folder / FOLDER / each).exists())
+    unfinished = folder / FOLDER / f"{_UNFINISHED}{os.getpid()}"
     try:
         make_folder(target.parent)
         unfinished.unlink(missing_ok=True)
