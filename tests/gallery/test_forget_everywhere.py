@@ -20,6 +20,7 @@ from familiar.cli.main import familiar
 from familiar.client import Client
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
+from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 from support.drawn_cats import draw_cats
 from support.privacy_page import unlisted_files
@@ -60,13 +61,13 @@ class Album:
             log.write(result.output if arguments[1] == "forget" else "")  # other output is the user's to keep
         return result.output
 
-    def photos_of_the_cat(self) -> list[tuple[int, str, bytes]]:
+    def photos_of_the_cat(self) -> list[PhotoRow]:
         with Store.open(self.root / "album") as gallery, gallery.read() as repository:
             return [row for row in repository.photos.rows() if NAME in row.path or "geheim" in row.path]
 
     def faces_of_the_cat(self) -> list[int]:
         with Store.open(self.root / "album") as gallery, gallery.read() as repository:
-            numbers = ",".join(str(photo) for photo, _, _ in self.photos_of_the_cat())
+            numbers = ",".join(str(row.photo) for row in self.photos_of_the_cat())
             query = f"SELECT id FROM faces WHERE photo_id IN ({numbers}) ORDER BY id"
             return [face for (face,) in repository.connection.execute(query)]
 
@@ -188,29 +189,29 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         album.run("gallery", "index", "album")
         part = next((folder / "photos").rglob("*.png")).parent / ".familiar.0123456789abcdef"
         part.write_bytes(upload.read_bytes()[:-100])  # as a server that was killed leaves it
-        thumbnails = [client.face_image(face) for face in faces] + [client.photo_image(photo) for photo, *_ in photos]
+        thumbnails = [client.face_image(face) for face in faces] + [client.photo_image(row.photo) for row in photos]
 
         names = {text: forms_of_text(text) for text in (NAME, EARLIER_NAME, MERGED_NAME, CONTACT, NOTE)}
         secrets = names | vectors | album.vectors(faces) | {"next embedding": forms_of_vector(unit)}
         secrets |= {f"photo {path}": slices(path) for path in (new_photo, upload)}
-        secrets |= {f"path {path}": forms_of_text(path) for _, path, _ in photos}
-        secrets |= {f"content of {path}": forms_of_bytes(sha256) for _, path, sha256 in photos}
+        secrets |= {f"path {row.path}": forms_of_text(row.path) for row in photos}
+        secrets |= {f"content of {row.path}": forms_of_bytes(row.sha256) for row in photos}
         secrets |= {f"thumbnail {number}": slices(image) for number, image in enumerate(thumbnails)}
         assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
         planted = {name for name, _ in files_with(album.written, secrets)}
         assert planted >= {*names, "next embedding", f"photo {upload}"}
-        assert {f"path {path}" for _, path, _ in photos} <= planted
+        assert {f"path {row.path}" for row in photos} <= planted
         assert {f"stored embedding of face {face}" for face in faces} <= planted
-        photo_numbers = [number for number, _, _ in photos]
+        photo_numbers = [row.photo for row in photos]
         shown = list(answers(url, faces, photo_numbers, identity))
-        for name in (NAME, CONTACT, f"path {photos[0][1]}", "thumbnail 0"):
+        for name in (NAME, CONTACT, f"path {photos[0].path}", "thumbnail 0"):
             assert any(form in answer for form in secrets[name] for answer in shown), name
 
         album.run("gallery", "forget", "album", "--identity", NAME, "--yes")
         without_paths = {name: forms for name, forms in secrets.items() if name in names or "embedding" in name}
         remaining = {name for name, _ in files_with(album.written, without_paths)}
         assert remaining == {NAME}  # in the paths of photos
-        photo_options = [word for _, path, _ in photos for word in ("--photo", path)]
+        photo_options = [word for row in photos for word in ("--photo", row.path)]
         album.run("gallery", "forget", "album", *photo_options, "--yes")
         assert files_with(album.written, secrets) == set()
         for answer in answers(url, faces, photo_numbers, identity):
