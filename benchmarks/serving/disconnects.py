@@ -203,7 +203,7 @@ def find_problems(folder: Path, uploads: Uploads, temporary: Path, known: Collec
     with Store.open(folder) as gallery:
         problems = list(map(str, check(gallery).problems))
         with gallery.read() as repository:
-            rows = [sha256.lower() for sha256 in repository.photos.paths_by_hash()]
+            rows = [photo.sha256.hex() for photo in repository.photos.rows()]
     problems += [
         f"{path}: not named by its content"
         for path, sha256 in zip(files, contents, strict=True)

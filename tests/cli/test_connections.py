@@ -26,7 +26,7 @@ USE = [
     "gallery cluster album",
     "gallery search album photos/cat-0/0.png --model pet-nano --detector none",
     "verify photos/cat-0/0.png photos/cat-1/0.png --model pet-nano --detector none",
-    "serve album --model pet-nano --port 0",
+    "serve album --model pet-nano",
 ]
 REST = [
     "inspect photos",

@@ -127,6 +127,8 @@ def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: lis
     again = client.enroll_folder(str(photos[0].parent))
     assert list(client.watch(again.number))[-1].known == 9
     assert client.identity(BLUE).faces == 6
+    searched = list(client.watch(client.redetect()))[-1]
+    assert (searched.state, searched.total) == ("done", 0)  # a face was found in every photo
 
 
 def test_embed_matches_embedder_and_skips_bad_files(client: Client, photos: list[Path], mean_color_bundle: Path):

@@ -30,7 +30,7 @@ from familiar.gallery.store import external_index, index_lock
 from familiar.gallery.store.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import MilvusIndex, Row
-from support.damaged_gallery import damage_table, write_as_foreign_program
+from support.damaged_gallery import damage_table
 from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
@@ -392,20 +392,21 @@ def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
             assert index.versions().keys() == {*range(1, 81), new[1]}
 
 
-def test_gallery_repaired_while_it_is_written_is_reported(
+def test_gallery_restored_while_it_is_synced_is_reported(
     gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
     centered = external_search._centered
 
-    def repair_meanwhile(*arguments):
+    backup(gallery, tmp_path / "backup.zip")
+
+    def restore_meanwhile(*arguments):
         vectors = centered(*arguments)
-        write_as_foreign_program(gallery.folder, "UPDATE photos SET size_bytes = 1")
-        repair(gallery.folder)
+        restore(gallery.folder, tmp_path / "backup.zip")
         return vectors
 
     with monkeypatch.context() as patch:
-        patch.setattr(external_search, "_centered", repair_meanwhile)
+        patch.setattr(external_search, "_centered", restore_meanwhile)
         with pytest.raises(GalleryBusy, match="repaired or restored just now; try again"):
             sync_external_index(gallery)
     assert sync_external_index(gallery) == SyncResult(82, 82, 0)

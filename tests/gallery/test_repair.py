@@ -251,3 +251,13 @@ def test_flipped_bit_of_an_uploaded_photo_is_noticed(damaged: Path):
     flip(path, 9)
     (problem,) = problems_of(damaged)
     assert str(path) in problem
+
+
+def test_damaged_table_whose_rows_were_all_deleted_is_repaired(tmp_path: Path):
+    create_gallery_with_every_table(tmp_path / "gallery")
+    with Store.open(tmp_path / "gallery") as gallery, gallery.write() as repository:
+        for table in ("decisions", "changes", "previous_faces"):
+            repository.connection.run(f"DELETE FROM {table}")
+        repository.connection.run("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'changes'")
+    damage_table(tmp_path / "gallery", "changes")
+    assert repair(tmp_path / "gallery").saved["faces"] == 119  # one had been deleted

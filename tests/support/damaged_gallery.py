@@ -2,7 +2,8 @@
 
 import contextlib
 import random
-import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 from collection.crash_scenarios import SCENARIOS
@@ -61,6 +62,9 @@ def flip(path: Path, bit: int) -> None:
 
 
 def write_as_foreign_program(folder: Path, statement: str) -> None:
-    """Write with SQLite alone, as another program does: without checksums, and without checking references."""
-    with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
-        connection.executescript(statement)
+    """Write with SQLite alone, as another program does: without checksums, and without checking references.
+
+    In a process of its own, since SQLite's locks do not hold between two copies of SQLite in one process.
+    """
+    script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.close()"
+    subprocess.run([sys.executable, "-I", "-S", "-c", script, folder / DATABASE, statement], check=True)

@@ -254,7 +254,7 @@ def _last_number(connection: Connection, table: str, key: str | None) -> int | N
     ):
         with contextlib.suppress(*_UNREADABLE):
             number = connection.value(query)
-            if number is not None:
+            if number:  # 0 is the last number of a table whose rows are all deleted, or not written yet
                 return number
     return None
 
