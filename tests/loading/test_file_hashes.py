@@ -1,11 +1,11 @@
 import hashlib
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -174,25 +174,24 @@ def test_damaged_database_is_rebuilt(
 
 
 def test_database_with_other_schema_is_not_changed(files: list[Path], database: Path) -> None:
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(apsw.Connection(str(database))) as connection, connection:
         connection.execute("CREATE TABLE contents (something TEXT)")
         connection.execute("INSERT INTO contents VALUES ('else')")
     assert content_hashes(files, database) == expected(files)
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(apsw.Connection(str(database))) as connection:
         assert connection.execute("SELECT * FROM contents").fetchall() == [("else",)]
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda path, **_: connect(path, timeout=0))
+    monkeypatch.setattr(file_hashes, "_BUSY_MS", 0)
 
 
 @pytest.fixture(params=["EXCLUSIVE", "IMMEDIATE"])
 def locked(database: Path, files: list[Path], request: pytest.FixtureRequest) -> Iterator[None]:
     """Another process is writing."""
     content_hashes(files[:2], database)
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(apsw.Connection(str(database))) as connection:
         connection.execute(f"BEGIN {request.param}")
         yield
 
@@ -200,6 +199,17 @@ def locked(database: Path, files: list[Path], request: pytest.FixtureRequest) ->
 @pytest.mark.usefixtures("impatient", "locked")
 def test_locked_database_does_not_change_hashes(files: list[Path], database: Path) -> None:
     assert content_hashes(files, database) == expected(files)
+
+
+def test_database_in_a_folder_whose_name_is_not_utf_8(files: list[Path], tmp_path: Path, hashed: list[str]) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9 #1?")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("file names are UTF-8 here")
+    for _ in range(2):
+        assert content_hashes(files, folder / "contents.sqlite") == expected(files)
+    assert len(hashed) == len(files)
 
 
 @pytest.mark.parametrize("name", ["folder", "missing/contents.sqlite", "a/contents.sqlite"])

@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from urllib.parse import quote_from_bytes
 
 from familiar.core.errors import CannotWrite
 
@@ -156,6 +157,11 @@ def absolute_path(path: Path | str) -> Path:
 def real_path(path: Path | str) -> Path:
     """Make a path absolute and resolve all symlinks; unlike `Path.resolve`, a cycle of links raises nothing."""
     return Path(os.path.realpath(path))  # `resolve` raises on a cycle of links
+
+
+def sqlite_uri(path: Path) -> str:
+    """Return the path of a database as the URI that SQLite opens: a path may contain bytes that are not UTF-8."""
+    return f"file:{quote_from_bytes(os.fsencode(path.absolute()))}"
 
 
 def fsync_directory(folder: Path) -> None:

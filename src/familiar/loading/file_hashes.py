@@ -10,6 +10,8 @@ from pathlib import Path
 
 import apsw
 
+from familiar.core.files import sqlite_uri
+
 _MIN_AGE_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would seem unchanged
 _BUSY_MS = 10_000
 _TABLE = "CREATE TABLE IF NOT EXISTS contents (path BLOB PRIMARY KEY, stamp TEXT, sha256 TEXT) WITHOUT ROWID"
@@ -97,7 +99,8 @@ def _store_hashes(database: Path, rows: list[tuple[bytes, str, str]]) -> None:
 
 
 def _connect(database: Path) -> apsw.Connection:
-    connection = apsw.Connection(os.fsdecode(database))
+    flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    connection = apsw.Connection(sqlite_uri(database), flags)
     connection.set_busy_timeout(_BUSY_MS)
     connection.execute(_TABLE)
     return connection

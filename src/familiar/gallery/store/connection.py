@@ -10,12 +10,12 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import quote_from_bytes
 
 import apsw
 import apsw.sqlite_extra
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
+from familiar.core.files import sqlite_uri
 from familiar.core.terminal_text import one_line
 
 DATABASE = "gallery.sqlite"
@@ -99,8 +99,7 @@ def connect(path: Path, *, create: bool = False, read_only: bool = False, verify
     """
     flags = apsw.SQLITE_OPEN_URI | (apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE)
     flags |= apsw.SQLITE_OPEN_CREATE if create else 0
-    # As a URI, since a path may contain bytes that are not UTF-8.
-    uri = f"file:{quote_from_bytes(os.fsencode(path.absolute()))}{'?immutable=1' if read_only else ''}"
+    uri = f"{sqlite_uri(path)}{'?immutable=1' if read_only else ''}"
     connection = Connection(uri, flags, vfs=_checksum_vfs())
     connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
     if create:
