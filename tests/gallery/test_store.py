@@ -22,6 +22,7 @@ from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
 from familiar.gallery.store import schema
+from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG, Connection, connect
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -160,6 +161,11 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
         enroll_embeddings(gallery, draw_individuals([1]), [name], "drawn")
         assert rows(gallery, ("photos",))["photos"][0][2] == b"M\xfcsli.jpg"
         assert enroll_embeddings(gallery, draw_individuals([1]), [name], "drawn") == []
+    with Store.open(folder) as gallery:
+        enroll_vectors(gallery, draw_individuals([1], seed=1))  # the first write with a photo makes a copy
+        assert len(copies(folder)) == 1
+        gallery.copy_to(folder / "copy.sqlite")
+        assert (folder / "copy.sqlite").is_file()
 
 
 # Transactions
