@@ -22,8 +22,9 @@ from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
 from familiar.gallery.store import schema
-from familiar.gallery.store.automatic_copies import copies
+from familiar.gallery.store.automatic_copies import copies, require_intact
 from familiar.gallery.store.connection import DATABASE, LOG, Connection, connect
+from familiar.gallery.store.recovery import recover
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from support.small_gallery import DECISION_TABLES, DIM, SPACE, draw_individuals, enroll_vectors, rows
@@ -166,6 +167,21 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
         assert len(copies(folder)) == 1
         gallery.copy_to(folder / "copy.sqlite")
         assert (folder / "copy.sqlite").is_file()
+
+
+def test_every_page_of_new_files_larger_than_the_cache_has_a_checksum(gallery: Store, tmp_path: Path):
+    """SQLite writes pages before the first one if they do not fit into its cache (2 MB of a new connection)."""
+    enroll_vectors(gallery, draw_individuals([12_000]))
+    with gallery.read() as repository:
+        repository.connection.set("cache_size", 10)  # pages
+    gallery.copy_to(tmp_path / "copy.sqlite")
+    made = gallery.make_automatic_copy()
+    assert made is not None
+    recover(gallery.folder / DATABASE, tmp_path / "recovered.sqlite", SPACE)
+    for path in (tmp_path / "copy.sqlite", made, tmp_path / "recovered.sqlite"):
+        assert path.stat().st_size > 2_500_000
+        require_intact(path)
+        assert not list(path.parent.glob(f"{path.name}-*"))
 
 
 # Transactions

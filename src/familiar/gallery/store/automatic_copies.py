@@ -13,8 +13,15 @@ from pathlib import Path
 import apsw
 
 from familiar.core.errors import FamiliarError
-from familiar.core.files import erase_file, fsync_directory, fsync_file, make_folder, sqlite_uri
-from familiar.gallery.store.connection import DATABASE, Connection, connect, find_damage, translate_errors
+from familiar.core.files import erase_file, fsync_directory, fsync_file, make_folder
+from familiar.gallery.store.connection import (
+    DATABASE,
+    Connection,
+    connect,
+    copy_to_new_file,
+    find_damage,
+    translate_errors,
+)
 from familiar.gallery.store.erasure import Erasure, Forgotten
 from familiar.gallery.store.retention import Retention, day_of, is_copy
 
@@ -59,7 +66,7 @@ def copy(connection: Connection, folder: Path, retention: Retention, reason: str
         make_folder(target.parent)
         unfinished.unlink(missing_ok=True)
         with translate_errors(folder):
-            connection.run("VACUUM INTO ?", (sqlite_uri(unfinished),))
+            copy_to_new_file(connection, unfinished)
             require_intact(unfinished)
         fsync_file(unfinished)
         unfinished.replace(target)

@@ -90,7 +90,7 @@ def connect(path: Path, *, create: bool = False, read_only: bool = False, verify
 
     Args:
         path: of its file.
-        create: make an empty database if there is none.
+        create: make an empty database, where there is none.
         read_only: for a file in a folder that cannot be written to: nobody changes it, and SQLite locks nothing.
         verify: compare checksums; False to read what another program has written, or what is damaged.
 
@@ -104,9 +104,25 @@ def connect(path: Path, *, create: bool = False, read_only: bool = False, verify
     connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
     if create:
         connection.reserve_bytes("main", _CHECKSUM_BYTES)
+        connection.run("VACUUM")  # writes the first page: those that are written before it have no checksums
     if not verify:
         connection.set("checksum_verification", False)
     return connection
+
+
+def copy_to_new_file(connection: Connection, path: Path) -> None:
+    """Copy a database as it is now into a new file, while others may go on writing.
+
+    By SQLite's backup API: if the database is larger than the cache, `VACUUM INTO` writes pages without checksums.
+
+    Args:
+        connection: outside a transaction.
+        path: of the new file.
+    """
+    with contextlib.closing(connect(path, create=True)) as target:
+        with target.backup("main", connection, "main") as backup:
+            backup.step(-1)
+        target.set("journal_mode", "delete")  # so that it is one file
 
 
 def configure(connection: Connection, folder: Path) -> None:

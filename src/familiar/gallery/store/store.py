@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, FamiliarError, GalleryBusy, SpaceMismatch
-from familiar.core.files import FileLock, fsync_directory, make_folder, sqlite_uri
+from familiar.core.files import FileLock, fsync_directory, make_folder
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.store import automatic_copies
 from familiar.gallery.store.connection import (
@@ -26,6 +26,7 @@ from familiar.gallery.store.connection import (
     Connection,
     configure,
     connect,
+    copy_to_new_file,
     damaged,
     find_damage,
     require_database,
@@ -426,7 +427,7 @@ class Store:
     def copy_to(self, path: Path) -> None:
         """Copy the database as it is now into a new file, while others may go on writing."""
         with translate_errors(self.folder):
-            self._connection.run("VACUUM INTO ?", (sqlite_uri(path),))
+            copy_to_new_file(self._connection, path)
 
     def damage(self) -> list[str]:
         """Read every page, and describe each damage and each reference to a missing row."""
