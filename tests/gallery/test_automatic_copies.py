@@ -1,5 +1,6 @@
 """The copy before the first write of a day: when it is made, which are kept, and what is erased from them."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,6 +17,7 @@ from familiar.gallery.integrity.backup import restore
 from familiar.gallery.store import automatic_copies
 from familiar.gallery.store import store as store_module
 from familiar.gallery.store.automatic_copies import copies
+from familiar.gallery.store.connection import Connection, connect
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.store import Store
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
@@ -117,7 +119,7 @@ def test_copy_that_fails_warns_and_the_write_is_made(filled: Store, folder: Path
     assert "the automatic copy failed" in caplog.text
     assert "No space left on device" in caplog.text
     assert filled.revision == 2
-    assert list((folder / "backups").iterdir()) == []
+    assert [path.name for path in (folder / "backups").iterdir()] == [".lock"]
 
 
 def test_forgetting_erases_photos_and_names_from_every_copy(folder: Path):
@@ -132,7 +134,7 @@ def test_forgetting_erases_photos_and_names_from_every_copy(folder: Path):
                 "INSERT INTO events (happened_at, kind, body) VALUES ('', 'name', json_object('name', 'Mia-Secret'))"
             )
         copy = gallery.make_automatic_copy("cluster")
-        (folder / "backups" / ".copy.123").write_bytes(b"Mia-Secret")  # by a killed process
+        (folder / "backups" / ".unfinished").write_bytes(b"Mia-Secret")  # by a killed process
         assert copy is not None
         assert restore(folder, copy).previous is not None
         (folder / "damaged-20240501-120000").mkdir()
@@ -155,3 +157,27 @@ def test_restore_is_refused_if_what_was_there_cannot_be_copied(filled: Store, fo
     with pytest.raises(CannotWrite, match="nothing was changed"):
         restore(folder)
     assert filled.revision == 2
+
+
+def test_forgetting_waits_for_a_copy_that_another_process_makes(
+    folder: Path, gallery: Store, monkeypatch: pytest.MonkeyPatch
+):
+    enroll_vectors(gallery, draw_individuals([2, 2]))
+    copy_to_new_file = automatic_copies.copy_to_new_file
+    erased = list[bool]()
+
+    def forget_meanwhile(connection: Connection, path: Path) -> None:
+        copy_to_new_file(connection, path)
+        monkeypatch.setattr(automatic_copies, "_WAIT_SECONDS", 0)
+        with Store.open(folder) as other:
+            erased.append(forget_photos(other, [Path("photo 0.jpg")]).erased)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(automatic_copies, "copy_to_new_file", forget_meanwhile)
+        copy = gallery.make_automatic_copy("before-import")
+    assert copy is not None
+    automatic_copies.require_intact(copy)
+    assert erased == [False]
+    Store.open(folder).close()  # erases what is due
+    with contextlib.closing(connect(copy)) as connection:
+        assert connection.value("SELECT count(*) FROM faces") == 3

@@ -6,14 +6,14 @@ forgotten is erased from them as well.
 
 import contextlib
 import logging
-import os
+from collections.abc import Generator
 from datetime import date, datetime
 from pathlib import Path
 
 import apsw
 
-from familiar.core.errors import FamiliarError
-from familiar.core.files import erase_file, fsync_directory, fsync_file, make_folder
+from familiar.core.errors import FamiliarError, GalleryBusy
+from familiar.core.files import FileLock, erase_file, fsync_directory, fsync_file, make_folder
 from familiar.gallery.store.connection import (
     DATABASE,
     Connection,
@@ -26,9 +26,23 @@ from familiar.gallery.store.erasure import Erasure, Forgotten
 from familiar.gallery.store.retention import Retention, day_of, is_copy
 
 FOLDER = "backups"
-_UNFINISHED = ".copy."
+_UNFINISHED = ".unfinished"
+_LOCK_FILE = ".lock"
+_WAIT_SECONDS = 60.0  # a copy of a million faces takes a part of it
 
 _log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Generator[None, None, None]:
+    """Keep others from erasing copies while one is made, and from making one while what was forgotten is erased."""
+    lock = FileLock(folder / FOLDER / _LOCK_FILE)
+    try:
+        if not lock.acquire(wait_seconds=_WAIT_SECONDS):
+            raise GalleryBusy(f"{folder}: another process is writing automatic copies; try again when it is done")
+        yield
+    finally:
+        lock.close()
 
 
 def copies(folder: Path) -> list[Path]:
@@ -61,22 +75,23 @@ def copy(connection: Connection, folder: Path, retention: Retention, reason: str
     name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}"
     names = (f"{name}.sqlite", *(f"{name}-{number}.sqlite" for number in range(2, 1000)))  # several in one second
     target = next(folder / FOLDER / each for each in names if not (folder / FOLDER / each).exists())
-    unfinished = folder / FOLDER / f"{_UNFINISHED}{os.getpid()}"
+    unfinished = folder / FOLDER / _UNFINISHED
     try:
         make_folder(target.parent)
-        unfinished.unlink(missing_ok=True)
-        with translate_errors(folder):
-            copy_to_new_file(connection, unfinished)
-            require_intact(unfinished)
-        fsync_file(unfinished)
-        unfinished.replace(target)
-        fsync_directory(target.parent)
-        for path in set(copies(folder)) - retention.keep(copies(folder)) - {target}:
-            erase_file(path)
+        with _lock(folder), translate_errors(folder):
+            unfinished.unlink(missing_ok=True)  # a killed process's
+            try:
+                copy_to_new_file(connection, unfinished)
+                require_intact(unfinished)
+                fsync_file(unfinished)
+                unfinished.replace(target)
+            finally:
+                unfinished.unlink(missing_ok=True)
+            fsync_directory(target.parent)
+            for path in set(copies(folder)) - retention.keep(copies(folder)) - {target}:
+                erase_file(path)
     except (FamiliarError, OSError) as error:
         _log.warning("%s: the automatic copy failed (%s); changes are made all the same", target, error)
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
         return None
     return target
 
@@ -106,8 +121,17 @@ def forget(folder: Path, forgotten: Forgotten) -> None:
 
     Raises:
         CannotWrite: the disk is full or failing.
+        GalleryBusy: another process has been making a copy for a minute.
     """
-    for path in (*(folder / FOLDER).glob(f"{_UNFINISHED}*"), *damaged_files(folder)):  # the former by killed processes
+    for path in damaged_files(folder):
+        erase_file(path)
+    if (folder / FOLDER).is_dir():
+        with _lock(folder):
+            _forget_in_copies(folder, forgotten)
+
+
+def _forget_in_copies(folder: Path, forgotten: Forgotten) -> None:
+    for path in (folder / FOLDER).glob(f"{_UNFINISHED}*"):  # and its log
         erase_file(path)
     for path in copies(folder):
         try:

@@ -172,7 +172,8 @@ def damaged(folder: Path, reason: object) -> CorruptGallery:
 
 
 def _translate(error: apsw.Error, folder: Path) -> Exception | None:
-    reason = one_line(str(error))
+    # SQLite's backup API gives no text, but a number.
+    reason = f"SQLite's error {error.result}" if str(error) == "not an error" else one_line(str(error))
     is_of_the_file = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA  # a checksum differs
     match error:
         case apsw.BusyError() | apsw.LockedError():
