@@ -37,7 +37,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/explanation/export.md": 5,
     "docs/explanation/nano.md": 4,
     "docs/explanation/people.md": 3,
-    "docs/how-to/back-up-an-album.md": 4,
+    "docs/how-to/back-up-an-album.md": 6,
     "docs/how-to/choose-a-model.md": 10,
     "docs/how-to/coming-from-other-libraries.md": 4,
     "docs/how-to/embed-on-several-machines.md": 4,

@@ -1,5 +1,6 @@
 """Flipped bits, foreign writes and lost pages are noticed; `check` says what is wrong, and `repair` keeps the rest."""
 
+import contextlib
 import hashlib
 import random
 import shutil
@@ -14,7 +15,7 @@ from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import RepairResult, repair
-from familiar.gallery.store.connection import DATABASE, LOG
+from familiar.gallery.store.connection import DATABASE, LOG, connect
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from support.damaged_gallery import create_gallery_with_every_table, damage_table, flip, write_as_foreign_program
@@ -261,3 +262,13 @@ def test_damaged_table_whose_rows_were_all_deleted_is_repaired(tmp_path: Path):
         repository.connection.run("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'changes'")
     damage_table(tmp_path / "gallery", "changes")
     assert repair(tmp_path / "gallery").saved["faces"] == 119  # one had been deleted
+
+
+def test_table_whose_definition_lost_a_column_is_listed_as_lost(damaged: Path):
+    with contextlib.closing(connect(damaged / DATABASE)) as connection:
+        connection.set("writable_schema", True)
+        connection.run(
+            "UPDATE sqlite_schema SET sql = replace(sql, 'contact TEXT NOT NULL,', '') WHERE name = 'reports'"
+        )
+    result = repair(damaged)
+    assert [lost for lost in result.lost if lost.startswith("reports: all ")]

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
+from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.gallery.store.store import Store
 from familiar.web.settings import Limits, Settings
 from support.color_album import draw_photo
@@ -254,9 +255,12 @@ def test_pages_are_valid_and_escape_texts(client: TestClient, photo: Path):
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["read only", "without a model"])
 def test_desk_can_be_read_without_writing(
-    serving: Callable[..., TestClient], client: TestClient, photo: Path, kind: str
+    serving: Callable[..., TestClient], client: TestClient, folder: Path, photo: Path, kind: str
 ):
     number = entered(client, photo)
+    if kind == "without a model":
+        with Store.open(folder) as gallery, gallery.write() as repository:
+            repository.settings.set_model_reference(NO_REFERENCE)
     reader = serving(**({"read_only": True} if kind == "read only" else {"model": None}))
     for path in ("/desk", "/desk/register", f"/desk/{number}", f"/desk/{number}/1/print"):
         page = reader.get(path)

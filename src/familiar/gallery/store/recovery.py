@@ -97,7 +97,7 @@ def _rewrite_checksums(path: Path) -> bool:
             load_face_table(connection, np.dtype(dtype).newbyteorder("<"), space, revision, path.parent)
         except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
             return False
-        if find_damage(connection):
+        if find_damage(connection) or any(_columns(connection, table) != own for table, own in _own_columns().items()):
             return False
         connection.run("VACUUM")
         with contextlib.suppress(apsw.BusyError):  # others read; the next checkpoint does it
@@ -128,7 +128,9 @@ def recover(path: Path, target: Path, space: Space | None) -> Recovered:
             for table in _tables():
                 rows, lost = _read(connection, table)
                 recovered.lost += lost
-                if rows:
+                if rows and len(rows[0]) != len(_columns(new, table)):
+                    recovered.lost.append(f"{table}: all {len(rows):,} rows (the table's definition is damaged)")
+                elif rows:
                     recovered.saved[table] = len(rows)
                     new.run_many(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
             _complete(new, recovered, path, space)
@@ -203,6 +205,17 @@ def _tables() -> dict[str, str | None]:
             for name, without_numbers in tables
         }
     return {"sqlite_sequence": None} | keys
+
+
+def _columns(connection: Connection, table: str) -> list[str]:
+    return [name for (name,) in connection.rows("SELECT name FROM pragma_table_info(?)", [table])]
+
+
+@cache
+def _own_columns() -> dict[str, list[str]]:
+    with contextlib.closing(Connection(":memory:")) as connection:
+        create_tables(connection)
+        return {table: _columns(connection, table) for table in _tables()}
 
 
 def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], list[str]]:
