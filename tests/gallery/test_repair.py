@@ -81,12 +81,17 @@ def test_every_flipped_bit_is_noticed_and_costs_at_most_its_page(
 ):
     size, rng, folder = (intact / DATABASE).stat().st_size, random.Random(seed), tmp_path / "gallery"
     outcomes: Counter[str] = Counter()
+    with contextlib.closing(connect(intact / DATABASE)) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' OR pagetype = 'internal'"
+        of_many_rows = {page for (page,) in connection.rows(query)}
     for _ in range(flips):
         bit = rng.randrange(8 * 4096, 8 * size)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(intact, folder)
         flip(folder / DATABASE, bit)
         assert problems_of(folder), f"bit {bit} is not noticed"
+        if bit // 8 // 4096 + 1 in of_many_rows:  # may cost a table: only a copy helps then
+            continue
         result, lost = repaired(folder, original)
         if result.kept_in is None:
             assert not lost or result.accepted, f"bit {bit}: changed {lost}, and none is named"
@@ -272,3 +277,12 @@ def test_table_whose_definition_lost_a_column_is_listed_as_lost(damaged: Path):
         )
     result = repair(damaged)
     assert [lost for lost in result.lost if lost.startswith("reports: all ")]
+
+
+def test_name_that_is_not_utf_8_is_listed_as_lost_and_the_individual_is_kept(damaged: Path):
+    write_as_foreign_program(damaged, "UPDATE identities SET name = CAST(x'4dad' AS TEXT) WHERE id = 3")
+    assert "identities 1 to 24" in repair(damaged).lost  # with the others of the page, whose checksum differs
+    with Store.open(damaged) as gallery:
+        assert check(gallery).problems == ()
+        with gallery.read() as repository:
+            assert repository.connection.rows("SELECT name FROM identities WHERE id = 3") == [(None,)]

@@ -173,7 +173,11 @@ def damaged(folder: Path, reason: object) -> CorruptGallery:
 
 def _translate(error: apsw.Error, folder: Path) -> Exception | None:
     # SQLite's backup API gives no text, but a number.
-    reason = f"SQLite's error {error.result}" if str(error) == "not an error" else one_line(str(error))
+    reason = (
+        f"SQLite's error {getattr(error, 'extendedresult', '')}"
+        if str(error) == "not an error"
+        else one_line(str(error))
+    )
     is_of_the_file = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA  # a checksum differs
     match error:
         case apsw.BusyError() | apsw.LockedError():

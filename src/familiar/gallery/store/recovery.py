@@ -95,6 +95,9 @@ def _rewrite_checksums(path: Path) -> bool:
             check_format(connection, path.parent)
             space, dtype, revision = Settings(connection).embedding_format()
             load_face_table(connection, np.dtype(dtype).newbyteorder("<"), space, revision, path.parent)
+            for table in _tables():
+                for _ in connection.each(f"SELECT * FROM {table}"):  # a text may not be UTF-8
+                    pass
         except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
             return False
         if find_damage(connection) or any(_columns(connection, table) != own for table, own in _own_columns().items()):
