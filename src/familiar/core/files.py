@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-from familiar.core.errors import CannotWrite
+from familiar.core.errors import CannotWrite, GalleryBusy
 
 _UNFINISHED = ".familiar."
 # What a file system answers that cannot open or sync folders, or a folder that may be written but not listed.
@@ -304,6 +304,28 @@ def erase_file(path: Path) -> None:
         return
     except OSError as error:
         raise CannotWrite(f"{path}: cannot be erased ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def held_lock(path: Path, wait_seconds: float, busy: str) -> Generator[None, None, None]:
+    """Lock a file for this process. The system releases the lock if the process is killed.
+
+    Args:
+        path: created if missing; it stays.
+        wait_seconds: for others that have it.
+        busy: what to say if they still have it then.
+
+    Raises:
+        CannotWrite: the file cannot be created.
+        GalleryBusy: others have it.
+    """
+    lock = FileLock(path)
+    try:
+        if not lock.acquire(wait_seconds=wait_seconds):
+            raise GalleryBusy(busy)
+        yield
+    finally:
+        lock.close()
 
 
 @contextlib.contextmanager

@@ -133,7 +133,7 @@ def _embed_batch(
 
 
 def _write_batch(gallery: Store, photos: Iterable[_SearchedPhoto], enrolled_as_crops: bool) -> EnrollResult:
-    """Add the new faces of photos, within `gallery.exclusive`."""
+    """Add the new faces of photos, within `gallery.write`."""
     counts, to_write = NOTHING_ENROLLED, list[tuple[int, EmbeddedFace, int | None]]()
     with gallery.read() as repository:
         for searched in photos:

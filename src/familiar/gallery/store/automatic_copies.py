@@ -12,8 +12,8 @@ from pathlib import Path
 
 import apsw
 
-from familiar.core.errors import FamiliarError, GalleryBusy
-from familiar.core.files import FileLock, erase_file, fsync_directory, fsync_file, make_folder
+from familiar.core.errors import FamiliarError
+from familiar.core.files import erase_file, fsync_directory, fsync_file, held_lock, make_folder
 from familiar.gallery.store.connection import (
     DATABASE,
     Connection,
@@ -36,13 +36,9 @@ _log = logging.getLogger(__name__)
 @contextlib.contextmanager
 def _lock(folder: Path) -> Generator[None, None, None]:
     """Keep others from erasing copies while one is made, and from making one while what was forgotten is erased."""
-    lock = FileLock(folder / FOLDER / _LOCK_FILE)
-    try:
-        if not lock.acquire(wait_seconds=_WAIT_SECONDS):
-            raise GalleryBusy(f"{folder}: another process is writing automatic copies; try again when it is done")
+    busy = f"{folder}: another process is writing automatic copies; try again when it is done"
+    with held_lock(folder / FOLDER / _LOCK_FILE, _WAIT_SECONDS, busy):
         yield
-    finally:
-        lock.close()
 
 
 def copies(folder: Path) -> list[Path]:
@@ -102,12 +98,9 @@ def require_intact(path: Path) -> None:
     Raises:
         apsw.Error: it is damaged.
     """
-    connection = connect(path, read_only=True)
-    try:
+    with contextlib.closing(connect(path, read_only=True)) as connection:
         if problems := find_damage(connection):
             raise apsw.CorruptError("; ".join(problems[:3]))
-    finally:
-        connection.close()
 
 
 def damaged_files(folder: Path) -> list[Path]:
@@ -135,15 +128,12 @@ def _forget_in_copies(folder: Path, forgotten: Forgotten) -> None:
         erase_file(path)
     for path in copies(folder):
         try:
-            connection = connect(path)
-            try:
+            with contextlib.closing(connect(path)) as connection:
                 connection.set("secure_delete", True)
                 connection.set("foreign_keys", True)
                 with connection:
                     Erasure(connection).erase_in_copy(forgotten)
                 connection.set("temp_store", "MEMORY")
                 connection.run("VACUUM")
-            finally:
-                connection.close()
         except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError):
             erase_file(path)

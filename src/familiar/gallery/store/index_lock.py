@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import Generator
 from pathlib import Path
 
-from familiar.core.errors import GalleryBusy
-from familiar.core.files import FileLock
+from familiar.core.files import held_lock
 
 LOCK_FILE = "index.lock"
 WAIT_SECONDS = 10.0
@@ -26,10 +25,6 @@ def index_lock(folder: Path) -> Generator[None, None, None]:
         CannotWrite: the folder cannot be written to.
         GalleryBusy: another process has been writing to the index for ten seconds.
     """
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        if not lock.acquire(wait_seconds=WAIT_SECONDS):
-            raise GalleryBusy(f"{folder}: another process is writing to the search index; try again when it is done")
+    busy = f"{folder}: another process is writing to the search index; try again when it is done"
+    with held_lock(folder / LOCK_FILE, WAIT_SECONDS, busy):
         yield
-    finally:
-        lock.close()

@@ -13,8 +13,8 @@ from typing import Any
 import apsw
 import numpy as np
 
-from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy
-from familiar.core.files import FileLock, fsync_directory, fsync_file
+from familiar.core.errors import BadGallery, CorruptGallery
+from familiar.core.files import fsync_directory, fsync_file, held_lock
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.store.automatic_copies import copies, require_intact
 from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, find_damage
@@ -195,11 +195,16 @@ def _orphans(new: Connection) -> list[tuple[str, int]]:
     return sorted({(table, row) for table, row, *_ in new.rows("PRAGMA foreign_key_check")})
 
 
+def _empty_gallery() -> Connection:
+    connection = Connection(":memory:")
+    create_tables(connection)
+    return connection
+
+
 @cache
 def _tables() -> dict[str, str | None]:
     """Return the key of each table that numbers its rows, in the order of their definitions; None for the others."""
-    with contextlib.closing(Connection(":memory:")) as connection:
-        create_tables(connection)
+    with contextlib.closing(_empty_gallery()) as connection:
         tables = connection.rows("SELECT name, wr FROM pragma_table_list WHERE name NOT LIKE 'sqlite%' ORDER BY 1")
         keys: dict[str, str | None] = {
             name: None
@@ -216,8 +221,7 @@ def _columns(connection: Connection, table: str) -> list[str]:
 
 @cache
 def _own_columns() -> dict[str, list[str]]:
-    with contextlib.closing(Connection(":memory:")) as connection:
-        create_tables(connection)
+    with contextlib.closing(_empty_gallery()) as connection:
         return {table: _columns(connection, table) for table in _tables()}
 
 
@@ -331,12 +335,8 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
         GalleryBusy: another program has the gallery open.
         OSError: the system refuses.
     """
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        if not lock.acquire(wait_seconds=BUSY_SECONDS):
-            raise GalleryBusy(
-                f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
-            )
+    busy = f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
+    with held_lock(folder / LOCK_FILE, BUSY_SECONDS, busy):
         fsync_file(finished)
         kept_in.mkdir()
         try:
@@ -350,8 +350,6 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
         fsync_directory(folder)
         finished.replace(folder / DATABASE)
         fsync_directory(folder)
-    finally:
-        lock.close()
 
 
 def dated_folder(folder: Path, name: str) -> Path:
