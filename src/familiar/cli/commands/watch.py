@@ -93,8 +93,8 @@ def watch(
     settings = WatchSettings(
         settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
     )
-    create_if_missing(gallery, model, detector, detector_model)
-    with open_album(gallery, model, providers) as (opened, embedder), watch_lock(gallery):
+    chosen = create_if_missing(gallery, model, detector, detector_model, providers)
+    with open_album(gallery, chosen, providers) as (opened, embedder), watch_lock(gallery):
         opened.check_space(*embedder.space)
         face_detector = gallery_detector(opened, embedder, detector, detector_model)
         remember_detector(opened, embedder, detector, detector_model)

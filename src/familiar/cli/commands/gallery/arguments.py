@@ -35,7 +35,9 @@ faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES
 
 
 @contextlib.contextmanager
-def open_album(folder: Path, model: Path | None, providers: tuple[str, ...] | None) -> "Iterator[tuple[Store, Model]]":
+def open_album(
+    folder: Path, model: "Model | Path | None", providers: tuple[str, ...] | None
+) -> "Iterator[tuple[Store, Model]]":
     """Open a gallery and its model, which is the one that it remembers, unless it is given."""
     from familiar.gallery.gallery_model import open_gallery_model
     from familiar.gallery.store.store import Store
@@ -49,10 +51,11 @@ def create_if_missing(
     model: Path | None,
     detector: str | None,
     detector_model: Path | None,
+    providers: tuple[str, ...] | None,
     *,
     float32: bool = False,
-) -> None:
-    """Create a gallery for a model's embeddings where it is missing."""
+) -> "Model | Path | None":
+    """Create a gallery for a model's embeddings where it is missing; return the model, opened if it was needed."""
     from familiar.embedding.species.router_file import open_model
     from familiar.gallery.gallery_model import reference_to
     from familiar.gallery.store.connection import DATABASE
@@ -60,16 +63,17 @@ def create_if_missing(
     from familiar.gallery.store.store import Store
 
     if (folder / DATABASE).exists():
-        return
+        return model
     if model is None:
         raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
-    embedder = open_model(model)
+    embedder = open_model(model, providers=providers)
     embedder.detector(detector, detector_model)  # raises if there is none
     space = Space.from_model(embedder)
     dtype = "float32" if float32 else "float16"
     reference = reference_to(embedder, detector, detector_model)
     Store.create(folder, space, embedding_dtype=dtype, reference=reference).close()
     note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
+    return embedder
 
 
 @contextlib.contextmanager

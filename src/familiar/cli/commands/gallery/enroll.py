@@ -14,6 +14,7 @@ from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.detection.detector import Detector
+    from familiar.embedding.model import Model
     from familiar.gallery.enrollment.enroll import EnrollResult
 
 
@@ -64,10 +65,11 @@ def enroll(
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
     paths = find_photos(photos) if photos else []
+    chosen: Model | Path | None = model
     if paths:
-        create_if_missing(folder, model, detector, detector_model, float32=float32)
+        chosen = create_if_missing(folder, model, detector, detector_model, providers, float32=float32)
     status = StatusLine()
-    with open_album(folder, model, providers) as (gallery, embedder):
+    with open_album(folder, chosen, providers) as (gallery, embedder):
         result = enroll_in_album(
             gallery,
             embedder,
