@@ -83,14 +83,14 @@ def test_every_flipped_bit_is_noticed_and_costs_at_most_its_page(
     outcomes: Counter[str] = Counter()
     with contextlib.closing(connect(intact / DATABASE)) as connection:
         query = "SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' OR pagetype = 'internal'"
-        of_many_rows = {page for (page,) in connection.rows(query)}
+        inner_pages = {page for (page,) in connection.rows(query)}
     for _ in range(flips):
         bit = rng.randrange(8 * 4096, 8 * size)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(intact, folder)
         flip(folder / DATABASE, bit)
         assert problems_of(folder), f"bit {bit} is not noticed"
-        if bit // 8 // 4096 + 1 in of_many_rows:  # may cost a table: only a copy helps then
+        if bit // 8 // 4096 + 1 in inner_pages:  # may cost a table: only a copy helps then
             continue
         result, lost = repaired(folder, original)
         if result.kept_in is None:

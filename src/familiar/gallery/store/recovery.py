@@ -100,7 +100,9 @@ def _rewrite_checksums(path: Path) -> bool:
                     pass
         except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
             return False
-        if find_damage(connection) or any(_columns(connection, table) != own for table, own in _own_columns().items()):
+        if find_damage(connection):
+            return False
+        if any(_columns(connection, table) != columns for table, columns in _own_columns().items()):
             return False
         connection.run("VACUUM")
         with contextlib.suppress(apsw.BusyError):  # others read; the next checkpoint does it
