@@ -2,17 +2,16 @@
 
 A backup is an ordinary ZIP file, whose content is a gallery: `gallery.sqlite`, the uploaded photos, which exist nowhere
 else, and the address of an index outside the folder. Search indexes are left out, since they can be built again, and so
-are photos outside the gallery's folder. `backup.json` has the SHA-256 of every file.
+are photos outside the gallery's folder. `backup.json` lists the files; ZIP has a checksum of each.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -36,7 +35,6 @@ MANIFEST = "backup.json"
 _FORMAT = "familiar-backup/1"
 _BEFORE_RESTORE = "before-restore"  # in the name of the automatic copy of what a restore replaces
 _MAX_ATTEMPTS = 3  # to copy uploaded photos while others are forgotten
-_BLOCK_BYTES = 1 << 20
 _STALE_SECONDS = 24 * 3600.0  # no draft is written for so long
 
 
@@ -110,7 +108,8 @@ def backup(gallery: Store, file: Path) -> BackupResult:
     except FileExistsError as error:
         raise BadGallery(f"{file}: exists already; name a new file for the backup") from error
     except OSError as error:
-        raise CannotWrite(f"{file}: cannot be written ({error.strerror or error})") from error
+        cause = f"{error.filename or file}: {error.strerror or error}"
+        raise CannotWrite(f"{file}: cannot be written ({cause}), so there is no backup") from error
 
 
 def restore(folder: Path, source: Path | None = None) -> RestoreResult:
@@ -215,35 +214,31 @@ def _draft(folder: Path) -> Generator[Path]:
 
 def _write(gallery: Store, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
-    copy = folder / DATABASE
-    gallery.copy_to(copy)
+    gallery.copy_to(folder / DATABASE)
     with Store(folder) as copied, copied.read() as repository:
         paths = _uploaded_paths(repository.photos.paths(), gallery.folder)
-    sources = {
-        DATABASE: copy,
-        **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
-    }
+    uploads = {path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)}
+    sources = {DATABASE: folder / DATABASE, **uploads}
     if (gallery.folder / EXTERNAL_INDEX_FILE).is_file():
         sources[EXTERNAL_INDEX_FILE] = gallery.folder / EXTERNAL_INDEX_FILE
-    sha256: dict[str, str] = {}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    manifest = {
+        "format": _FORMAT,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "folders": _both_paths(gallery.folder),
+        "files": list(sources),
+    }
+    with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
         for name, source in sources.items():
             try:
-                sha256[name] = _add(archive, source, name)
+                archive.write(source, name)
             except FileNotFoundError:
                 return None
-        manifest = {
-            "format": _FORMAT,
-            "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "folders": _both_paths(gallery.folder),
-            "sha256": sha256,
-        }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     missing = [path for path in paths if not os.path.lexists(path)]
     with gallery.read() as repository:  # photos that are missing, but not forgotten, are what `check` reports
         if not all(repository.photos.at_path(path) for path in missing):
             return None
-    return len(sources.keys() - {DATABASE, EXTERNAL_INDEX_FILE})
+    return len(uploads)
 
 
 def _uploaded_paths(paths: Iterable[str], folder: Path) -> list[str]:
@@ -257,29 +252,6 @@ def _both_paths(folder: Path) -> list[str]:
     return sorted({str(absolute_path(folder)), str(real_path(folder))})
 
 
-def _add(archive: zipfile.ZipFile, source: Path, name: str) -> str:
-    """Copy a file into the archive; return its SHA-256."""
-    try:
-        content = source.open("rb")
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CannotWrite(f"{source}: cannot be read ({error.strerror}), so no backup was written") from error
-    with content:
-        info = zipfile.ZipInfo.from_file(source, name)
-        with archive.open(info, "w", force_zip64=True) as target:
-            return _copy(content.read, target.write)
-
-
-def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> str:
-    """Copy a stream to another; return its SHA-256."""
-    digest = hashlib.sha256()
-    while block := read(_BLOCK_BYTES):
-        digest.update(block)
-        write(block)
-    return digest.hexdigest()
-
-
 def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int]:
     """Unpack a backup into a folder, and check every file and the gallery; return its numbers of photos and faces.
 
@@ -290,16 +262,12 @@ def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
     folder.mkdir(exist_ok=True)
     try:
         with zipfile.ZipFile(file) as archive:
-            manifest = _read_manifest(archive, file)
-            for name, sha256 in manifest["sha256"].items():
-                target = folder / _safe(name)
-                if not unpack_uploads and target.parent != folder:
-                    target = Path(os.devnull)
-                make_folder(target.parent)
-                with archive.open(name) as source, target.open("wb") as content:
-                    if _copy(source.read, content.write) != sha256:
-                        raise CorruptGallery(_damaged(file, f"the checksum of {name} is another"))
-            (folder / MANIFEST).write_text(json.dumps(manifest))
+            names = _read_names(archive, file)
+            if not unpack_uploads:
+                if damaged := archive.testzip():
+                    raise CorruptGallery(_damaged(file, f"{damaged} is not what was written"))
+                names = [name for name in names if "/" not in name]
+            archive.extractall(folder, names)
     except (zipfile.BadZipFile, NotImplementedError, KeyError, ValueError, TypeError, EOFError, RuntimeError) as error:
         raise CorruptGallery(_damaged(file, error)) from error
     return _check(folder, file)
@@ -322,22 +290,21 @@ def _damaged(file: Path, reason: object) -> str:
     return f"{file}: damaged, or no backup of a gallery ({reason}); use another copy of it"
 
 
-def _read_manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, Any]:
+def _read_names(archive: zipfile.ZipFile, file: Path) -> list[str]:
+    """Return the names of a backup's files. ValueError if it lacks one, or has one that is not of a gallery."""
     manifest: dict[str, Any] = parse_json(archive.read(MANIFEST))
     if manifest["format"] != _FORMAT:
         raise BadGallery(f"{file}: was written by another version of familiar (format {manifest['format']!r})")
-    if DATABASE not in manifest["sha256"] or not all(isinstance(each, str) for each in manifest["folders"]):
+    names = archive.namelist()
+    is_complete = DATABASE in names and {*names} == {*manifest["files"], MANIFEST}
+    if not is_complete or not all(isinstance(each, str) for each in manifest["folders"]):
         raise ValueError(MANIFEST)
-    return manifest
-
-
-def _safe(name: str) -> Path:
-    """Return the path of a member of the archive. ValueError if it is not of a gallery."""
-    parts = PurePosixPath(name).parts
-    is_upload = len(parts) == 3 and parts[0] == UPLOADED_PHOTOS
-    if ".." in parts or "\\" in name or not (name in (DATABASE, EXTERNAL_INDEX_FILE) or is_upload):
-        raise ValueError(f"contains {name}")
-    return Path(*parts)
+    for name in names:
+        parts = PurePosixPath(name).parts
+        is_upload = len(parts) == 3 and parts[0] == UPLOADED_PHOTOS
+        if ".." in parts or "\\" in name or not (name in (DATABASE, EXTERNAL_INDEX_FILE, MANIFEST) or is_upload):
+            raise ValueError(f"contains {name}")
+    return names
 
 
 def _make_new(draft: Path, folder: Path) -> None:
