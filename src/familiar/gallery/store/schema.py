@@ -237,8 +237,8 @@ def check_format(connection: Connection, folder: Path) -> None:
 def restore_change(connection: Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
     """Restore the row that one row of `changes` recorded. Foreign keys must be deferred.
 
-    A face whose photo has been deleted since, or has other content by now, is not restored: call
-    `delete_orphan_rows` afterwards.
+    A face whose photo has been deleted since, or has other content by now, is not restored: call `mend_references`
+    afterwards.
 
     Args:
         connection: within a transaction.
@@ -268,14 +268,20 @@ def restore_change(connection: Connection, change: tuple[int, str, int, int | No
     )
 
 
-def delete_orphan_rows(connection: Connection) -> None:
-    """Delete rows that refer to missing faces, for use while foreign keys are deferred or off."""
+def mend_references(connection: Connection) -> None:
+    """Delete rows that refer to missing faces, and add the identities that faces are assigned to, without names.
+
+    For use while foreign keys are deferred or off. Rejections from and reports of other missing identities go, too.
+    """
     for table in ("assignments", "domains", "rejections", "learned_faces", "next_embeddings"):
         connection.run(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.run(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
         "OR second_face NOT IN (SELECT id FROM faces)"
     )
+    connection.run("INSERT OR IGNORE INTO identities (id) SELECT identity_id FROM assignments")
+    for table in ("rejections", "reports"):
+        connection.run(f"DELETE FROM {table} WHERE identity_id NOT IN (SELECT id FROM identities)")
 
 
 def _restore_face(connection: Connection, change_id: int, face: int) -> None:
