@@ -27,7 +27,6 @@ from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
 from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.store.external_index import forget_external_index, read_external_index
 from familiar.gallery.store.index_lock import index_lock
-from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store, publish
 from familiar.neighbors.hnsw import erase
 
@@ -167,9 +166,7 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
             with Store(folder) as gallery:
                 previous = _copy_before_restore(gallery)
         except (BadGallery, CorruptGallery):
-            previous = recovery.dated_folder(folder, "damaged")
-            recovery.replace(folder, finished, previous)
-            return previous
+            return recovery.replace(folder, finished)
         recovery.overwrite(folder / DATABASE, finished)
         return previous
 
@@ -178,7 +175,7 @@ def _copy_before_restore(gallery: Store) -> Path | None:
     """Copy the gallery as it is; return None if it has no photo, or its automatic copies are switched off."""
     previous = gallery.make_automatic_copy(_BEFORE_RESTORE)
     with gallery.read() as repository:
-        is_due = repository.photos.count() and repository.settings.retention() != Retention(0, 0)
+        is_due = repository.photos.count() and repository.settings.retention()
     if previous is None and is_due:
         raise CannotWrite(
             f"{gallery.folder}: the gallery as it is could not be copied before the restore; nothing was changed. Make "

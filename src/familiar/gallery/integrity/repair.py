@@ -63,13 +63,13 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
 
 def _recover(folder: Path, space: Space | None) -> RepairResult:
     """Put a new database in place, with all rows that can be read."""
-    repaired, kept_in = folder / _REPAIRED, recovery.dated_folder(folder, "damaged")
+    repaired = folder / _REPAIRED
     try:
         repaired.unlink(missing_ok=True)
         recovered = recovery.recover(folder / DATABASE, repaired, space)
         with index_lock(folder):
             erase_index(folder)  # which is of the damaged gallery
-        recovery.replace(folder, repaired, kept_in)
+        kept_in = recovery.replace(folder, repaired)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
     finally:

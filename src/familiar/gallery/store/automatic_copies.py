@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from familiar.core.errors import FamiliarError
-from familiar.core.files import erase_file, fsync_directory, fsync_file, held_lock, make_folder
+from familiar.core.files import erase_file, fsync_directory, fsync_file, held_lock, make_folder, unused_path
 from familiar.gallery.store.connection import (
     DATABASE,
     Connection,
@@ -66,11 +66,9 @@ def copy(connection: Connection, folder: Path, retention: Retention, reason: str
     Returns:
         The copy; None if there is none, since there is no photo yet, or the copy failed.
     """
-    if not retention.days + retention.weeks or not connection.first("SELECT 1 FROM photos LIMIT 1"):
+    if not retention or not connection.first("SELECT 1 FROM photos LIMIT 1"):
         return None
-    name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}"
-    names = (f"{name}.sqlite", *(f"{name}-{number}.sqlite" for number in range(2, 1000)))  # several in one second
-    target = next(folder / FOLDER / each for each in names if not (folder / FOLDER / each).exists())
+    target = unused_path(folder / FOLDER, f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}", ".sqlite")
     unfinished = folder / FOLDER / _UNFINISHED
     try:
         make_folder(target.parent)

@@ -14,7 +14,7 @@ import apsw
 import numpy as np
 
 from familiar.core.errors import BadGallery, CorruptGallery
-from familiar.core.files import fsync_directory, fsync_file, held_lock
+from familiar.core.files import fsync_directory, fsync_file, held_lock, unused_path
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.store.automatic_copies import copies, require_intact
 from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, find_damage
@@ -319,13 +319,15 @@ def overwrite(path: Path, source: Path) -> None:
         backup.step(-1)
 
 
-def replace(folder: Path, finished: Path, kept_in: Path) -> None:
-    """Put a database in place of one that cannot be opened, and move the files of that one to a folder.
+def replace(folder: Path, finished: Path) -> Path:
+    """Put a database in place of one that cannot be opened, and move the files of that one to a new folder.
 
     Args:
         folder: the gallery's folder.
         finished: the new database, a closed file in that folder.
-        kept_in: created.
+
+    Returns:
+        The new folder.
 
     Raises:
         GalleryBusy: another program has the gallery open.
@@ -334,6 +336,7 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
     busy = f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
     with held_lock(folder / LOCK_FILE, BUSY_SECONDS, busy):
         fsync_file(finished)
+        kept_in = unused_path(folder, f"damaged-{datetime.now():%Y%m%d-%H%M%S}")
         kept_in.mkdir()
         try:
             os.link(folder / DATABASE, kept_in / DATABASE)  # so there is a database at any time
@@ -346,10 +349,4 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
         fsync_directory(folder)
         finished.replace(folder / DATABASE)
         fsync_directory(folder)
-
-
-def dated_folder(folder: Path, name: str) -> Path:
-    """Return a new path in a folder, from a name and the time."""
-    dated = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = (dated, *(f"{dated}-{number}" for number in range(2, 1000)))
-    return next(folder / each for each in names if not (folder / each).exists())
+        return kept_in
