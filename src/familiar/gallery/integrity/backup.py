@@ -165,7 +165,11 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
         try:
             with Store(folder) as gallery:
                 previous = _copy_before_restore(gallery)
-        except (BadGallery, CorruptGallery):
+        except CorruptGallery:
+            previous = recovery.copy_damaged(folder)
+            if previous is None:
+                return recovery.replace(folder, finished)
+        except BadGallery:  # another program's database, perhaps with pages of another size
             return recovery.replace(folder, finished)
         recovery.overwrite(folder / DATABASE, finished)
         return previous

@@ -17,7 +17,7 @@ from familiar.core.errors import BadGallery, CorruptGallery
 from familiar.core.files import fsync_directory, fsync_file, held_lock, unused_path
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.store.automatic_copies import copies, require_intact
-from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, find_damage
+from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, connect_raw, find_damage
 from familiar.gallery.store.face_table import load_face_table
 from familiar.gallery.store.schema import check_format, create_tables, mend_references
 from familiar.gallery.store.settings import Settings
@@ -305,6 +305,28 @@ def _count_rows(path: Path) -> tuple[int, ...]:
         )
 
 
+def copy_damaged(folder: Path) -> Path | None:
+    """Copy a gallery's damaged database as it is into a new folder; None if SQLite cannot open it.
+
+    Through SQLite, since others may be writing, and what they have written may be in the log only.
+    """
+    kept_in = _new_folder(folder)
+    path = kept_in / DATABASE
+    try:
+        with (  # raw, or the copy would have checksums that agree with the damage
+            contextlib.closing(connect_raw(folder / DATABASE)) as damaged,
+            contextlib.closing(connect_raw(path)) as copy,
+            copy.backup("main", damaged, "main") as backup,
+        ):
+            backup.step(-1)
+        fsync_file(path)
+    except _UNREADABLE:
+        shutil.rmtree(kept_in)
+        return None
+    fsync_directory(kept_in)
+    return kept_in
+
+
 def overwrite(path: Path, source: Path) -> None:
     """Replace the content of a database by that of another file, also while others have it open.
 
@@ -312,7 +334,7 @@ def overwrite(path: Path, source: Path) -> None:
         apsw.Error: the database cannot be opened, or the system refuses. It has its old content.
     """
     with (
-        contextlib.closing(connect(path)) as target,
+        contextlib.closing(connect(path, verify=False)) as target,  # its pages may be damaged
         contextlib.closing(connect(source)) as copy,
         target.backup("main", copy, "main") as backup,
     ):
@@ -336,8 +358,7 @@ def replace(folder: Path, finished: Path) -> Path:
     busy = f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
     with held_lock(folder / LOCK_FILE, BUSY_SECONDS, busy):
         fsync_file(finished)
-        kept_in = unused_path(folder, f"damaged-{datetime.now():%Y%m%d-%H%M%S}")
-        kept_in.mkdir()
+        kept_in = _new_folder(folder)
         try:
             os.link(folder / DATABASE, kept_in / DATABASE)  # so there is a database at any time
         except OSError:  # a file system without hard links
@@ -350,3 +371,10 @@ def replace(folder: Path, finished: Path) -> Path:
         finished.replace(folder / DATABASE)
         fsync_directory(folder)
         return kept_in
+
+
+def _new_folder(folder: Path) -> Path:
+    """Make a folder for the files of a damaged database."""
+    new = unused_path(folder, f"damaged-{datetime.now():%Y%m%d-%H%M%S}")
+    new.mkdir()
+    return new
