@@ -17,15 +17,17 @@ from collection.crash_scenarios import contents
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
 from familiar.core.files import content_sha256
 from familiar.gallery.editing.corrections import split
+from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG
+from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import ExternalIndex, read_external_index
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE
 from support.damaged_gallery import damage_table, flip
-from support.small_gallery import draw_individuals, enroll_vectors
+from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
 
 def upload(gallery: Store, content: bytes) -> Path:
@@ -336,3 +338,16 @@ def test_restoring_twice_does_not_bring_back_what_was_replaced(album: Store):
         with album.read() as repository:
             assert not repository.identities.exists(identity)
     assert len({path.name for path in copies(album.folder)}) >= 3
+
+
+def test_forget_erases_what_killed_and_finished_restores_have_left(album: Store):
+    with Store.create(album.folder / "damaged-fur", SPACE) as other:  # a name that a user may choose
+        enroll_vectors(other, draw_individuals([1]))
+    for left in (".familiar-draft-killed", "damaged-20260501-120000-2"):
+        shutil.copytree(album.folder, album.folder / left, ignore=shutil.ignore_patterns(".*", "damaged-*"))
+    with draft_folder(album.folder):
+        assert not forget_photos(album, [1]).erased, "while another process is restoring"
+    assert album.purge_deleted()
+    assert not [*album.folder.glob(".familiar-draft-*"), *album.folder.glob("damaged-2*/*.sqlite*")]
+    with Store.open(album.folder / "damaged-fur") as other:
+        assert len(other.faces().ids) == 1

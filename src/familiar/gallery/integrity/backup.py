@@ -5,13 +5,11 @@ else, and the address of an index outside the folder. Search indexes are left ou
 are photos outside the gallery's folder. `backup.json` lists the files; ZIP has a checksum of each.
 """
 
-import contextlib
 import json
 import os
 import shutil
-import tempfile
 import zipfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -24,6 +22,7 @@ from familiar.gallery.integrity.check import damaged_uploads
 from familiar.gallery.store import recovery
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
+from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.store.external_index import forget_external_index, read_external_index
 from familiar.gallery.store.index_lock import index_lock
@@ -34,7 +33,6 @@ MANIFEST = "backup.json"
 _FORMAT = "familiar-backup/1"
 _BEFORE_RESTORE = "before-restore"  # in the name of the automatic copy of what a restore replaces
 _MAX_ATTEMPTS = 3  # to copy uploaded photos while others are forgotten
-_STALE_SECONDS = 24 * 3600.0  # no draft is written for so long
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def backup(gallery: Store, file: Path) -> BackupResult:
     if file.exists():
         raise BadGallery(f"{file}: exists already; name a new file for the backup")
     try:
-        with _draft(file.absolute().parent) as draft:
+        with draft_folder(file.absolute().parent) as draft:
             for _ in range(_MAX_ATTEMPTS):
                 uploads = _write(gallery, draft, draft / "backup")
                 if uploads is not None:
@@ -129,7 +127,7 @@ def restore(folder: Path, source: Path | None = None) -> RestoreResult:
     source = _newest_copy(folder) if source is None else source
     try:
         make_folder(folder)
-        with _draft(folder) as draft:
+        with draft_folder(folder) as draft:
             if zipfile.is_zipfile(source):
                 photos, faces = _unpack(source, draft, unpack_uploads=True)
             else:
@@ -201,16 +199,6 @@ def _check_copy(source: Path, draft: Path) -> tuple[int, int]:
             folder = source.parent.parent
             raise CorruptGallery(f"{error}; the one before: familiar gallery restore {folder} {older[0]}") from error
         raise
-
-
-@contextlib.contextmanager
-def _draft(folder: Path) -> Generator[Path]:
-    """Make a folder for what is being written, and delete it afterwards, with what killed processes have left."""
-    for path in folder.glob(".familiar-draft-*"):
-        if datetime.now().timestamp() - path.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".familiar-draft-", dir=folder, ignore_cleanup_errors=True) as draft:
-        yield Path(draft)
 
 
 def _write(gallery: Store, folder: Path, file: Path) -> int | None:

@@ -6,6 +6,7 @@ forgotten is erased from them as well.
 
 import contextlib
 import logging
+import re
 from collections.abc import Generator
 from datetime import date, datetime
 from pathlib import Path
@@ -22,12 +23,14 @@ from familiar.gallery.store.connection import (
     find_damage,
     translate_errors,
 )
+from familiar.gallery.store.drafts import erase_drafts
 from familiar.gallery.store.erasure import Erasure, Forgotten
 from familiar.gallery.store.retention import Retention, day_of, is_copy
 
 FOLDER = "backups"
 _UNFINISHED = ".unfinished"
 _LOCK_FILE = ".lock"
+_DAMAGED = re.compile(r"damaged-\d{8}-\d{6}(-\d+)?")  # as `recovery` names folders of damaged files
 _WAIT_SECONDS = 60.0  # a copy of a million faces takes a part of it
 
 _log = logging.getLogger(__name__)
@@ -103,17 +106,20 @@ def require_intact(path: Path) -> None:
 
 def damaged_files(folder: Path) -> list[Path]:
     """List the files that repairs and restores have moved aside, and kept."""
-    names = (f"{DATABASE}*", "external_index.json")
-    return sorted(path for each in folder.glob("damaged-*") for name in names for path in each.glob(name))
+    folders = (each for each in folder.glob("damaged-*") if _DAMAGED.fullmatch(each.name))
+    return sorted(path for each in folders for path in each.glob(f"{DATABASE}*"))
 
 
 def forget(folder: Path, forgotten: Forgotten) -> None:
     """Erase what the gallery has forgotten from its automatic copies; what cannot be read is erased as a whole.
 
+    So is what killed or finished restores and repairs have left.
+
     Raises:
         CannotWrite: the disk is full or failing.
-        GalleryBusy: another process has been making a copy for a minute.
+        GalleryBusy: another process has been making a copy for a minute, or is restoring a gallery there.
     """
+    erase_drafts(folder)
     for path in damaged_files(folder):
         erase_file(path)
     if (folder / FOLDER).is_dir():
