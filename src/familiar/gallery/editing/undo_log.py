@@ -60,7 +60,7 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
         if repository.undo_log.restore(last.number):
             repository.settings.mark_faces_changed()  # not by `writing(faces_change=True)`: it is known only now
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
-            repository.settings.mark_no_face_clustered()
+            repository.settings.mark_faces_clustered(0)
         repository.undo_log.delete(last.number)
         restore_previous_calibration(gallery, repository, _key(repository, last.number))
     return last

@@ -3,27 +3,14 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from familiar.gallery.store.faces import Faces
 from familiar.gallery.store.table import Table
 from familiar.gallery.store.undo_log import UndoLog
 
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What was forgotten and may still be in the file's bytes, in copies or in an index.
-
-    Attributes:
-        photos, faces, identities: their numbers, which are never given out again.
-    """
-
-    photos: frozenset[int]
-    faces: frozenset[int]
-    identities: frozenset[int]
-
-    def __bool__(self) -> bool:
-        return bool(self.photos or self.faces or self.identities)
+Forgotten: TypeAlias = frozenset[tuple[Literal["photo", "face", "identity"], int]]
+"""What was forgotten and may still be in the file's bytes, in copies or in an index. No number is given out again."""
 
 
 class Erasure(Table):
@@ -160,44 +147,27 @@ class Erasure(Table):
 
     def forgotten(self) -> Forgotten:
         """Return what was forgotten and may not be erased everywhere yet."""
-        numbers: dict[str, set[int]] = {"photo": set(), "face": set(), "identity": set()}
-        for kind, number in self._connection.rows("SELECT kind, number FROM forgotten"):
-            numbers[kind].add(number)
-        return Forgotten(frozenset(numbers["photo"]), frozenset(numbers["face"]), frozenset(numbers["identity"]))
+        return frozenset((kind, number) for kind, number in self._connection.rows("SELECT kind, number FROM forgotten"))
 
     def finish(self, forgotten: Forgotten) -> None:
         """Store that all this is erased everywhere."""
-        self._connection.run_many(
-            "DELETE FROM forgotten WHERE kind = ? AND number = ?",
-            (
-                (kind, number)
-                for kind, numbers in (
-                    ("photo", forgotten.photos),
-                    ("face", forgotten.faces),
-                    ("identity", forgotten.identities),
-                )
-                for number in numbers
-            ),
-        )
+        self._connection.run_many("DELETE FROM forgotten WHERE kind = ? AND number = ?", forgotten)
 
     def erase_in_copy(self, forgotten: Forgotten) -> None:
         """Erase in a copy of the gallery what the gallery has forgotten; what could be undone in the copy goes, too."""
+        photos, faces, identities = (
+            [number for kind, number in forgotten if kind == each] for each in ("photo", "face", "identity")
+        )
         self._connection.run("DELETE FROM decisions")
-        self._connection.run("CREATE TEMP TABLE emptied AS SELECT identity_id FROM assignments WHERE 0")
-        faces, photos = json.dumps(sorted(forgotten.faces)), json.dumps(sorted(forgotten.photos))
-        self._connection.run(
-            "INSERT INTO emptied SELECT DISTINCT identity_id FROM assignments "
-            "WHERE face_id IN (SELECT value FROM json_each(?))",
-            (faces,),
-        )
-        self._connection.run("DELETE FROM faces WHERE id IN (SELECT value FROM json_each(?))", (faces,))
-        self.erase_watch_notes(sorted(forgotten.photos))
-        self._connection.run("DELETE FROM photos WHERE id IN (SELECT value FROM json_each(?))", (photos,))
+        marked = "(SELECT value FROM json_each(?))"
+        query = f"SELECT DISTINCT identity_id FROM assignments WHERE face_id IN {marked}"
+        shown = {number for (number,) in self._connection.rows(query, [json.dumps(faces)])}
+        self._connection.run(f"DELETE FROM faces WHERE id IN {marked}", [json.dumps(faces)])
+        self.erase_watch_notes(photos)
+        self._connection.run(f"DELETE FROM photos WHERE id IN {marked}", [json.dumps(photos)])
         # An identity that was merged into a forgotten one had a name of its own in this copy.
-        emptied = self._connection.rows(
-            "SELECT identity_id FROM emptied WHERE identity_id NOT IN (SELECT identity_id FROM assignments)"
-        )
-        for number in {*forgotten.identities, *(number for (number,) in emptied if forgotten.identities)}:
+        left = {number for (number,) in self._connection.rows("SELECT DISTINCT identity_id FROM assignments")}
+        for number in {*identities, *(shown - left if identities else ())}:
             self.erase_identity(number)
 
     def erase_identity(self, number: int) -> None:

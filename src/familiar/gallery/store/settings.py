@@ -34,10 +34,6 @@ class Settings(Table):
         """Return the embedding space of the stored embeddings."""
         return Space.from_json(self._connection.value("SELECT space FROM gallery"))
 
-    def embedding_dtype(self) -> str:
-        """Return how embeddings are stored: "float16" or "float32"."""
-        return self._connection.value("SELECT embedding_dtype FROM gallery")
-
     def embedding_format(self) -> tuple[Space, str, int]:
         """Return the space and the stored type of the embeddings, and the revision at which faces last changed."""
         space, embedding_dtype, faces_revision = self._connection.row(
@@ -98,12 +94,8 @@ class Settings(Table):
         return self._connection.value("SELECT last_clustered_face_id FROM gallery")
 
     def mark_faces_clustered(self, last_face: int) -> None:
-        """Store that clustering has processed the faces up to this one."""
+        """Store that clustering has processed the faces up to this one; 0: let the next one process all of them."""
         self._connection.run("UPDATE gallery SET last_clustered_face_id = ?", (last_face,))
-
-    def mark_no_face_clustered(self) -> None:
-        """Let the next clustering process all faces."""
-        self._connection.run("UPDATE gallery SET last_clustered_face_id = 0")
 
     def is_clustering_pending(self) -> bool:
         """Whether faces wait for the next clustering; False if the user has undone the only one."""

@@ -314,7 +314,7 @@ class Store:
     def embedding_dtype(self) -> np.dtype[Any]:
         """The stored type of embeddings: little-endian float16 or float32."""
         with self.read() as repository:
-            return np.dtype(repository.settings.embedding_dtype()).newbyteorder("<")
+            return np.dtype(repository.settings.embedding_format()[1]).newbyteorder("<")
 
     def check_space(
         self, space_id: str, embedding_dim: int, prefixes: Collection[int] = (), *, to_compare: bool = False

@@ -369,7 +369,7 @@ def _change_space(repository: Repository, new: Space, name: str | None) -> None:
     The domains of faces are deleted: they depend on what the model was trained on.
     """
     repository.domains.delete_all()
-    repository.settings.mark_no_face_clustered()
+    repository.settings.mark_faces_clustered(0)
     repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
     reference = repository.settings.model_reference()
