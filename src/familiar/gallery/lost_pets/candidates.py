@@ -21,7 +21,7 @@ from familiar.gallery.store.store import Store
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _ALL = 2**31 - 1
 OPPOSITE: dict[Status, Status] = {"lost": "found", "found": "lost"}
-FOUND = Report("found")
+FOUND_PET = Report("found")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def compare_pets(
 def rank_pets(
     gallery: Store,
     embeddings: Float32[np.ndarray, "n d"],
-    report: Report = FOUND,
+    report: Report = FOUND_PET,
     k: int = 10,
     *,
     only: PetFilter = NO_PET_FILTER,

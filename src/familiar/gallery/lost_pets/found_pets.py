@@ -14,7 +14,7 @@ from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.lost_pets.candidates import FOUND, NO_PET_FILTER, PetFilter, Ranking, rank_pets
+from familiar.gallery.lost_pets.candidates import FOUND_PET, NO_PET_FILTER, PetFilter, Ranking, rank_pets
 from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.gallery.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
@@ -109,7 +109,7 @@ def search_found_pet(
         UnreadablePhoto: the only photo cannot be read.
     """
     faces, skipped = _embed_pet_photos(model, paths, detector, flip)
-    identity, known_report = None, FOUND
+    identity, known_report = None, FOUND_PET
     with gallery.write() if dismissed else gallery.read():
         pets = [pet for pet in known_pets(gallery, photo_ids(gallery, [*faces])) if pet.report.status == "found"]
         if pets:

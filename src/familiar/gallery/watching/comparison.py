@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from familiar.gallery.watching.disk import Disk, FileStatus
 
@@ -26,14 +27,6 @@ class WatchedPhoto:
     is_missing: bool
 
 
-@dataclass(frozen=True)
-class CopiedFile:
-    """A file with the content of a photo that was enrolled from another path."""
-
-    status: FileStatus
-    sha256: bytes
-
-
 @dataclass
 class Memory:
     """What a watch remembers between two comparisons. Times are in seconds of a clock that only goes forward.
@@ -41,13 +34,13 @@ class Memory:
     Attributes:
         settling: of each file that is not enrolled: its status, and since when it has been so.
         absent: since when a photo's file has been gone, by the photo's number.
-        copies: files that need not be enrolled, by their paths.
+        copies: status and SHA-256 of each file that need not be enrolled: a photo has its content and another path.
         skipped: the status of each file that could not be read.
     """
 
     settling: dict[str, tuple[FileStatus, float]] = field(default_factory=dict[str, tuple[FileStatus, float]])
     absent: dict[int, float] = field(default_factory=dict[int, float])
-    copies: dict[str, CopiedFile] = field(default_factory=dict[str, CopiedFile])
+    copies: dict[str, tuple[FileStatus, bytes]] = field(default_factory=dict[str, tuple[FileStatus, bytes]])
     skipped: dict[str, FileStatus] = field(default_factory=dict[str, FileStatus])
 
 
@@ -59,13 +52,13 @@ class Comparison:
         ready: paths to enroll, sorted.
         missing: photos whose files are gone.
         returned: photos that were noted as missing, and whose files are there.
-        wait_seconds: until the next comparison may give more; None: nothing is settling.
+        wait_seconds: until the next comparison may give more; infinite: nothing is settling.
     """
 
     ready: tuple[str, ...]
     missing: tuple[WatchedPhoto, ...]
     returned: tuple[WatchedPhoto, ...]
-    wait_seconds: float | None
+    wait_seconds: float
 
 
 def compare(
@@ -92,17 +85,17 @@ def compare(
     copies: dict[bytes, str] = {}  # of each photo that has one: a path with a copy
     for path, status in disk.files.items():
         current = next((each for each in reversed(by_path.get(path, ())) if each.status.has_content_of(status)), None)
-        copy = memory.copies.get(path)
+        copy_status, copied = memory.copies.get(path, (None, b""))
         if current is not None:
             present.add(current.number)
             occupied.add(path)
-        elif copy is not None and copy.status == status and copy.sha256 in originals:
+        elif copy_status == status and copied in originals:
             occupied.add(path)
-            copies[copy.sha256] = path
-        elif memory.skipped.get(path) != status:
-            new.append(path)
+            copies[copied] = path
+        elif memory.skipped.get(path) == status:
+            occupied.add(path)
         else:
-            occupied.add(path)
+            new.append(path)
     ready, waits = _settle(disk, memory, new, time_seconds, settle_seconds)
     sizes = {disk.files[path].size_bytes for path in new}
     missing: list[WatchedPhoto] = []
@@ -124,7 +117,7 @@ def compare(
     memory.copies = {path: copy for path, copy in memory.copies.items() if path in disk.files}
     memory.skipped = {path: status for path, status in memory.skipped.items() if path in disk.files}
     returned = [photo for photo in photos if photo.is_missing and photo.number in present]
-    return Comparison(tuple(sorted(ready)), tuple(missing), tuple(returned), min(waits, default=None))
+    return Comparison(tuple(sorted(ready)), tuple(missing), tuple(returned), min(waits, default=inf))
 
 
 def _settle(

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-Box = tuple[float, float, float, float]
+from familiar.gallery.store.faces import Box
 
 
 @dataclass(frozen=True)
@@ -178,15 +178,11 @@ def _parse_face(face: dict[str, Any]) -> FaceSighting:
     return FaceSighting(box_xyxy_px=(left, top, right, bottom), **face)
 
 
-def to_document(event: Event) -> dict[str, Any]:
-    """Return an event as it is written to JSON."""
-    fields = dataclasses.asdict(event)
-    return {"event": event.kind, "id": fields.pop("id"), "at": fields.pop("time"), **fields}
-
-
 def to_json_line(event: Event) -> bytes:
     """Return an event as one line of JSON in UTF-8, without the line break.
 
     A byte of a path that is not UTF-8 is written as an escape such as `\\udcff`, which is valid JSON.
     """
-    return json.dumps(to_document(event), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    fields = dataclasses.asdict(event)
+    document = {"event": event.kind, "id": fields.pop("id"), "at": fields.pop("time"), **fields}
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")

@@ -24,24 +24,22 @@ class ChangeNotices:
         folders: absolute.
         on_change: called in the thread whenever `take` returns something.
         on_failure: called in the thread with a message, once, if the system gives no notices.
+
+    Attributes:
+        works: whether the system gives notices.
     """
 
     def __init__(
         self, folders: Sequence[str], on_change: Callable[[], None], on_failure: Callable[[str], None]
     ) -> None:
         self._folders, self._on_change, self._on_failure = folders, on_change, on_failure
+        self.works = True
         self._lock = threading.Lock()
         self._paths: set[str] = set()
         self._misses_some = False
-        self._has_failed = False
         self._stop = threading.Event()
         self._restart = threading.Event()
         self._thread = threading.Thread(target=self._run, name="change-notices", daemon=True)
-
-    @property
-    def works(self) -> bool:
-        """Whether the system gives notices."""
-        return not self._has_failed
 
     def start(self) -> None:
         """Start the thread."""
@@ -70,8 +68,11 @@ class ChangeNotices:
             try:
                 self._collect()
             except Exception as error:
-                self._fail(error)
-            if not self._restart.wait(_RETRY_SECONDS if self._has_failed else 0.1):
+                is_name = isinstance(error, UnicodeError) or "decode path" in str(error)
+                if self.works and not is_name:  # that is not UTF-8: begin anew, after a full scan
+                    self.works = False
+                    self._on_failure(str(error))
+            if not self._restart.wait(0.1 if self.works else _RETRY_SECONDS):
                 self._add(set(), misses_some=True)
 
     def _collect(self) -> None:
@@ -91,22 +92,13 @@ class ChangeNotices:
             raise_interrupt=False,
             ignore_permission_denied=True,
         )
-        is_first = True
-        for changes in notices:
-            self._has_failed = False
-            if changes or is_first:  # of what changed before the first answer there are no notices
-                self._add({path for _, path in changes}, misses_some=is_first)
-            is_first = False
+        for index, changes in enumerate(notices):
+            self.works = True
+            if changes or not index:  # of what changed before the first answer there are no notices
+                self._add({path for _, path in changes}, misses_some=not index)
 
     def _add(self, paths: set[str], *, misses_some: bool) -> None:
         with self._lock:
             self._paths |= paths
             self._misses_some |= misses_some
         self._on_change()
-
-    def _fail(self, error: Exception) -> None:
-        if isinstance(error, UnicodeError) or "decode path" in str(error):
-            return  # the name of a file is not UTF-8: begin anew, after a full scan
-        if not self._has_failed:
-            self._has_failed = True
-            self._on_failure(str(error))

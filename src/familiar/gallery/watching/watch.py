@@ -10,11 +10,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
 from familiar.core.errors import GalleryBusy, IndexUnavailable
 from familiar.core.files import absolute_path, real_path
+from familiar.core.plural import pluralize
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
@@ -24,12 +26,12 @@ from familiar.gallery.store.photos import path_before_replacement
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching import outbox
-from familiar.gallery.watching.comparison import Comparison, CopiedFile, Memory, WatchedPhoto, compare
+from familiar.gallery.watching.comparison import Comparison, Memory, WatchedPhoto, compare
 from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.notices import ChangeNotices, can_notice
-from familiar.gallery.watching.reporting import Reporter
 from familiar.gallery.watching.settings import WatchSettings
+from familiar.gallery.watching.webhooks import Webhook, destination_of
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does
@@ -37,6 +39,8 @@ _BUSY_RETRY_SECONDS = 1.0  # in addition to the ten seconds of each try
 _MIN_PART = 200  # photos that are enrolled before their faces are clustered
 _PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery takes longer
 _INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
+_STOP_SECONDS = 5.0  # for webhooks, at the end
+STDOUT = "stdout"  # the caller, as a destination of events
 
 T = TypeVar("T")
 
@@ -75,20 +79,20 @@ class FolderWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
-        self._on_note, self._clock = on_note, clock
+        self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._disk = Disk(
             tuple(map(absolute_path, folders)), (absolute_path(gallery.folder), real_path(gallery.folder))
         )
         self._memory = Memory()
-        self._photos: tuple[int, list[WatchedPhoto]] | None = None  # and the revision that they belong to
         self._needs_clustering = True  # a watch that was killed may have left unclustered faces
-        self._index_due_since: float | None = None
+        self._index_due = inf
         self._next_scan = clock()
         self._notices: ChangeNotices | None = None
         self._is_busy = False
-        self._reporter = Reporter(gallery, settings.webhooks, settings.secret, on_event, on_note)
+        self._urls = tuple(dict.fromkeys(settings.webhooks))
+        self._webhooks = [Webhook(gallery, url, settings.secret, on_note) for url in self._urls]
 
     def stop(self) -> None:
         """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
@@ -108,7 +112,8 @@ class FolderWatch:
             self._notices.start()
         try:
             self.start()
-            self._reporter.start_webhooks()
+            for webhook in self._webhooks:
+                webhook.start()
             while not self._stopping.is_set():
                 self._wake.wait(self.step())
         except StopRequested:
@@ -120,17 +125,22 @@ class FolderWatch:
 
     def start(self) -> None:
         """Write that the watch begins; the first step reports it, and what an earlier watch has not reported."""
-        self._retry_while_busy(lambda: self._reporter.begin(self._disk.folders))
+        destinations = [STDOUT, *map(destination_of, self._urls)]
+        self._retry_while_busy(lambda: outbox.start_delivery(self._gallery, destinations, self._disk.folders))
 
     def finish(self) -> None:
         """Report that the watch ends, and give the webhooks a few seconds."""
         try:
-            self._reporter.end()
+            with self._gallery.write() as repository:
+                outbox.add_event(repository, "stopped")
+            self._report()
         except GalleryBusy:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
-        self._reporter.stop_webhooks()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for webhook in self._webhooks:
+            webhook.stop(max(0.0, deadline - time.monotonic()))
 
-    def step(self) -> float | None:
+    def step(self) -> float:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
 
         Returns:
@@ -148,11 +158,7 @@ class FolderWatch:
         self._note_changes(comparison)
         self._cluster_and_report()
         self._update_index()
-        waits = [self._next_scan - self._clock()]
-        waits += [] if comparison.wait_seconds is None else [comparison.wait_seconds]
-        if self._index_due_since is not None:
-            waits.append(self._index_due_since + _INDEX_IDLE_SECONDS - self._clock())
-        return max(0.01, min(waits))
+        return max(0.01, min(comparison.wait_seconds, min(self._next_scan, self._index_due) - self._clock()))
 
     # --- the disk -----------------------------------------------------------------------------------------------------
 
@@ -177,14 +183,14 @@ class FolderWatch:
 
     def _load_photos(self) -> list[WatchedPhoto]:
         with self._gallery.read() as repository:
-            revision = repository.settings.revision()
-            if self._photos is None or self._photos[0] != revision:
-                photos = [
+            return self._gallery.cached(
+                "watched photos",
+                repository.settings.revision(),
+                lambda: [
                     WatchedPhoto(number, path, FileStatus(size_bytes, modified_ns, 0), sha256, is_missing)
                     for number, path, size_bytes, modified_ns, sha256, is_missing in repository.watched_files.photos()
-                ]
-                self._photos = revision, photos
-        return self._photos[1]
+                ],
+            )
 
     # --- enrollment ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +205,7 @@ class FolderWatch:
             for photo in batch.written:
                 path = str(photo.file.path)
                 if photo.change == "copy":
-                    self._memory.copies[path] = CopiedFile(statuses[path], photo.file.sha256)
+                    self._memory.copies[path] = statuses[path], photo.file.sha256
             for path, _ in batch.skipped:
                 self._memory.skipped[str(path)] = statuses[str(path)]
 
@@ -220,7 +226,7 @@ class FolderWatch:
             )
 
         self._needs_clustering = True
-        self._index_due_since = self._clock()
+        self._index_due = self._clock() + _INDEX_IDLE_SECONDS
         with contextlib.suppress(StopRequested):  # what was enrolled is clustered and reported before the end
             for error in self._retry_while_busy(enroll_all).skipped_faces:
                 self._on_note(str(error))
@@ -259,7 +265,6 @@ class FolderWatch:
                     outbox.record_skipped(repository, path, NO_STATUS, reason)
 
         self._retry_while_busy(write)
-        self._photos = None
 
     def _is_gone(self, photo: WatchedPhoto) -> bool:
         """Look once more: a share that was unmounted for a moment must not look like deleted photos."""
@@ -290,13 +295,26 @@ class FolderWatch:
             if is_pending:
                 self._retry_while_busy(lambda: cluster(self._gallery))
             self._needs_clustering = False
-        self._retry_while_busy(self._reporter.report)
+        self._retry_while_busy(self._report)
+
+    def _report(self) -> None:
+        """Complete the events that wait for clustering, and hand all on.
+
+        Raises:
+            GalleryBusy: another process writes.
+        """
+        outbox.complete_events(self._gallery)
+        outbox.deliver(self._gallery, STDOUT, self._on_event)
+        for webhook in self._webhooks:
+            webhook.wake()
+        if count := outbox.delete_oldest(self._gallery):
+            self._on_note(f"{pluralize(count, 'event')} dropped: a webhook has not answered for too long")
 
     def _update_index(self) -> None:
         """Build or write the search index when no photo has come for a while: it may take minutes."""
-        if self._index_due_since is None or self._clock() - self._index_due_since < _INDEX_IDLE_SECONDS:
+        if self._clock() < self._index_due:
             return
-        self._index_due_since = None
+        self._index_due = inf
         try:
             self._retry_while_busy(lambda: update_index(self._gallery))
         except IndexUnavailable as error:
