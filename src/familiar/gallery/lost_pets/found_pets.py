@@ -14,7 +14,14 @@ from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.lost_pets.candidates import FOUND_PET, NO_PET_FILTER, PetFilter, Ranking, rank_pets
+from familiar.gallery.lost_pets.candidates import (
+    FOUND_PET,
+    NO_PET_FILTER,
+    Candidate,
+    PetFilter,
+    Ranking,
+    rank_pets,
+)
 from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.gallery.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
@@ -205,30 +212,6 @@ def save_found_pet(
     return enter_pet(gallery, photo_ids(gallery, paths), name, report)
 
 
-def page_about(gallery: Store, pet: FoundPet, printed_on: str, *, with_contact: bool = False) -> str:
-    """Make the printable page of a found pet and its candidates.
-
-    Args:
-        gallery: of the candidates.
-        pet: as it was searched for.
-        printed_on: date, for the footer.
-        with_contact: whether the page shows how to reach owner and finder.
-    """
-    candidates: list[PageCandidate] = []
-    for candidate in pet.ranking.candidates:
-        path, face = [*pet.faces.items()][candidate.photo]
-        shown = listing.face(gallery, candidate.face)
-        photo = listing.photo(gallery, shown.photo)
-        candidates.append(
-            PageCandidate(
-                candidate,
-                _picture(path, None, face.detection.box_xyxy_px),
-                _picture(Path(photo.path), photo.sha256, shown.box_xyxy_px),
-            )
-        )
-    return printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
-
-
 def write_pages(
     gallery: Store, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
 ) -> list[Path]:
@@ -248,10 +231,23 @@ def write_pages(
     names: set[str] = set()
     files: list[Path] = []
     for pet in pets:
+        candidates = [_page_candidate(gallery, pet, candidate) for candidate in pet.ranking.candidates]
+        page = printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
         files.append(folder / unused_name(safe_file_name(pet.label), ".html", names))
-        page = page_about(gallery, pet, printed_on, with_contact=with_contact)
         write_atomically(files[-1], page.encode("utf-8", "backslashreplace"))
     return files
+
+
+def _page_candidate(gallery: Store, pet: FoundPet, candidate: Candidate) -> PageCandidate:
+    """Return a candidate with the pictures of the most similar pair of photos."""
+    path, face = [*pet.faces.items()][candidate.photo]
+    candidate_face = listing.face(gallery, candidate.face)
+    photo = listing.photo(gallery, candidate_face.photo)
+    return PageCandidate(
+        candidate,
+        _picture(path, None, face.detection.box_xyxy_px),
+        _picture(Path(photo.path), photo.sha256, candidate_face.box_xyxy_px),
+    )
 
 
 def _picture(path: Path, sha256: str | None, box_xyxy_px: Box) -> bytes | None:

@@ -80,7 +80,6 @@ class Pet:
         identity: its number.
         name: if it has one.
         report: as it was entered; "lost" for an identity with a name alone.
-        is_reported: whether a report was entered.
         faces: the number of its faces.
         best: faces that show it well, the best first.
         species: of the report, or else what most of its faces were detected as; "" if neither is known.
@@ -89,7 +88,6 @@ class Pet:
     identity: int
     name: str | None
     report: Report
-    is_reported: bool
     faces: int
     best: tuple[int, ...]
     species: str
@@ -197,7 +195,7 @@ def _read_pets(gallery: Store) -> list[Pet]:
         report, name = Report.from_row(rows.get(identity)), names.get(identity)
         summary = summaries.get(identity, IdentitySummary(identity, name, 0, 0, ()))
         shown_species = report.species or species.get(identity, "")
-        pets.append(Pet(identity, name, report, identity in rows, summary.faces, summary.best, shown_species))
+        pets.append(Pet(identity, name, report, summary.faces, summary.best, shown_species))
     return sorted(pets, key=lambda pet: (pet.name is None, (pet.name or "").casefold(), pet.identity))
 
 

@@ -34,14 +34,15 @@ class Memory:
     Attributes:
         settling: of each file that is not enrolled: its status, and since when it has been so.
         absent: since when a photo's file has been gone, by the photo's number.
-        copies: status and SHA-256 of each file that need not be enrolled: a photo has its content and another path.
-        skipped: the status of each file that could not be read.
+        ignored: the status of each file that need not be enrolled, and the SHA-256 of the photo that it is a copy of;
+            None: it could not be read.
     """
 
     settling: dict[str, tuple[FileStatus, float]] = field(default_factory=dict[str, tuple[FileStatus, float]])
     absent: dict[int, float] = field(default_factory=dict[int, float])
-    copies: dict[str, tuple[FileStatus, bytes]] = field(default_factory=dict[str, tuple[FileStatus, bytes]])
-    skipped: dict[str, FileStatus] = field(default_factory=dict[str, FileStatus])
+    ignored: dict[str, tuple[FileStatus, bytes | None]] = field(
+        default_factory=dict[str, tuple[FileStatus, bytes | None]]
+    )
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,14 @@ def compare(
     copies: dict[bytes, str] = {}  # of each photo that has one: a path with a copy
     for path, status in disk.files.items():
         current = next((each for each in reversed(by_path.get(path, ())) if each.status.has_content_of(status)), None)
-        copy_status, copied = memory.copies.get(path, (None, b""))
+        ignored_status, copied = memory.ignored.get(path, (None, None))
         if current is not None:
             present.add(current.number)
             occupied.add(path)
-        elif copy_status == status and copied in originals:
+        elif ignored_status == status and (copied is None or copied in originals):
             occupied.add(path)
-            copies[copied] = path
-        elif memory.skipped.get(path) == status:
-            occupied.add(path)
+            if copied is not None:
+                copies[copied] = path
         else:
             new.append(path)
     ready, waits = _settle(disk, memory, new, time_seconds, settle_seconds)
@@ -114,8 +114,7 @@ def compare(
         elif photo.status.size_bytes not in sizes:
             missing.append(photo)
     memory.absent = absent
-    memory.copies = {path: copy for path, copy in memory.copies.items() if path in disk.files}
-    memory.skipped = {path: status for path, status in memory.skipped.items() if path in disk.files}
+    memory.ignored = {path: known for path, known in memory.ignored.items() if path in disk.files}
     returned = [photo for photo in photos if photo.is_missing and photo.number in present]
     return Comparison(tuple(sorted(ready)), tuple(missing), tuple(returned), min(waits, default=inf))
 
@@ -129,8 +128,8 @@ def _settle(
     settling: dict[str, tuple[FileStatus, float]] = {}
     for path in new:
         status = disk.files[path]
-        before = memory.settling.get(path)
-        since = before[1] if before is not None and before[0].has_content_of(status) else time_seconds
+        before, since = memory.settling.get(path, (status, time_seconds))
+        since = since if before.has_content_of(status) else time_seconds
         settling[path] = status, since
         if time_seconds - since >= settle_seconds:
             ready.append(path)

@@ -110,10 +110,10 @@ class FolderWatch:
         if self._settings.poll_seconds is None and can_notice():
             self._notices = ChangeNotices(self._disk.folders, self._wake.set, self._note_notices_failure)
             self._notices.start()
+        for webhook in self._webhooks:
+            webhook.start()
         try:
             self.start()
-            for webhook in self._webhooks:
-                webhook.start()
             while not self._stopping.is_set():
                 self._wake.wait(self.step())
         except StopRequested:
@@ -150,7 +150,7 @@ class FolderWatch:
         self._update_disk()
         comparison = self._compare()
         while comparison.ready:
-            self._enroll(comparison.ready[: self._part_size()])
+            self._enroll(comparison.ready[: max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)])
             self._cluster_and_report()
             if self._stopping.is_set():
                 raise StopRequested
@@ -167,16 +167,13 @@ class FolderWatch:
         was_replaced = self._disk.is_outdated()
         if misses_some or was_replaced or self._clock() >= self._next_scan:
             self._disk.scan()
-            self._next_scan = self._clock() + self._scan_seconds()
+            has_notices = self._notices is not None and self._notices.works
+            seconds = self._settings.poll_seconds or (FULL_SCAN_SECONDS if has_notices else POLL_SECONDS)
+            self._next_scan = self._clock() + seconds
             if was_replaced and self._notices is not None:
                 self._notices.restart()
         else:
             self._disk.refresh(paths | self._memory.settling.keys())
-
-    def _scan_seconds(self) -> float:
-        if self._settings.poll_seconds is not None:
-            return self._settings.poll_seconds
-        return FULL_SCAN_SECONDS if self._notices is not None and self._notices.works else POLL_SECONDS
 
     def _compare(self) -> Comparison:
         return compare(self._disk, self._load_photos(), self._memory, self._clock(), self._settings.settle_seconds)
@@ -194,20 +191,14 @@ class FolderWatch:
 
     # --- enrollment ---------------------------------------------------------------------------------------------------
 
-    def _part_size(self) -> int:
-        return max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)
-
     def _enroll(self, paths: Sequence[str]) -> None:
         statuses = {path: self._disk.files[path] for path in paths}
 
         def record(repository: Repository, batch: EnrolledBatch) -> None:
             outbox.record_batch(repository, batch, statuses)
-            for photo in batch.written:
-                path = str(photo.file.path)
-                if photo.change == "copy":
-                    self._memory.copies[path] = statuses[path], photo.file.sha256
-            for path, _ in batch.skipped:
-                self._memory.skipped[str(path)] = statuses[str(path)]
+            ignored = {str(path): None for path, _ in batch.skipped}
+            ignored |= {str(photo.file.path): photo.file.sha256 for photo in batch.written if photo.change == "copy"}
+            self._memory.ignored |= {path: (statuses[path], sha256) for path, sha256 in ignored.items()}
 
         def on_batch(_: int, __: EnrollResult) -> None:
             if self._stopping.is_set():
