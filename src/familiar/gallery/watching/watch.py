@@ -81,7 +81,6 @@ class FolderWatch:
         self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
         self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
-        self._wake = threading.Event()
         self._disk = Disk(
             tuple(map(absolute_path, folders)), (absolute_path(gallery.folder), real_path(gallery.folder))
         )
@@ -97,7 +96,6 @@ class FolderWatch:
     def stop(self) -> None:
         """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
         self._stopping.set()
-        self._wake.set()
 
     def run(self) -> None:
         """Watch until `stop` is called.
@@ -108,19 +106,16 @@ class FolderWatch:
             SpaceMismatch: the gallery was moved to another model.
         """
         if self._settings.poll_seconds is None and can_notice():
-            self._notices = ChangeNotices(self._disk.folders, self._wake.set, self._note_notices_failure)
-            self._notices.start()
+            self._notices = ChangeNotices(self._disk.folders, self._stopping, self._note_notices_failure)
+        wait = self._stopping.wait if self._notices is None else self._notices.wait
         for webhook in self._webhooks:
             webhook.start()
         try:
             self.start()
             while not self._stopping.is_set():
-                self._wake.wait(self.step())
+                wait(self.step())
         except StopRequested:
             pass
-        finally:
-            if self._notices is not None:
-                self._notices.stop()
         self.finish()
 
     def start(self) -> None:
@@ -146,7 +141,6 @@ class FolderWatch:
         Returns:
             Seconds after which there may be more to do; a notice may come earlier.
         """
-        self._wake.clear()
         self._update_disk()
         comparison = self._compare()
         while comparison.ready:
