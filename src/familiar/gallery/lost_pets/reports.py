@@ -4,12 +4,10 @@ A pet is an identity with a report. An identity that has a name and no report co
 from folders of lost pets needs no further entry.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Literal, get_args
-
-import numpy as np
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import IdentitySummary
@@ -201,11 +199,10 @@ def _read_pets(gallery: Store) -> list[Pet]:
 
 def _species_of_faces(gallery: Store) -> dict[int, str]:
     """Return what most faces of each identity were detected as, if that is known."""
-    assignments = load_assignments(gallery)
     with gallery.read() as repository:
-        species = repository.faces.species()
-    counts: dict[int, Counter[str]] = {}
-    for row in np.flatnonzero(assignments.identity != UNASSIGNED).tolist():
-        if label := species[row]:
-            counts.setdefault(int(assignments.identity[row]), Counter())[label.lower()] += 1
+        identities, species = load_assignments(gallery).identity.tolist(), repository.faces.species()
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for identity, label in zip(identities, species, strict=True):
+        if label and identity != UNASSIGNED:
+            counts[identity][label.lower()] += 1
     return {identity: counter.most_common(1)[0][0] for identity, counter in counts.items()}

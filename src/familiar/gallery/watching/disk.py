@@ -25,9 +25,10 @@ class FileStatus(NamedTuple):
     modified_ns: int
     changed_ns: int
 
-    def has_content_of(self, other: "FileStatus") -> bool:
-        """Tell whether size and modification time are the same."""
-        return (self.size_bytes, self.modified_ns) == (other.size_bytes, other.modified_ns)
+    @property
+    def content(self) -> tuple[int, int]:
+        """Size and modification time, by which the content is recognized as the same."""
+        return self.size_bytes, self.modified_ns
 
 
 NO_STATUS = FileStatus(0, 0, 0)  # of a folder

@@ -165,17 +165,15 @@ def parse_event(kind: str, event_id: str, time: str, body: str) -> Event:
     Raises:
         KeyError: there is no such event.
     """
-    fields: dict[str, Any] = json.loads(body)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            values = cast("list[Any]", value)
-            fields[name] = tuple(map(_parse_face, values) if name == "faces" else values)
-    return EVENTS[kind](id=event_id, time=time, **fields)
+    return EVENTS[kind](id=event_id, time=time, **json.loads(body, object_hook=_parse_fields))
 
 
-def _parse_face(face: dict[str, Any]) -> FaceSighting:
-    left, top, right, bottom = face.pop("box_xyxy_px")
-    return FaceSighting(box_xyxy_px=(left, top, right, bottom), **face)
+def _parse_fields(fields: dict[str, Any]) -> Any:
+    """Return the fields of an event, or else the face whose fields they are; lists become tuples."""
+    fields = {
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return FaceSighting(**fields) if "face" in fields else fields
 
 
 def to_json_line(event: Event) -> bytes:

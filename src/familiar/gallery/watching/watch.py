@@ -22,12 +22,12 @@ from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
 from familiar.gallery.search.index_update import update_index
-from familiar.gallery.store.photos import path_before_replacement
+from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching import outbox
-from familiar.gallery.watching.comparison import Comparison, Memory, WatchedPhoto, compare
-from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
+from familiar.gallery.watching.comparison import Comparison, Memory, compare
+from familiar.gallery.watching.disk import NO_STATUS, Disk
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.notices import ChangeNotices, can_notice
 from familiar.gallery.watching.settings import WatchSettings
@@ -170,17 +170,18 @@ class FolderWatch:
             self._disk.refresh(paths | self._memory.settling.keys())
 
     def _compare(self) -> Comparison:
-        return compare(self._disk, self._load_photos(), self._memory, self._clock(), self._settings.settle_seconds)
+        with self._gallery.read() as repository:
+            noted = {photo for photo, _ in repository.watched_files.missing()}
+        settle_seconds = self._settings.settle_seconds
+        return compare(self._disk, self._load_photos(), noted, self._memory, self._clock(), settle_seconds)
 
-    def _load_photos(self) -> list[WatchedPhoto]:
+    def _load_photos(self) -> list[PhotoRow]:
+        """Return the photos of the gallery that have a file."""
         with self._gallery.read() as repository:
             return self._gallery.cached(
                 "watched photos",
                 repository.settings.revision(),
-                lambda: [
-                    WatchedPhoto(number, path, FileStatus(size_bytes, modified_ns, 0), sha256, is_missing)
-                    for number, path, size_bytes, modified_ns, sha256, is_missing in repository.watched_files.photos()
-                ],
+                lambda: [photo for photo in repository.photos.rows() if photo.has_file],
             )
 
     # --- enrollment ---------------------------------------------------------------------------------------------------
@@ -237,21 +238,19 @@ class FolderWatch:
         def write() -> None:
             with self._gallery.write() as repository:
                 for photo in missing:
-                    if repository.watched_files.note_missing(photo.number, photo.path, outbox.now()):
+                    if repository.watched_files.note_missing(photo.photo, photo.path, outbox.now()):
                         path = path_before_replacement(photo.path)
-                        outbox.add_event(repository, "missing", photo.number, path=path)
+                        outbox.add_event(repository, "missing", photo.photo, path=path)
                 for photo in comparison.returned:
-                    if repository.watched_files.note_returned(photo.number):
-                        outbox.add_event(
-                            repository, "returned", photo.number, path=photo.path, previous_path=photo.path
-                        )
+                    if repository.watched_files.note_returned(photo.photo):
+                        outbox.add_event(repository, "returned", photo.photo, path=photo.path, previous_path=photo.path)
                 repository.watched_files.delete_skipped(readable)
                 for path, reason in unreported.items():
                     outbox.record_skipped(repository, path, NO_STATUS, reason)
 
         self._retry_while_busy(write)
 
-    def _is_gone(self, photo: WatchedPhoto) -> bool:
+    def _is_gone(self, photo: PhotoRow) -> bool:
         """Look once more: a share that was unmounted for a moment must not look like deleted photos."""
         if photo.path in self._disk.files:
             return True  # another photo has its path
