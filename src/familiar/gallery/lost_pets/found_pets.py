@@ -61,19 +61,15 @@ def list_found_pets(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[
     Raises:
         UnreadablePhoto: there is no photo of one pet.
     """
-    if len(paths) == 1 and os.path.isdir(paths[0]):  # noqa: PTH112 - `Path.is_dir` may raise
-        entries = sorted(path for path in paths[0].iterdir() if not path.name.startswith("."))
-        subfolders = [path for path in entries if path.is_dir()]
-        if subfolders and not any(path.suffix.lower() in PHOTO_SUFFIXES for path in entries if path.is_file()):
-            return _list_subfolders(subfolders)
-    label = paths[0].name if os.path.isdir(paths[0]) else paths[0].stem  # noqa: PTH112 - `Path.is_dir` may raise
-    return {label: find_photos(paths)}, []
-
-
-def _list_subfolders(folders: Sequence[Path]) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
+    is_folder = os.path.isdir(paths[0])  # noqa: PTH112 - `Path.is_dir` may raise
+    entries = sorted(paths[0].iterdir()) if is_folder and len(paths) == 1 else []
+    subfolders = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
+    photo_suffixes = {path.suffix.lower() for path in entries if path.is_file() and not path.name.startswith(".")}
+    if not subfolders or photo_suffixes & PHOTO_SUFFIXES:
+        return {paths[0].name if is_folder else paths[0].stem: find_photos(paths)}, []
     photos: dict[str, list[Path]] = {}
     errors: list[UnreadablePhoto] = []
-    for folder in folders:
+    for folder in subfolders:
         try:
             photos[folder.name] = find_photos([folder])
         except UnreadablePhoto as error:

@@ -48,26 +48,29 @@ class Disk:
     Attributes:
         files: the status of each photo by its path.
         unreadable: folders that cannot be listed and files whose status is unknown, each with the reason.
-        unavailable: watched folders that are missing, empty or cannot be listed, each with the reason. What was in them
-            is unknown: an empty folder is where a disk or a share is not mounted.
     """
 
     def __init__(self, folders: Sequence[Path], excluded: Collection[Path] = ()) -> None:
         self.folders = tuple(dict.fromkeys(map(str, folders)))
         self.files: dict[str, FileStatus] = {}
         self.unreadable: dict[str, str] = {}
-        self.unavailable: dict[str, str] = {}
         self._excluded = frozenset(map(str, excluded))
         self._scanned: dict[str, _FolderState] = {}
 
     def scan(self) -> None:
         """Search all folders."""
-        self.files, self.unreadable, self.unavailable = {}, {}, {}
+        self.files, self.unreadable = {}, {}
+        self._scanned = {folder: _folder_state(folder) for folder in self.folders}
         for folder in self.folders:
-            _, reason = self._scanned[folder] = _folder_state(folder)
-            if reason is not None:
-                self.unavailable[folder] = reason
             self._walk(folder)
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Watched folders that are missing, empty or cannot be listed, each with the reason.
+
+        What was in them is unknown: an empty folder is where a disk or a share is not mounted.
+        """
+        return {folder: reason for folder, (_, reason) in self._scanned.items() if reason is not None}
 
     def is_outdated(self) -> bool:
         """Tell whether a watched folder was mounted, unmounted, replaced or emptied since it was searched."""

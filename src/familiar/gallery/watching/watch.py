@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +21,7 @@ from familiar.core.plural import pluralize
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
+from familiar.gallery.enrollment.enroll import EnrolledBatch, enroll
 from familiar.gallery.search.index_update import update_index
 from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository
@@ -146,8 +147,7 @@ class FolderWatch:
         while comparison.ready:
             self._enroll(comparison.ready[: max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)])
             self._cluster_and_report()
-            if self._stopping.is_set():
-                raise StopRequested
+            self._require_not_stopping()
             comparison = self._compare()
         self._note_changes(comparison)
         self._cluster_and_report()
@@ -195,22 +195,17 @@ class FolderWatch:
             ignored |= {str(photo.file.path): photo.file.sha256 for photo in batch.written if photo.change == "copy"}
             self._memory.ignored |= {path: (statuses[path], sha256) for path, sha256 in ignored.items()}
 
-        def on_batch(_: int, __: EnrollResult) -> None:
-            if self._stopping.is_set():
-                raise StopRequested
-
-        def enroll_all() -> EnrollResult:
-            return enroll(
-                self._gallery,
-                self._embedder,
-                list(map(Path, paths)),
-                self._detector,
-                flip=self._settings.flip,
-                species=self._settings.species,
-                on_batch=on_batch,
-                record=record,
-            )
-
+        enroll_all = partial(
+            enroll,
+            self._gallery,
+            self._embedder,
+            list(map(Path, paths)),
+            self._detector,
+            flip=self._settings.flip,
+            species=self._settings.species,
+            on_batch=self._require_not_stopping,
+            record=record,
+        )
         self._needs_clustering = True
         self._index_due = self._clock() + _INDEX_IDLE_SECONDS
         with contextlib.suppress(StopRequested):  # what was enrolled is clustered and reported before the end
@@ -309,6 +304,11 @@ class FolderWatch:
             f"the system gives no notices of changed files ({message}), so the folders are searched every "
             f"{POLL_SECONDS:g} seconds; on Linux fs.inotify.max_user_watches may be too low for so many folders"
         )
+
+    def _require_not_stopping(self, *_: object) -> None:
+        """Raise StopRequested if the watch is to stop."""
+        if self._stopping.is_set():
+            raise StopRequested
 
     def _retry_while_busy(self, work: Callable[[], T]) -> T:
         """Call `work` until no other process writes.
