@@ -192,15 +192,22 @@ def rank_pets(
         pets = {pet.identity: pet for pet in passing if pet.faces}
         query = _mean_of_main_part(gallery, embeddings)
         matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
-        faces = gallery.faces_at(embeddings.shape[1])
-        queries = np.stack([faces.center_query(row) for row in embeddings])
-        return Ranking(
-            tuple(_candidate(gallery, queries, pets[match.identity], match, report) for match in matches),
-            len(pets),
-            tuple(pet for pet in pool if pet.identity in dismissed),
-            len(others) - len(passing),
-            tuple(pet for pet in passing if not pet.faces),
-        )
+        assignments, faces = load_assignments(gallery), gallery.faces_at(embeddings.shape[1])
+    queries = np.stack([faces.center_query(row) for row in embeddings])
+    candidates: list[Candidate] = []
+    for match in matches:
+        pet, members = pets[match.identity], assignments.rows_of_identity(match.identity)
+        similarity = queries @ faces.unit_rows(members).T
+        photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
+        face, pair_similarity = int(faces.ids[members[member]]), float(np.clip(similarity[photo, member], -1.0, 1.0))
+        candidates.append(Candidate(pet, match, int(photo), face, pair_similarity, is_impossible(report, pet.report)))
+    return Ranking(
+        tuple(candidates),
+        len(pets),
+        tuple(pet for pet in pool if pet.identity in dismissed),
+        len(others) - len(passing),
+        tuple(pet for pet in passing if not pet.faces),
+    )
 
 
 def is_impossible(first: Report, second: Report) -> bool:
@@ -214,21 +221,3 @@ def _mean_of_main_part(gallery: Store, embeddings: Float32[np.ndarray, "n d"]) -
     parts = gallery.space.part_of(embeddings)
     main = int(np.bincount(parts).argmax())
     return normalize(embeddings[parts == main].mean(axis=0, keepdims=True))[0]
-
-
-def _candidate(
-    gallery: Store, queries: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
-) -> Candidate:
-    """Find the most similar pair of photos of a pet, whose `queries` are centered rows, and a candidate."""
-    faces = gallery.faces_at(queries.shape[1])
-    members = load_assignments(gallery).rows_of_identity(pet.identity)
-    similarity = queries @ faces.unit_rows(members).T
-    photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
-    return Candidate(
-        pet,
-        match,
-        int(photo),
-        int(faces.ids[members[member]]),
-        float(np.clip(similarity[photo, member], -1.0, 1.0)),
-        is_impossible(report, pet.report),
-    )
