@@ -1,5 +1,6 @@
 """Found pets that come as photo files: search for them among the lost ones, enter them, and print what was found."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -160,11 +161,9 @@ def photo_ids(gallery: Store, paths: Sequence[Path]) -> list[int]:
     ids: list[int] = []
     with gallery.read() as repository:
         for path in paths:
-            try:
+            with contextlib.suppress(OSError):
                 photo = repository.photos.with_hash(content_sha256(path))
-            except OSError:
-                continue
-            ids += [] if photo is None else [photo.photo]
+                ids += [] if photo is None else [photo.photo]
     return ids
 
 

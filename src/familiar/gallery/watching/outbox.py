@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from familiar.core.errors import FamiliarError
@@ -82,15 +81,11 @@ def _record_photo(repository: Repository, written: WrittenPhoto) -> None:
 
 def record_skipped(repository: Repository, path: str, status: FileStatus, error: FamiliarError | str) -> None:
     """Write the event that a file or folder cannot be read, unless it was reported as it is now."""
-    if repository.watched_files.note_skipped(path, (status.size_bytes, status.modified_ns, status.changed_ns)):
-        photos = repository.photos.at_path(Path(path))  # so that the event is erased if they are forgotten
-        add_event(
-            repository,
-            "skipped",
-            photos[-1].photo if photos else None,
-            path=path,
-            reason=str(error).removeprefix(f"{path}: "),
-        )
+    if repository.watched_files.note_skipped(path, status):
+        photos = repository.photos.at_path(path)  # so that the event is erased if they are forgotten
+        photo = photos[-1].photo if photos else None
+        reason = str(error).removeprefix(f"{path}: ")
+        add_event(repository, "skipped", photo, path=path, reason=reason)
 
 
 def complete_events(gallery: Store) -> None:
@@ -114,10 +109,10 @@ def complete_events(gallery: Store) -> None:
 def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
     """Return the complete JSON of the events that wait for clustering, by their ids."""
     incomplete = repository.watch_events.incomplete()
-    faces: defaultdict[int, list[FaceRow]] = defaultdict(list)
-    for face in repository.faces.rows_in_photos({photo for _, photo, _ in incomplete}):
-        faces[face.photo].append(face)
-    identities = {face.identity for in_photo in faces.values() for face in in_photo if face.identity is not None}
+    rows: defaultdict[int, list[FaceRow]] = defaultdict(list)
+    for row in repository.faces.rows_in_photos({photo for _, photo, _ in incomplete}):
+        rows[row.photo].append(row)
+    identities = {row.identity for in_photo in rows.values() for row in in_photo if row.identity is not None}
     probabilities = {
         confidence.face.face: confidence.probability
         for identity in identities
@@ -127,21 +122,13 @@ def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
     new_identities = {identity for identity in identities if identity > last_identity}
     bodies: dict[int, str] = {}
     for event, photo, body in incomplete:
-        sightings: list[FaceSighting] = []
-        for face in faces[photo]:
-            sightings.append(
-                FaceSighting(
-                    face.face,
-                    face.box_xyxy_px,
-                    face.species,
-                    face.identity,
-                    face.name,
-                    probabilities.get(face.face),
-                    face.identity in new_identities,
-                )
-            )
-            new_identities.discard(face.identity or 0)
-        bodies[event] = json.dumps(json.loads(body) | {"faces": [asdict(sighting) for sighting in sightings]})
+        faces: list[dict[str, Any]] = []
+        for row in rows[photo]:
+            probability, is_new = probabilities.get(row.face), row.identity in new_identities
+            face = FaceSighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
+            faces.append(asdict(face))
+            new_identities.discard(row.identity or 0)  # the next event that shows it is not the first
+        bodies[event] = json.dumps(json.loads(body) | {"faces": faces})
     return bodies
 
 

@@ -221,11 +221,7 @@ class FolderWatch:
         unreadable = self._disk.unreadable | self._unavailable_with_photos()
         with self._gallery.read() as repository:
             skipped = repository.watched_files.skipped()
-        readable = [
-            path
-            for path in skipped
-            if path not in self._disk.files and path not in unreadable and not self._disk.is_unknown(path)
-        ]
+        readable = [path for path in skipped if path not in self._disk.files and not self._disk.is_unknown(path)]
         unreported = {path: reason for path, reason in unreadable.items() if path not in skipped}
         if not (missing or comparison.returned or readable or unreported):
             return

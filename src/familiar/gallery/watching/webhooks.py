@@ -62,8 +62,8 @@ def _make_opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-class Webhook:
-    """Delivers events to one URL.
+class Webhook(threading.Thread):
+    """Delivers events to one URL, in a thread.
 
     Args:
         gallery: whose events are delivered; the thread opens a connection of its own.
@@ -73,6 +73,7 @@ class Webhook:
     """
 
     def __init__(self, gallery: Store, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
+        super().__init__(name="webhook", daemon=True)
         self._gallery, self._url, self._secret, self._on_note = gallery, url, secret, on_note
         self._destination = destination_of(url)
         self._host = f"webhook {urlsplit(url).scheme}://{urlsplit(url).netloc}"
@@ -80,11 +81,6 @@ class Webhook:
         self._wake = threading.Event()
         self._is_stopping = False
         self._retry_seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def wake(self) -> None:
         """Look for new events, unless the receiver does not answer at the moment."""
@@ -95,9 +91,10 @@ class Webhook:
         """Try to deliver what is left once, and end the thread; what remains is delivered after the next start."""
         self._is_stopping = True
         self._wake.set()
-        self._thread.join(timeout_seconds)
+        self.join(timeout_seconds)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Deliver events until `stop` is called."""
         try:
             with self._gallery.new_connection() as gallery:
                 is_last = False
