@@ -141,11 +141,11 @@ class Webhook(threading.Thread):
         request = urllib.request.Request(self._url, body, headers, method="POST")
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-                status, location = answer.status, answer.headers.get("Location")
+                status, target = answer.status, urlsplit(answer.headers.get("Location") or "").netloc
         except (OSError, http.client.HTTPException, ValueError) as error:
             return str(getattr(error, "reason", error)) or type(error).__name__
         if 300 <= status < 400:
-            return f"answers with a redirect ({status}) to {urlsplit(location or '').netloc or 'itself'}, not followed"
+            return f"answers with a redirect ({status}) to {target or 'itself'}, not followed"
         if status >= 500 or status in _RETRIED:
             return f"answers {status}"
         if status >= 400:
