@@ -19,7 +19,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.lost_pets.photos import photo_ids
+from familiar.gallery.lost_pets.found_pets import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.store.space import Space

@@ -13,7 +13,7 @@ from familiar.gallery.lost_pets.candidates import (
     compare_pets,
     is_impossible,
     rank_candidates,
-    rank_lost_pets,
+    rank_pets,
 )
 from familiar.gallery.lost_pets.register import dismiss, reunite, set_reports
 from familiar.gallery.lost_pets.reports import Report
@@ -81,7 +81,7 @@ def test_ranking_agrees_with_a_search_for_the_mean(gallery: Store, found_pet: in
     matches = search_identities(gallery, mean / np.linalg.norm(mean), 10)
     expected = [match.identity for match in matches if match.identity in {c.pet.identity for c in ranking.candidates}]
     assert [candidate.pet.identity for candidate in ranking.candidates] == expected
-    photos = rank_lost_pets(gallery, stored.unit_rows(rows))
+    photos = rank_pets(gallery, stored.unit_rows(rows))
     assert [c.match for c in photos.candidates] == [c.match for c in ranking.candidates]
 
 
@@ -134,7 +134,7 @@ def test_dismissed_pets_are_listed_apart(gallery: Store, found_pet: int):
     assert [pet.name for pet in ranking.dismissed] == ["Luna"]
     assert "Luna" not in {candidate.pet.name for candidate in ranking.candidates}
     assert names(gallery, 1) == set()
-    elsewhere = rank_lost_pets(gallery, draw_individuals([1]), dismissed=[1, 2])
+    elsewhere = rank_pets(gallery, draw_individuals([1]), dismissed=[1, 2])
     assert {pet.name for pet in elsewhere.dismissed} == {"Luna", "Tom"}
 
 
@@ -168,13 +168,13 @@ def test_uncalibrated_gallery_has_similarities_alone(tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("uncalibrated") / "gallery"
     with Store.create(folder, UNCALIBRATED_SPACE) as gallery:
         add_pet(gallery, 0, 3, "Luna")
-        (candidate,) = rank_lost_pets(gallery, draw_individuals([2], seed=7)).candidates
+        (candidate,) = rank_pets(gallery, draw_individuals([2], seed=7)).candidates
     assert candidate.match.probability is None
     assert candidate.match.mean > 0.9
 
 
 def test_empty_register_has_no_candidates(gallery: Store):
-    ranking = rank_lost_pets(gallery, draw_individuals([1]))
+    ranking = rank_pets(gallery, draw_individuals([1]))
     assert (ranking.candidates, ranking.compared, ranking.filtered) == ((), 0, 0)
 
 
@@ -189,5 +189,5 @@ def test_species_of_a_router_are_never_compared(tmp_path_factory: pytest.TempPat
             corrections.split(gallery, enroll_vectors(gallery, embeddings, name), name)
         query = np.zeros((3, 16), np.float32)
         query[:2, 0], query[2, 8] = 1, 1  # a cat on two photos; on the third the router sees a dog
-        ranking = rank_lost_pets(gallery, query)
+        ranking = rank_pets(gallery, query)
     assert [(each.pet.name, each.match.mean) for each in ranking.candidates] == [("Luna", pytest.approx(1, abs=1e-3))]

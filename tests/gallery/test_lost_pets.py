@@ -67,7 +67,7 @@ def test_named_identity_without_a_report_is_lost(gallery: Store):
     enroll_vectors(gallery, draw_individuals([0, 3]), prefix="other")
     cluster(gallery)  # the other individual has no name
     (pet,) = list_pets(gallery, "lost")
-    assert (pet.identity, pet.name, pet.report, pet.is_reported, pet.faces) == (identity, "Luna", Report(), False, 2)
+    assert (pet.identity, pet.name, pet.report, pet.faces) == (identity, "Luna", Report(), 2)
     assert list_pets(gallery, "found") == []
     assert not has_reports(gallery)
 

@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,16 @@ class Collected:
     """The notices of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.wake = threading.Event()
         self.failures: list[str] = []
         self.paths: set[str] = set()
         self.lost = 0
-        self.notices = ChangeNotices([str(folder)], self.wake.set, self.failures.append)
+        self.notices = ChangeNotices([str(folder)], threading.Event(), self.failures.append)
 
     def wait(self, condition) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, (self.paths, self.failures)
-            self.wake.wait(0.2)
-            self.wake.clear()
+            self.notices.wait(0.2)
             paths, misses_some = self.notices.take()
             self.paths |= paths
             self.lost += misses_some
@@ -46,13 +43,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def collected(folder: Path) -> Iterator[Collected]:
+def collected(folder: Path) -> Collected:
     collected = Collected(folder)
-    collected.notices.start()
     collected.wait(lambda: collected.lost == 1)  # what changed before the system watches has to be searched
-    yield collected
-    collected.notices.stop()
-    assert not collected.notices._thread.is_alive()
+    return collected
 
 
 def test_notices_name_new_files_in_new_folders(folder: Path, collected: Collected):
@@ -62,7 +56,7 @@ def test_notices_name_new_files_in_new_folders(folder: Path, collected: Collecte
     disk = Disk([folder])
     disk.scan()
     disk.files.clear()
-    assert disk.refresh(collected.paths)
+    disk.refresh(collected.paths)
     assert [*disk.files] == [str(folder / "sub" / "a.png")]
 
 
@@ -91,8 +85,6 @@ def test_failure_is_reported_once(folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("watchfiles.watch", fail)
     monkeypatch.setattr(notices_module, "_RETRY_SECONDS", 0.01)
     collected = Collected(folder)
-    collected.notices.start()
     collected.wait(lambda: collected.lost > 3)
     assert collected.failures == ["OS file watch limit reached."]
     assert not collected.notices.works
-    collected.notices.stop()

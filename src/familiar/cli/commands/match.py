@@ -115,7 +115,7 @@ def match(
                 if len(groups) == 1:
                     raise
                 skipped.append(error)
-        list_skipped([*skipped, *(error for pet in pets for error in pet.photos.skipped)])
+        list_skipped([*skipped, *(error for pet in pets for error in pet.skipped)])
         if not pets:
             raise UnreadablePhoto(f"{photos[0]}: shows no found pet; the lines above say why")
         today = date.today().isoformat()
@@ -132,17 +132,17 @@ def _document(pet: "FoundPet") -> dict[str, Any]:
     """Return what --json prints about one found pet."""
     from familiar.gallery.lost_pets.register_table import report_fields
 
-    ranking = pet.ranking
+    ranking, photos = pet.ranking, [*map(str, pet.faces)]
     return {
         "found": pet.label,
         "identity": pet.identity,
         "report": report_fields(pet.report),
-        "photos": list(map(str, pet.photos.paths)),
+        "photos": photos,
         "candidates": [
             asdict(each.match)
             | {
                 "report": report_fields(each.pet.report),
-                "photo": str(pet.photos.paths[each.photo]),
+                "photo": photos[each.photo],
                 "face": each.face,
                 "pair_similarity": each.pair_similarity,
                 "impossible_dates": each.impossible_dates,

@@ -1,7 +1,7 @@
 """Rank the lost pets that a found one may be, and the found pets that a lost one may be."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from familiar.gallery.store.store import Store
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _ALL = 2**31 - 1
 OPPOSITE: dict[Status, Status] = {"lost": "found", "found": "lost"}
+FOUND_PET = Report("found")
 
 
 @dataclass(frozen=True)
@@ -108,25 +109,14 @@ class Ranking:
     query_faces: tuple[int, ...] = ()
 
 
-def rank_candidates(
-    gallery: Store,
-    identity: int,
-    k: int = 10,
-    *,
-    only: PetFilter = NO_PET_FILTER,
-    chosen: int | None = None,
-) -> Ranking:
+def rank_candidates(gallery: Store, identity: int, k: int = 10, *, only: PetFilter = NO_PET_FILTER) -> Ranking:
     """Rank the lost pets that a found pet of the gallery may be; for a lost pet, the found ones.
-
-    All photos of a pet count together, as the mean of its embeddings. The probability is that of `search_identities`:
-    the pet may be one that is not in the register. With a router only pets of the same bundle are compared.
 
     Args:
         gallery: to search.
         identity: of the pet.
         k: maximum number of candidates, at least 1.
         only: the pets that are compared.
-        chosen: identity of the only candidate to list; None: all k.
 
     Raises:
         NotInGallery: there is no such pet.
@@ -141,10 +131,8 @@ def rank_candidates(
         rows = assignments.rows_of_identity(identity)
         if not len(rows):
             raise FamiliarError(f"{gallery.folder}: {pet.label} has no photo to compare; add one")
-        pool = list_pets(gallery, OPPOSITE[pet.report.status])
-        ranking = _rank(
-            gallery, stored.unit_rows(rows), pool, pet.report, dismissed_pets(gallery, identity), k, only, chosen
-        )
+        dismissed = dismissed_pets(gallery, identity)
+        ranking = rank_pets(gallery, stored.unit_rows(rows), pet.report, k, only=only, dismissed=dismissed)
     return replace(ranking, query_faces=tuple(stored.ids[rows].tolist()))
 
 
@@ -167,36 +155,59 @@ def compare_pets(
         Contradiction: the pet is home.
         FamiliarError: the pet has no photo.
     """
-    ranking = rank_candidates(gallery, identity, _ALL, only=only, chosen=candidate)
-    if not ranking.candidates:
-        raise NotInGallery(f"{gallery.folder}: #{candidate} is no candidate for #{identity} any more")
-    return ranking.candidates[0], ranking.query_faces
+    ranking = rank_candidates(gallery, identity, _ALL, only=only)
+    for each in ranking.candidates:
+        if each.pet.identity == candidate:
+            return each, ranking.query_faces
+    raise NotInGallery(f"{gallery.folder}: #{candidate} is no candidate for #{identity} any more")
 
 
-def rank_lost_pets(
+def rank_pets(
     gallery: Store,
     embeddings: Float32[np.ndarray, "n d"],
+    report: Report = FOUND_PET,
     k: int = 10,
     *,
     only: PetFilter = NO_PET_FILTER,
-    report: Report | None = None,
     dismissed: Collection[int] = (),
 ) -> Ranking:
-    """Rank the lost pets that a found pet may be which is not in the gallery.
+    """Rank the lost pets that a found pet may be, by its photos; for a lost pet, the found ones.
+
+    All photos of a pet count together, as the mean of its embeddings. The probability is that of `search_identities`:
+    the pet may be one that is not in the register. With a router only pets of the same bundle are compared.
 
     Args:
         gallery: to search.
         embeddings: unit rows of its photos, by the gallery's model, at least one.
+        report: what is known about it: it is lost or found.
         k: maximum number of candidates, at least 1.
         only: the pets that are compared.
-        report: what is known about it.
         dismissed: identities that it is known not to be.
     """
     with gallery.read():
-        pool = list_pets(gallery, "lost")
-        return _rank(
-            gallery, gallery.truncate(embeddings), pool, report or Report("found"), frozenset(dismissed), k, only
-        )
+        embeddings = gallery.truncate(embeddings)
+        pool = list_pets(gallery, OPPOSITE[report.status])
+        others = [pet for pet in pool if pet.identity not in dismissed]
+        passing = [pet for pet in others if only.passes(pet, report)]
+        pets = {pet.identity: pet for pet in passing if pet.faces}
+        query = _mean_of_main_part(gallery, embeddings)
+        matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
+        assignments, faces = load_assignments(gallery), gallery.faces_at(embeddings.shape[1])
+    queries = np.stack([faces.center_query(row) for row in embeddings])
+    candidates: list[Candidate] = []
+    for match in matches:
+        pet, members = pets[match.identity], assignments.rows_of_identity(match.identity)
+        similarity = queries @ faces.unit_rows(members).T
+        photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
+        face, pair_similarity = int(faces.ids[members[member]]), float(np.clip(similarity[photo, member], -1.0, 1.0))
+        candidates.append(Candidate(pet, match, int(photo), face, pair_similarity, is_impossible(report, pet.report)))
+    return Ranking(
+        tuple(candidates),
+        len(pets),
+        tuple(pet for pet in pool if pet.identity in dismissed),
+        len(others) - len(passing),
+        tuple(pet for pet in passing if not pet.faces),
+    )
 
 
 def is_impossible(first: Report, second: Report) -> bool:
@@ -205,56 +216,8 @@ def is_impossible(first: Report, second: Report) -> bool:
     return bool(dates.get("found") and dates.get("lost") and dates["lost"] > dates["found"])
 
 
-def _rank(
-    gallery: Store,
-    embeddings: Float32[np.ndarray, "n d"],
-    pool: Sequence[Pet],
-    report: Report,
-    dismissed: frozenset[int],
-    k: int,
-    only: PetFilter,
-    chosen: int | None = None,
-) -> Ranking:
-    others = [pet for pet in pool if pet.identity not in dismissed]
-    passing = [pet for pet in others if only.passes(pet, report)]
-    pets = {pet.identity: pet for pet in passing if pet.faces}
-    query = _mean_of_main_part(gallery, embeddings)
-    matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
-    faces = gallery.faces_at(embeddings.shape[1])
-    queries = np.stack([faces.center_query(row) for row in embeddings])
-    return Ranking(
-        tuple(
-            _candidate(gallery, queries, pets[match.identity], match, report)
-            for match in matches
-            if chosen in (None, match.identity)
-        ),
-        len(pets),
-        tuple(pet for pet in pool if pet.identity in dismissed),
-        len(others) - len(passing),
-        tuple(pet for pet in passing if not pet.faces),
-    )
-
-
 def _mean_of_main_part(gallery: Store, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
     """Return the mean of the photos, without those in which a router sees another species than in most."""
     parts = gallery.space.part_of(embeddings)
     main = int(np.bincount(parts).argmax())
     return normalize(embeddings[parts == main].mean(axis=0, keepdims=True))[0]
-
-
-def _candidate(
-    gallery: Store, queries: Float32[np.ndarray, "n d"], pet: Pet, match: Match, report: Report
-) -> Candidate:
-    """Find the most similar pair of photos of a pet, whose `queries` are centered rows, and a candidate."""
-    faces = gallery.faces_at(queries.shape[1])
-    members = load_assignments(gallery).rows_of_identity(pet.identity)
-    similarity = queries @ faces.unit_rows(members).T
-    photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
-    return Candidate(
-        pet,
-        match,
-        int(photo),
-        int(faces.ids[members[member]]),
-        float(np.clip(similarity[photo, member], -1.0, 1.0)),
-        is_impossible(report, pet.report),
-    )

@@ -1,24 +1,35 @@
 """Found pets that come as photo files: search for them among the lost ones, enter them, and print what was found."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from familiar.core.errors import Contradiction, UnreadablePhoto
+import numpy as np
+
+from familiar.core.errors import Contradiction, FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import content_sha256, make_folder, write_atomically
-from familiar.detection.detector import Detector
+from familiar.detection.detector import Detector, looked_for
+from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.lost_pets.candidates import NO_PET_FILTER, PetFilter, Ranking, rank_lost_pets
-from familiar.gallery.lost_pets.photos import PetPhotos, embed_pet_photos, face_picture, known_pets, photo_ids
-from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_page
-from familiar.gallery.lost_pets.register import dismiss, dismissed_pets, enter_pet
-from familiar.gallery.lost_pets.reports import Report
-from familiar.gallery.search.listing import face
+from familiar.gallery.lost_pets.candidates import (
+    FOUND_PET,
+    NO_PET_FILTER,
+    Candidate,
+    PetFilter,
+    Ranking,
+    rank_pets,
+)
+from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
+from familiar.gallery.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
+from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
+from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
-from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos
+from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo
+from familiar.photos.thumbnails import Box, crop_face, encode_jpeg
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +40,16 @@ class FoundPet:
         label: its name, or that of its folder or first photo.
         identity: its number, if it is in the gallery.
         report: what is known about it.
-        photos: with their faces.
+        faces: by the path of each photo on which a face was detected, the best one that shows no person.
+        skipped: the errors of the other photos.
         ranking: the lost pets that it may be.
     """
 
     label: str
     identity: int | None
     report: Report
-    photos: PetPhotos
+    faces: dict[Path, EmbeddedFace]
+    skipped: tuple[FamiliarError, ...]
     ranking: Ranking
 
 
@@ -49,19 +62,15 @@ def list_found_pets(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[
     Raises:
         UnreadablePhoto: there is no photo of one pet.
     """
-    if len(paths) == 1 and os.path.isdir(paths[0]):  # noqa: PTH112 - `Path.is_dir` may raise
-        entries = sorted(path for path in paths[0].iterdir() if not path.name.startswith("."))
-        subfolders = [path for path in entries if path.is_dir()]
-        if subfolders and not any(path.suffix.lower() in PHOTO_SUFFIXES for path in entries if path.is_file()):
-            return _list_subfolders(subfolders)
-    label = paths[0].name if os.path.isdir(paths[0]) else paths[0].stem  # noqa: PTH112 - `Path.is_dir` may raise
-    return {label: find_photos(paths)}, []
-
-
-def _list_subfolders(folders: Sequence[Path]) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
+    is_folder = os.path.isdir(paths[0])  # noqa: PTH112 - `Path.is_dir` may raise
+    entries = sorted(paths[0].iterdir()) if is_folder and len(paths) == 1 else []
+    subfolders = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
+    photo_suffixes = {path.suffix.lower() for path in entries if path.is_file() and not path.name.startswith(".")}
+    if not subfolders or photo_suffixes & PHOTO_SUFFIXES:
+        return {paths[0].name if is_folder else paths[0].stem: find_photos(paths)}, []
     photos: dict[str, list[Path]] = {}
     errors: list[UnreadablePhoto] = []
-    for folder in folders:
+    for folder in subfolders:
         try:
             photos[folder.name] = find_photos([folder])
         except UnreadablePhoto as error:
@@ -103,20 +112,67 @@ def search_found_pet(
         NoFaceFound: no photo shows a face.
         UnreadablePhoto: the only photo cannot be read.
     """
-    photos = embed_pet_photos(model, paths, detector, flip=flip)
+    faces, skipped = _embed_pet_photos(model, paths, detector, flip)
+    identity, known_report = None, FOUND_PET
     with gallery.write() if dismissed else gallery.read():
-        pets = [pet for pet in known_pets(gallery, photo_ids(gallery, photos.paths)) if pet.report.status == "found"]
-        known = pets[0] if pets else None
-        if known is not None:
-            for identity in dismissed:
-                dismiss(gallery, known.identity, identity)
-    excluded = {*dismissed} if known is None else dismissed_pets(gallery, known.identity)
-    if report is None:
-        report = Report("found") if known is None else known.report
-    ranking = rank_lost_pets(gallery, photos.embeddings, k, only=only, report=report, dismissed=excluded)
-    return FoundPet(
-        label if known is None else known.label, None if known is None else known.identity, report, photos, ranking
-    )
+        pets = [pet for pet in known_pets(gallery, photo_ids(gallery, [*faces])) if pet.report.status == "found"]
+        if pets:
+            label, identity, known_report = pets[0].label, pets[0].identity, pets[0].report
+            for other in dismissed:
+                dismiss(gallery, identity, other)
+            dismissed = [*dismissed_pets(gallery, identity)]
+    report = report or known_report
+    embeddings = np.stack([face.embedding for face in faces.values()])
+    ranking = rank_pets(gallery, embeddings, report, k, only=only, dismissed=dismissed)
+    return FoundPet(label, identity, report, faces, tuple(skipped), ranking)
+
+
+def _embed_pet_photos(
+    model: Model, paths: Sequence[Path], detector: Detector, flip: bool
+) -> tuple[dict[Path, EmbeddedFace], list[FamiliarError]]:
+    """Detect and embed the best face of each photo; return them, and the errors of photos without one."""
+    skipped: list[FamiliarError] = []
+    faces: dict[Path, EmbeddedFace] = {}
+    for start in range(0, len(paths), model.batch_size):
+        batch, readable = FaceBatch(model, detector), list[Path]()
+        for path in paths[start : start + model.batch_size]:
+            try:
+                batch.add(load_photo(path, min_side_px=model.min_decoded_side_px(detector)))
+                readable.append(path)
+            except UnreadablePhoto as error:
+                skipped.append(error)
+        for path, detected in zip(readable, batch.embed(flip=flip)[0], strict=True):
+            if detected:
+                faces[path] = max(detected, key=lambda face: (face.species != PERSON, face.quality))
+            else:
+                skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
+    if not faces:
+        if len(skipped) == 1:
+            raise skipped[0]
+        raise NoFaceFound(
+            f"{paths[0].parent}: no {looked_for(detector)} was found on {len(paths)} photos; give some on which it is "
+            "larger, upright and turned to the camera"
+        )
+    return faces, skipped
+
+
+def photo_ids(gallery: Store, paths: Sequence[Path]) -> list[int]:
+    """Return the ids of the photos that the gallery has, by their content. A file that cannot be read is none."""
+    ids: list[int] = []
+    with gallery.read() as repository:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                photo = repository.photos.with_hash(content_sha256(path))
+                ids += [] if photo is None else [photo.photo]
+    return ids
+
+
+def known_pets(gallery: Store, photos: Sequence[int]) -> list[Pet]:
+    """Return the pets of the gallery that enrolled photos show, most of the photos first."""
+    with gallery.read() as repository:
+        identities = [row.identity for row in repository.faces.rows_in_photos(photos)]
+        pets = [pet for pet in list_pets(gallery) if pet.identity in identities]
+    return sorted(pets, key=lambda pet: -identities.count(pet.identity))
 
 
 def save_found_pet(
@@ -151,29 +207,6 @@ def save_found_pet(
     return enter_pet(gallery, photo_ids(gallery, paths), name, report)
 
 
-def page_about(gallery: Store, pet: FoundPet, printed_on: str, *, with_contact: bool = False) -> str:
-    """Make the printable page of a found pet and its candidates.
-
-    Args:
-        gallery: of the candidates.
-        pet: as it was searched for.
-        printed_on: date, for the footer.
-        with_contact: whether the page shows how to reach owner and finder.
-    """
-    candidates: list[PageCandidate] = []
-    for candidate in pet.ranking.candidates:
-        row = candidate.photo
-        picture = _picture(pet.photos.paths[row], pet.photos.faces[row].detection.box_xyxy_px, None)
-        shown = face(gallery, candidate.face)
-        with gallery.read() as repository:
-            photo = repository.photos.row(shown.photo)
-        assert photo is not None, "the photo of a face"
-        candidates.append(
-            PageCandidate(candidate, picture, _picture(Path(photo.path), shown.box_xyxy_px, photo.sha256))
-        )
-    return printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
-
-
 def write_pages(
     gallery: Store, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
 ) -> list[Path]:
@@ -193,17 +226,29 @@ def write_pages(
     names: set[str] = set()
     files: list[Path] = []
     for pet in pets:
+        candidates = [_page_candidate(gallery, pet, candidate) for candidate in pet.ranking.candidates]
+        page = printable_page(pet.label, pet.report, candidates, printed_on, with_contact=with_contact)
         files.append(folder / unused_name(safe_file_name(pet.label), ".html", names))
-        page = page_about(gallery, pet, printed_on, with_contact=with_contact)
         write_atomically(files[-1], page.encode("utf-8", "backslashreplace"))
     return files
 
 
-def _picture(path: Path, box_xyxy_px: tuple[float, float, float, float], sha256: bytes | None) -> bytes | None:
+def _page_candidate(gallery: Store, pet: FoundPet, candidate: Candidate) -> PageCandidate:
+    """Return a candidate with the pictures of the most similar pair of photos."""
+    path, face = [*pet.faces.items()][candidate.photo]
+    candidate_face = listing.face(gallery, candidate.face)
+    photo = listing.photo(gallery, candidate_face.photo)
+    return PageCandidate(
+        candidate,
+        _picture(path, None, face.detection.box_xyxy_px),
+        _picture(Path(photo.path), photo.sha256, candidate_face.box_xyxy_px),
+    )
+
+
+def _picture(path: Path, sha256: str | None, box_xyxy_px: Box) -> bytes | None:
     """Return the picture of a face; None if the file cannot be read, or is not the one that was enrolled."""
     try:
-        if sha256 is not None and content_sha256(path) != sha256:
-            return None
-        return face_picture(path, box_xyxy_px)
+        sha256 = sha256 or content_sha256(path).hex()
+        return encode_jpeg(crop_face(path, sha256, box_xyxy_px, PRINTED_SIDE_PX))
     except (UnreadablePhoto, OSError):
         return None

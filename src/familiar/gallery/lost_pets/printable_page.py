@@ -1,10 +1,10 @@
 """A printable page about a found pet and the lost ones that it may be: one HTML file that opens offline."""
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from familiar.core.html import image
 from familiar.core.likelihood import likelihood
 from familiar.core.terminal_text import printable
 from familiar.gallery.lost_pets.candidates import Candidate
@@ -19,6 +19,7 @@ CHECKS = (
     "microchip or tattoo",
 )
 """What to compare on the animals themselves, on every page."""
+PRINTED_SIDE_PX = 512  # of each picture
 
 _STYLE = """
 @page { size: A4; margin: 14mm; }
@@ -123,11 +124,7 @@ def _section(name: str, report: Report, each: PageCandidate, index: int, with_co
 
 def _figure(jpeg: bytes | None, name: str, report: Report, with_contact: bool) -> str:
     caption = escape(printable(name))
-    picture = (
-        '<div class="missing">The photo cannot be read</div>'
-        if jpeg is None
-        else f'<img src="data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" alt="{caption}">'
-    )
+    picture = '<div class="missing">The photo cannot be read</div>' if jpeg is None else image(jpeg, name)
     when, where = ("Found on", "Found at") if report.status == "found" else ("Lost on", "Lost at")
     fields = [("Species", report.species), (when, report.reported_on), (where, report.location), ("Note", report.note)]
     fields += [("Contact", report.contact)] if with_contact else []

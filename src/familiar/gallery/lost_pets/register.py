@@ -1,6 +1,7 @@
 """Changes to the register of lost and found pets. Each is one decision that `undo` reverts."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from familiar.gallery.clustering.assignments import check_identities, load_assig
 from familiar.gallery.editing.corrections import create_identity, merge_all, reassign, set_name
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import Report, find_pet
+from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
@@ -194,21 +196,20 @@ def choose_faces(
     Raises:
         Contradiction: the face was entered as another pet.
     """
-    by_photo: dict[int, list[tuple[bool, bool, float, int]]] = {}
-    owners: dict[int, tuple[int, str | None]] = {}
-    for row in repository.faces.rows_in_photos(photos):
-        is_own = row.identity is not None and row.identity == identity
-        by_photo.setdefault(row.photo, []).append((is_own, row.species != PERSON, row.quality, row.face))
-        if row.identity is not None and (row.name is not None or row.by_user):
-            owners[row.face] = row.identity, row.name
-    faces = [max(choices)[3] for choices in by_photo.values()]
-    for face in faces:
-        owner, name = owners.get(face, (identity, None))
-        if owner != identity:
+
+    def preference(row: FaceRow) -> tuple[bool, bool, float, int]:
+        is_own = identity is not None and row.identity == identity
+        return is_own, row.species != PERSON, row.quality, row.face
+
+    rows = repository.faces.rows_in_photos(photos)
+    chosen = [max(in_photo, key=preference) for _, in_photo in groupby(rows, key=lambda row: row.photo)]
+    for row in chosen:
+        if row.identity not in (None, identity) and (row.name is not None or row.by_user):
+            name = row.name or f"#{row.identity}"
             raise Contradiction(
-                f"{gallery.folder}: a photo shows {name or f'#{owner}'} already; add photos to that pet, or give others"
+                f"{gallery.folder}: a photo shows {name} already; add photos to that pet, or give others"
             )
-    return faces
+    return [row.face for row in chosen]
 
 
 def _faces_of_pet(gallery: Store, identity: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import resolve_identity
 from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report, list_pets, read_status
+from familiar.gallery.lost_pets.reports import Report, list_pets
 from familiar.gallery.store.store import Store
 
 FIELD_OF_COLUMN = {
@@ -56,7 +56,7 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
     reports: dict[int, Report] = {}
     lines: dict[int, int] = {}
     skipped: list[str] = []
-    with gallery.write():  # a field that is left as it is must not be changed in between
+    with gallery.write() as repository:  # a field that is left as it is must not be changed in between
         for line, cells in _read_rows(path):
             try:
                 if isinstance(cells, ValueError):
@@ -64,8 +64,12 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
                 identity = resolve_identity(gallery, cells["name"])
                 if identity in lines:
                     raise ValueError(f"{cells['name']} is in line {lines[identity]} too, which counts")
-                fields = {field: cells[column].strip() for column, field in FIELD_OF_COLUMN.items() if column in cells}
-                reports[identity] = _changed_report(gallery, identity, fields)
+                fields = {
+                    field: cells[column].strip() or getattr(Report, field)  # the default
+                    for column, field in FIELD_OF_COLUMN.items()
+                    if column in cells
+                }
+                reports[identity] = replace(Report.from_row(repository.reports.report(identity)), **fields)
                 lines[identity] = line
             except (FamiliarError, ValueError) as error:
                 skipped.append(f"{path}, line {line}: {str(error).removeprefix(f'{gallery.folder}: ')}")
@@ -91,15 +95,6 @@ def export_register(gallery: Store, path: Path) -> int:
 def report_fields(report: Report) -> dict[str, str]:
     """Return the fields of a report by the table's column."""
     return {column: getattr(report, field) for column, field in FIELD_OF_COLUMN.items()}
-
-
-def _changed_report(gallery: Store, identity: int, fields: Mapping[str, str]) -> Report:
-    """Return the report of an identity with some fields replaced."""
-    with gallery.read() as repository:
-        row = repository.reports.report(identity)
-    previous = Report() if row is None else Report.from_row(row)
-    status = read_status(fields["status"] or "lost") if "status" in fields else previous.status
-    return replace(previous, **dict(fields) | {"status": status})
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str] | ValueError]]:

@@ -4,14 +4,13 @@ A pet is an identity with a report. An identity that has a name and no report co
 from folders of lost pets needs no further entry.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Literal, get_args
 
-import numpy as np
-
 from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.gallery_types import IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
@@ -66,9 +65,9 @@ class Report:
         return self.status, self.species, self.location, self.reported_on, self.contact, self.note
 
     @staticmethod
-    def from_row(row: ReportRow) -> "Report":
-        """Return the report of a row of the database."""
-        return Report(read_status(row[0]), *row[1:])
+    def from_row(row: ReportRow | None) -> "Report":
+        """Return the report of a row of the database; that of an identity that has only a name, if there is none."""
+        return Report() if row is None else Report(read_status(row[0]), *row[1:])
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Pet:
         identity: its number.
         name: if it has one.
         report: as it was entered; "lost" for an identity with a name alone.
-        is_reported: whether a report was entered.
         faces: the number of its faces.
         best: faces that show it well, the best first.
         species: of the report, or else what most of its faces were detected as; "" if neither is known.
@@ -88,7 +86,6 @@ class Pet:
     identity: int
     name: str | None
     report: Report
-    is_reported: bool
     faces: int
     best: tuple[int, ...]
     species: str
@@ -116,16 +113,15 @@ def list_pets(gallery: Store, status: Status | None = None) -> list[Pet]:
     """
     with gallery.read():
         pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
-    return [pet for pet in pets.values() if status in (None, pet.report.status)]
+    return [pet for pet in pets if status in (None, pet.report.status)]
 
 
 def find_pet(gallery: Store, identity: int) -> Pet:
     """Return a pet; raise NotInGallery if there is no identity of this number that has a name or a report."""
-    with gallery.read():
-        pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
-    if identity not in pets:
-        raise NotInGallery(f"{gallery.folder}: has no lost or found pet #{identity}; give it a name or a report")
-    return pets[identity]
+    for pet in list_pets(gallery):
+        if pet.identity == identity:
+            return pet
+    raise NotInGallery(f"{gallery.folder}: has no lost or found pet #{identity}; give it a name or a report")
 
 
 def has_reports(gallery: Store) -> bool:
@@ -140,15 +136,13 @@ def merge_reports(repository: Repository, into: int, other: int) -> None:
     A lost and a found pet are home when they prove to be the same. Otherwise an open case stays open. The fields of
     `into` win; those that it lacks come from `other`. Of a found pet, where it was found becomes part of the note.
     """
-    reports = {number: _effective_report(repository, number) for number in (into, other)}
-    first, second = reports[into], reports[other]
-    if second is None or not any(repository.reports.report(number) for number in (into, other)):
+    first, second = (_effective_report(repository, number) for number in (into, other))
+    if second is None or not any(map(repository.reports.report, (into, other))):
         return
     if first is None:
-        repository.reports.store(into, second.row)
-        return
-    if {first.status, second.status} == {"lost", "found"}:
-        merged = _reunited(*sorted((first, second), key=lambda report: report.status == "found"))
+        merged = second
+    elif {first.status, second.status} == {"lost", "found"}:
+        merged = _reunited(first, second) if first.status == "lost" else _reunited(second, first)
     else:
         status = first.status if first.status != "home" else second.status
         texts = (text or other_text for text, other_text in zip(first.row[1:], second.row[1:], strict=True))
@@ -186,42 +180,29 @@ def _is_date(text: str) -> bool:
 def _effective_report(repository: Repository, identity: int) -> Report | None:
     """Return an identity's report; "lost" if it has none but a name, and None if it has neither."""
     row = repository.reports.report(identity)
-    if row is not None:
-        return Report.from_row(row)
-    return None if repository.identities.name(identity) is None else Report()
+    return None if row is None and repository.identities.name(identity) is None else Report.from_row(row)
 
 
-def _read_pets(gallery: Store) -> dict[int, Pet]:
+def _read_pets(gallery: Store) -> list[Pet]:
     with gallery.read() as repository:
         rows, names = repository.reports.all(), repository.identities.names()
         summaries = {summary.identity: summary for summary in identity_summaries(gallery, limit=2**31 - 1)}
         species = _species_of_faces(gallery)
     pets: list[Pet] = []
     for identity in rows.keys() | names.keys():
-        report = Report.from_row(rows[identity]) if identity in rows else Report()
-        summary = summaries.get(identity)
-        pets.append(
-            Pet(
-                identity,
-                names.get(identity),
-                report,
-                identity in rows,
-                0 if summary is None else summary.faces,
-                () if summary is None else summary.best,
-                report.species or species.get(identity, ""),
-            )
-        )
-    pets.sort(key=lambda pet: (pet.name is None, (pet.name or "").casefold(), pet.identity))
-    return {pet.identity: pet for pet in pets}
+        report, name = Report.from_row(rows.get(identity)), names.get(identity)
+        summary = summaries.get(identity, IdentitySummary(identity, name, 0, 0, ()))
+        shown_species = report.species or species.get(identity, "")
+        pets.append(Pet(identity, name, report, summary.faces, summary.best, shown_species))
+    return sorted(pets, key=lambda pet: (pet.name is None, (pet.name or "").casefold(), pet.identity))
 
 
 def _species_of_faces(gallery: Store) -> dict[int, str]:
     """Return what most faces of each identity were detected as, if that is known."""
-    assignments = load_assignments(gallery)
     with gallery.read() as repository:
-        species = repository.faces.species()
-    counts: dict[int, Counter[str]] = {}
-    for row in np.flatnonzero(assignments.identity != UNASSIGNED).tolist():
-        if label := species[row]:
-            counts.setdefault(int(assignments.identity[row]), Counter())[label.lower()] += 1
+        identities, species = load_assignments(gallery).identity.tolist(), repository.faces.species()
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for identity, label in zip(identities, species, strict=True):
+        if label and identity != UNASSIGNED:
+            counts[identity][label.lower()] += 1
     return {identity: counter.most_common(1)[0][0] for identity, counter in counts.items()}

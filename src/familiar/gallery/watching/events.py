@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-Box = tuple[float, float, float, float]
+from familiar.gallery.store.faces import Box
 
 
 @dataclass(frozen=True)
@@ -165,23 +165,15 @@ def parse_event(kind: str, event_id: str, time: str, body: str) -> Event:
     Raises:
         KeyError: there is no such event.
     """
-    fields: dict[str, Any] = json.loads(body)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            values = cast("list[Any]", value)
-            fields[name] = tuple(map(_parse_face, values) if name == "faces" else values)
-    return EVENTS[kind](id=event_id, time=time, **fields)
+    return EVENTS[kind](id=event_id, time=time, **json.loads(body, object_hook=_parse_fields))
 
 
-def _parse_face(face: dict[str, Any]) -> FaceSighting:
-    left, top, right, bottom = face.pop("box_xyxy_px")
-    return FaceSighting(box_xyxy_px=(left, top, right, bottom), **face)
-
-
-def to_document(event: Event) -> dict[str, Any]:
-    """Return an event as it is written to JSON."""
-    fields = dataclasses.asdict(event)
-    return {"event": event.kind, "id": fields.pop("id"), "at": fields.pop("time"), **fields}
+def _parse_fields(fields: dict[str, Any]) -> Any:
+    """Return the fields of an event, or else the face whose fields they are; lists become tuples."""
+    fields = {
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return FaceSighting(**fields) if "face" in fields else fields
 
 
 def to_json_line(event: Event) -> bytes:
@@ -189,4 +181,6 @@ def to_json_line(event: Event) -> bytes:
 
     A byte of a path that is not UTF-8 is written as an escape such as `\\udcff`, which is valid JSON.
     """
-    return json.dumps(to_document(event), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    fields = dataclasses.asdict(event)
+    document = {"event": event.kind, "id": fields.pop("id"), "at": fields.pop("time"), **fields}
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")

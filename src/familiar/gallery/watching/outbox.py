@@ -2,22 +2,24 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.core.errors import FamiliarError
 from familiar.gallery.enrollment.enroll import EnrolledBatch
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto
 from familiar.gallery.search import listing
+from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching.disk import FileStatus
 from familiar.gallery.watching.events import Event, FaceSighting, parse_event
 
 MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
+_BATCH = 20  # events between two writes: a killed watch delivers as many again at most
 _MAX_ATTEMPTS = 3  # to say who is in the photos while others write
 
 
@@ -79,72 +81,94 @@ def _record_photo(repository: Repository, written: WrittenPhoto) -> None:
 
 def record_skipped(repository: Repository, path: str, status: FileStatus, error: FamiliarError | str) -> None:
     """Write the event that a file or folder cannot be read, unless it was reported as it is now."""
-    if repository.watched_files.note_skipped(path, (status.size_bytes, status.modified_ns, status.changed_ns)):
-        photos = repository.photos.at_path(Path(path))  # so that the event is erased if they are forgotten
-        add_event(
-            repository,
-            "skipped",
-            photos[-1].photo if photos else None,
-            path=path,
-            reason=str(error).removeprefix(f"{path}: "),
-        )
+    if repository.watched_files.note_skipped(path, status):
+        photos = repository.photos.at_path(path)  # so that the event is erased if they are forgotten
+        photo = photos[-1].photo if photos else None
+        reason = str(error).removeprefix(f"{path}: ")
+        add_event(repository, "skipped", photo, path=path, reason=reason)
 
 
 def complete_events(gallery: Store) -> None:
     """Add to the events of new and edited photos who is in them, after clustering."""
     for attempt in range(_MAX_ATTEMPTS):
         with gallery.read() as repository:
-            revision = repository.settings.revision()
-            if not (rows := repository.watch_events.incomplete()):
-                return
-            bodies = _complete_bodies(gallery, rows, repository.watch_events.last_identity() or 0)
+            revision, bodies = repository.settings.revision(), _complete_bodies(gallery, repository)
+        if not bodies:
+            return
         with gallery.write() as repository:
             if repository.settings.revision() != revision:
                 if attempt < _MAX_ATTEMPTS - 1:
                     continue  # a face may have been forgotten or named
-                rows = repository.watch_events.incomplete()
-                bodies = _complete_bodies(gallery, rows, repository.watch_events.last_identity() or 0)
+                bodies = _complete_bodies(gallery, repository)
             for event, body in bodies.items():
                 repository.watch_events.complete(event, body)
             repository.watch_events.set_last_identity(repository.identities.last_number())
         return
 
 
-def _complete_bodies(gallery: Store, rows: Sequence[tuple[int, int, str]], last_identity: int) -> dict[int, str]:
-    """Return the complete JSON of events, given their ids, photos and incomplete JSON."""
-    faces = {photo: _faces(gallery, photo) for photo in {photo for _, photo, _ in rows}}
-    probabilities: dict[int, float | None] = {}
-    for identity in {face.identity for photo in faces.values() for face in photo if face.identity is not None}:
-        for confidence in listing.face_confidences(gallery, identity):
-            probabilities[confidence.face.face] = confidence.probability
+def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
+    """Return the complete JSON of the events that wait for clustering, by their ids."""
+    incomplete = repository.watch_events.incomplete()
+    rows: defaultdict[int, list[FaceRow]] = defaultdict(list)
+    for row in repository.faces.rows_in_photos({photo for _, photo, _ in incomplete}):
+        rows[row.photo].append(row)
+    identities = {row.identity for in_photo in rows.values() for row in in_photo if row.identity is not None}
+    probabilities = {
+        confidence.face.face: confidence.probability
+        for identity in identities
+        for confidence in listing.face_confidences(gallery, identity)
+    }
+    last_identity = repository.watch_events.last_identity() or 0
+    new_identities = {identity for identity in identities if identity > last_identity}
     bodies: dict[int, str] = {}
-    new_identities: set[int] = set()
-    for event, photo, body in rows:
-        sightings: list[FaceSighting] = []
-        for face in faces[photo]:
-            is_new = face.identity is not None and face.identity > last_identity and face.identity not in new_identities
-            if is_new and face.identity is not None:
-                new_identities.add(face.identity)
-            sightings.append(
-                FaceSighting(
-                    face.face,
-                    face.box_xyxy_px,
-                    face.species,
-                    face.identity,
-                    face.name,
-                    probabilities.get(face.face),
-                    is_new,
-                )
-            )
-        bodies[event] = json.dumps(json.loads(body) | {"faces": [asdict(sighting) for sighting in sightings]})
+    for event, photo, body in incomplete:
+        faces: list[dict[str, Any]] = []
+        for row in rows[photo]:
+            probability, is_new = probabilities.get(row.face), row.identity in new_identities
+            face = FaceSighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
+            faces.append(asdict(face))
+            new_identities.discard(row.identity or 0)  # the next event that shows it is not the first
+        bodies[event] = json.dumps(json.loads(body) | {"faces": faces})
     return bodies
 
 
-def _faces(gallery: Store, photo: int) -> tuple[listing.GalleryFace, ...]:
-    try:
-        return listing.photo(gallery, photo).faces
-    except NotInGallery:  # deleted by another program
-        return ()
+def start_delivery(gallery: Store, destinations: Sequence[str], folders: Sequence[str]) -> None:
+    """Write that a watch starts. From now on events are kept for these destinations, and for no others.
+
+    Args:
+        gallery: to write to.
+        destinations: names of the receivers, which do not change from one watch to the next.
+        folders: that are watched.
+    """
+    with gallery.write() as repository:
+        repository.watch_events.set_destinations(destinations)
+        if repository.watch_events.last_identity() is None:
+            repository.watch_events.set_last_identity(repository.identities.last_number())
+        add_event(repository, "started", folders=folders, photos=repository.photos.count())
+
+
+def deliver(gallery: Store, destination: str, send: Callable[[Event], str | None]) -> str | None:
+    """Send a destination the events that wait for it, in their order.
+
+    Args:
+        gallery: whose events they are.
+        destination: its name.
+        send: called with each event at least once. It returns why the event has to be sent again, or None.
+
+    Returns:
+        Why the rest has to be sent again; None: there is none.
+    """
+    while events := undelivered(gallery, destination, _BATCH):
+        last = None
+        try:
+            for number, event in events:
+                if (problem := send(event)) is not None:
+                    return problem
+                last = number
+        finally:
+            if last is not None:
+                mark_delivered(gallery, destination, last)
+    return None
 
 
 def undelivered(gallery: Store, destination: str, limit: int) -> list[tuple[int, Event]]:

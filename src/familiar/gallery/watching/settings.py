@@ -1,12 +1,10 @@
 """How folders are watched, and the lock that keeps a second watch away."""
 
-import contextlib
-from collections.abc import Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from familiar.core.errors import GalleryBusy
-from familiar.core.files import process_lock
+from familiar.core.files import held_lock
 
 LOCK_FILE = "watch.lock"  # in the gallery's folder
 
@@ -33,8 +31,7 @@ class WatchSettings:
     secret: bytes | None = None
 
 
-@contextlib.contextmanager
-def watch_lock(folder: Path) -> Generator[None, None, None]:
+def watch_lock(folder: Path) -> AbstractContextManager[None]:
     """Keep other watches away from a gallery.
 
     Args:
@@ -43,10 +40,7 @@ def watch_lock(folder: Path) -> Generator[None, None, None]:
     Raises:
         GalleryBusy: there is one.
     """
-    with process_lock(folder / LOCK_FILE) as is_free:
-        if not is_free:
-            raise GalleryBusy(
-                f"{folder}: another familiar watch is running for this gallery; stop it first. One watch takes several "
-                "folders"
-            )
-        yield
+    busy = (
+        f"{folder}: another familiar watch is running for this gallery; stop it first. One watch takes several folders"
+    )
+    return held_lock(folder / LOCK_FILE, 0, busy)

@@ -10,26 +10,29 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
 from familiar.core.errors import GalleryBusy, IndexUnavailable
 from familiar.core.files import absolute_path, real_path
+from familiar.core.plural import pluralize
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import EnrolledBatch, EnrollResult, enroll
+from familiar.gallery.enrollment.enroll import EnrolledBatch, enroll
 from familiar.gallery.search.index_update import update_index
-from familiar.gallery.store.photos import path_before_replacement
+from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching import outbox
-from familiar.gallery.watching.comparison import Comparison, CopiedFile, Memory, WatchedPhoto, compare
-from familiar.gallery.watching.disk import NO_STATUS, Disk, FileStatus
+from familiar.gallery.watching.comparison import Comparison, Memory, compare
+from familiar.gallery.watching.disk import NO_STATUS, Disk
 from familiar.gallery.watching.events import Event
 from familiar.gallery.watching.notices import ChangeNotices, can_notice
-from familiar.gallery.watching.reporting import Reporter
 from familiar.gallery.watching.settings import WatchSettings
+from familiar.gallery.watching.webhooks import Webhook, destination_of
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does
@@ -37,6 +40,8 @@ _BUSY_RETRY_SECONDS = 1.0  # in addition to the ten seconds of each try
 _MIN_PART = 200  # photos that are enrolled before their faces are clustered
 _PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery takes longer
 _INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
+_STOP_SECONDS = 5.0  # for webhooks, at the end
+STDOUT = "stdout"  # the caller, as a destination of events
 
 T = TypeVar("T")
 
@@ -75,25 +80,23 @@ class FolderWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
-        self._on_note, self._clock = on_note, clock
+        self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
-        self._wake = threading.Event()
         self._disk = Disk(
             tuple(map(absolute_path, folders)), (absolute_path(gallery.folder), real_path(gallery.folder))
         )
         self._memory = Memory()
-        self._photos: tuple[int, list[WatchedPhoto]] | None = None  # and the revision that they belong to
         self._needs_clustering = True  # a watch that was killed may have left unclustered faces
-        self._index_due_since: float | None = None
+        self._index_due = inf
         self._next_scan = clock()
         self._notices: ChangeNotices | None = None
         self._is_busy = False
-        self._reporter = Reporter(gallery, settings.webhooks, settings.secret, on_event, on_note)
+        self._urls = tuple(dict.fromkeys(settings.webhooks))
+        self._webhooks = [Webhook(gallery, url, settings.secret, on_note) for url in self._urls]
 
     def stop(self) -> None:
         """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
         self._stopping.set()
-        self._wake.set()
 
     def run(self) -> None:
         """Watch until `stop` is called.
@@ -104,55 +107,52 @@ class FolderWatch:
             SpaceMismatch: the gallery was moved to another model.
         """
         if self._settings.poll_seconds is None and can_notice():
-            self._notices = ChangeNotices(self._disk.folders, self._wake.set, self._note_notices_failure)
-            self._notices.start()
+            self._notices = ChangeNotices(self._disk.folders, self._stopping, self._note_notices_failure)
+        wait = self._stopping.wait if self._notices is None else self._notices.wait
+        for webhook in self._webhooks:
+            webhook.start()
         try:
             self.start()
-            self._reporter.start_webhooks()
             while not self._stopping.is_set():
-                self._wake.wait(self.step())
+                wait(self.step())
         except StopRequested:
             pass
-        finally:
-            if self._notices is not None:
-                self._notices.stop()
         self.finish()
 
     def start(self) -> None:
         """Write that the watch begins; the first step reports it, and what an earlier watch has not reported."""
-        self._retry_while_busy(lambda: self._reporter.begin(self._disk.folders))
+        destinations = [STDOUT, *map(destination_of, self._urls)]
+        self._retry_while_busy(lambda: outbox.start_delivery(self._gallery, destinations, self._disk.folders))
 
     def finish(self) -> None:
         """Report that the watch ends, and give the webhooks a few seconds."""
         try:
-            self._reporter.end()
+            with self._gallery.write() as repository:
+                outbox.add_event(repository, "stopped")
+            self._report()
         except GalleryBusy:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
-        self._reporter.stop_webhooks()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for webhook in self._webhooks:
+            webhook.stop(max(0.0, deadline - time.monotonic()))
 
-    def step(self) -> float | None:
+    def step(self) -> float:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
 
         Returns:
             Seconds after which there may be more to do; a notice may come earlier.
         """
-        self._wake.clear()
         self._update_disk()
         comparison = self._compare()
         while comparison.ready:
-            self._enroll(comparison.ready[: self._part_size()])
+            self._enroll(comparison.ready[: max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)])
             self._cluster_and_report()
-            if self._stopping.is_set():
-                raise StopRequested
+            self._require_not_stopping()
             comparison = self._compare()
         self._note_changes(comparison)
         self._cluster_and_report()
         self._update_index()
-        waits = [self._next_scan - self._clock()]
-        waits += [] if comparison.wait_seconds is None else [comparison.wait_seconds]
-        if self._index_due_since is not None:
-            waits.append(self._index_due_since + _INDEX_IDLE_SECONDS - self._clock())
-        return max(0.01, min(waits))
+        return max(0.01, min(comparison.wait_seconds, min(self._next_scan, self._index_due) - self._clock()))
 
     # --- the disk -----------------------------------------------------------------------------------------------------
 
@@ -161,66 +161,53 @@ class FolderWatch:
         was_replaced = self._disk.is_outdated()
         if misses_some or was_replaced or self._clock() >= self._next_scan:
             self._disk.scan()
-            self._next_scan = self._clock() + self._scan_seconds()
+            has_notices = self._notices is not None and self._notices.works
+            seconds = self._settings.poll_seconds or (FULL_SCAN_SECONDS if has_notices else POLL_SECONDS)
+            self._next_scan = self._clock() + seconds
             if was_replaced and self._notices is not None:
                 self._notices.restart()
         else:
             self._disk.refresh(paths | self._memory.settling.keys())
 
-    def _scan_seconds(self) -> float:
-        if self._settings.poll_seconds is not None:
-            return self._settings.poll_seconds
-        return FULL_SCAN_SECONDS if self._notices is not None and self._notices.works else POLL_SECONDS
-
     def _compare(self) -> Comparison:
-        return compare(self._disk, self._load_photos(), self._memory, self._clock(), self._settings.settle_seconds)
-
-    def _load_photos(self) -> list[WatchedPhoto]:
         with self._gallery.read() as repository:
-            revision = repository.settings.revision()
-            if self._photos is None or self._photos[0] != revision:
-                photos = [
-                    WatchedPhoto(number, path, FileStatus(size_bytes, modified_ns, 0), sha256, is_missing)
-                    for number, path, size_bytes, modified_ns, sha256, is_missing in repository.watched_files.photos()
-                ]
-                self._photos = revision, photos
-        return self._photos[1]
+            noted = {photo for photo, _ in repository.watched_files.missing()}
+        settle_seconds = self._settings.settle_seconds
+        return compare(self._disk, self._load_photos(), noted, self._memory, self._clock(), settle_seconds)
+
+    def _load_photos(self) -> list[PhotoRow]:
+        """Return the photos of the gallery that have a file."""
+        with self._gallery.read() as repository:
+            return self._gallery.cached(
+                "watched photos",
+                repository.settings.revision(),
+                lambda: [photo for photo in repository.photos.rows() if photo.has_file],
+            )
 
     # --- enrollment ---------------------------------------------------------------------------------------------------
-
-    def _part_size(self) -> int:
-        return max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)
 
     def _enroll(self, paths: Sequence[str]) -> None:
         statuses = {path: self._disk.files[path] for path in paths}
 
         def record(repository: Repository, batch: EnrolledBatch) -> None:
             outbox.record_batch(repository, batch, statuses)
-            for photo in batch.written:
-                path = str(photo.file.path)
-                if photo.change == "copy":
-                    self._memory.copies[path] = CopiedFile(statuses[path], photo.file.sha256)
-            for path, _ in batch.skipped:
-                self._memory.skipped[str(path)] = statuses[str(path)]
+            ignored = {str(path): None for path, _ in batch.skipped}
+            ignored |= {str(photo.file.path): photo.file.sha256 for photo in batch.written if photo.change == "copy"}
+            self._memory.ignored |= {path: (statuses[path], sha256) for path, sha256 in ignored.items()}
 
-        def on_batch(_: int, __: EnrollResult) -> None:
-            if self._stopping.is_set():
-                raise StopRequested
-
-        def enroll_all() -> EnrollResult:
-            return enroll(
-                self._gallery,
-                self._embedder,
-                list(map(Path, paths)),
-                self._detector,
-                flip=self._settings.flip,
-                species=self._settings.species,
-                on_batch=on_batch,
-                record=record,
-            )
-
+        enroll_all = partial(
+            enroll,
+            self._gallery,
+            self._embedder,
+            list(map(Path, paths)),
+            self._detector,
+            flip=self._settings.flip,
+            species=self._settings.species,
+            on_batch=self._require_not_stopping,
+            record=record,
+        )
         self._needs_clustering = True
-        self._index_due_since = self._clock()
+        self._index_due = self._clock() + _INDEX_IDLE_SECONDS
         with contextlib.suppress(StopRequested):  # what was enrolled is clustered and reported before the end
             for error in self._retry_while_busy(enroll_all).skipped_faces:
                 self._on_note(str(error))
@@ -234,11 +221,7 @@ class FolderWatch:
         unreadable = self._disk.unreadable | self._unavailable_with_photos()
         with self._gallery.read() as repository:
             skipped = repository.watched_files.skipped()
-        readable = [
-            path
-            for path in skipped
-            if path not in self._disk.files and path not in unreadable and not self._disk.is_unknown(path)
-        ]
+        readable = [path for path in skipped if path not in self._disk.files and not self._disk.is_unknown(path)]
         unreported = {path: reason for path, reason in unreadable.items() if path not in skipped}
         if not (missing or comparison.returned or readable or unreported):
             return
@@ -246,22 +229,19 @@ class FolderWatch:
         def write() -> None:
             with self._gallery.write() as repository:
                 for photo in missing:
-                    if repository.watched_files.note_missing(photo.number, photo.path, outbox.now()):
+                    if repository.watched_files.note_missing(photo.photo, photo.path, outbox.now()):
                         path = path_before_replacement(photo.path)
-                        outbox.add_event(repository, "missing", photo.number, path=path)
+                        outbox.add_event(repository, "missing", photo.photo, path=path)
                 for photo in comparison.returned:
-                    if repository.watched_files.note_returned(photo.number):
-                        outbox.add_event(
-                            repository, "returned", photo.number, path=photo.path, previous_path=photo.path
-                        )
+                    if repository.watched_files.note_returned(photo.photo):
+                        outbox.add_event(repository, "returned", photo.photo, path=photo.path, previous_path=photo.path)
                 repository.watched_files.delete_skipped(readable)
                 for path, reason in unreported.items():
                     outbox.record_skipped(repository, path, NO_STATUS, reason)
 
         self._retry_while_busy(write)
-        self._photos = None
 
-    def _is_gone(self, photo: WatchedPhoto) -> bool:
+    def _is_gone(self, photo: PhotoRow) -> bool:
         """Look once more: a share that was unmounted for a moment must not look like deleted photos."""
         if photo.path in self._disk.files:
             return True  # another photo has its path
@@ -290,13 +270,26 @@ class FolderWatch:
             if is_pending:
                 self._retry_while_busy(lambda: cluster(self._gallery))
             self._needs_clustering = False
-        self._retry_while_busy(self._reporter.report)
+        self._retry_while_busy(self._report)
+
+    def _report(self) -> None:
+        """Complete the events that wait for clustering, and hand all on.
+
+        Raises:
+            GalleryBusy: another process writes.
+        """
+        outbox.complete_events(self._gallery)
+        outbox.deliver(self._gallery, STDOUT, self._on_event)
+        for webhook in self._webhooks:
+            webhook.wake()
+        if count := outbox.delete_oldest(self._gallery):
+            self._on_note(f"{pluralize(count, 'event')} dropped: a webhook has not answered for too long")
 
     def _update_index(self) -> None:
         """Build or write the search index when no photo has come for a while: it may take minutes."""
-        if self._index_due_since is None or self._clock() - self._index_due_since < _INDEX_IDLE_SECONDS:
+        if self._clock() < self._index_due:
             return
-        self._index_due_since = None
+        self._index_due = inf
         try:
             self._retry_while_busy(lambda: update_index(self._gallery))
         except IndexUnavailable as error:
@@ -307,6 +300,11 @@ class FolderWatch:
             f"the system gives no notices of changed files ({message}), so the folders are searched every "
             f"{POLL_SECONDS:g} seconds; on Linux fs.inotify.max_user_watches may be too low for so many folders"
         )
+
+    def _require_not_stopping(self, *_: object) -> None:
+        """Raise StopRequested if the watch is to stop."""
+        if self._stopping.is_set():
+            raise StopRequested
 
     def _retry_while_busy(self, work: Callable[[], T]) -> T:
         """Call `work` until no other process writes.

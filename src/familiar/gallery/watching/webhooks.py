@@ -4,24 +4,21 @@ import hashlib
 import hmac
 import http.client
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 from familiar import __version__
 from familiar.core.errors import FamiliarError, GalleryBusy
 from familiar.gallery.store.store import Store
+from familiar.gallery.watching import outbox
 from familiar.gallery.watching.events import Event, to_json_line
-from familiar.gallery.watching.outbox import mark_delivered, undelivered
 
 TIMEOUT_SECONDS = 10.0  # without a byte from the receiver
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
 SIGNATURE_HEADER = "X-Familiar-Signature-256"
 _RETRIED = (408, 425, 429)  # of the answers 400 to 499: the same request may succeed later
-_BATCH = 20  # events between two writes: a killed watch delivers as many again at most
 
 
 def destination_of(url: str) -> str:
@@ -54,13 +51,19 @@ def sign(secret: bytes, body: bytes) -> str:
     return f"sha256={hmac.new(secret, body, hashlib.sha256).hexdigest()}"
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none: the content is for the receiver that the user named."""
+def _make_opener() -> urllib.request.OpenerDirector:
+    """Return what posts to URLs, without what follows redirects: the content is for the receiver that the user named.
+
+    Nor do answers of errors raise an exception.
+    """
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler()):
+        opener.add_handler(handler)
+    return opener
 
 
-class Webhook:
-    """Delivers events to one URL.
+class Webhook(threading.Thread):
+    """Delivers events to one URL, in a thread.
 
     Args:
         gallery: whose events are delivered; the thread opens a connection of its own.
@@ -70,50 +73,42 @@ class Webhook:
     """
 
     def __init__(self, gallery: Store, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
+        super().__init__(name="webhook", daemon=True)
         self._gallery, self._url, self._secret, self._on_note = gallery, url, secret, on_note
         self._destination = destination_of(url)
         self._host = f"webhook {urlsplit(url).scheme}://{urlsplit(url).netloc}"
-        self._opener = urllib.request.build_opener(_NoRedirects())
+        self._opener = _make_opener()
         self._wake = threading.Event()
-        self._stopping = threading.Event()
+        self._is_stopping = False
         self._retry_seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def wake(self) -> None:
         """Look for new events, unless the receiver does not answer at the moment."""
-        self._wake.set()
+        if not self._retry_seconds:
+            self._wake.set()
 
     def stop(self, timeout_seconds: float) -> None:
         """Try to deliver what is left once, and end the thread; what remains is delivered after the next start."""
-        self._stopping.set()
+        self._is_stopping = True
         self._wake.set()
-        self._thread.join(timeout_seconds)
+        self.join(timeout_seconds)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Deliver events until `stop` is called."""
         try:
             with self._gallery.new_connection() as gallery:
-                self._deliver_until_stopped(gallery)
+                is_last = False
+                while not is_last:
+                    self._wake.clear()
+                    is_last = self._is_stopping
+                    try:
+                        wait_seconds = None if self.deliver(gallery) else self._retry_seconds
+                    except GalleryBusy:
+                        wait_seconds = FIRST_RETRY_SECONDS
+                    if not is_last:
+                        self._wake.wait(wait_seconds)
         except FamiliarError as error:  # the watch meets it, too
             self._on_note(f"{self._host}: posts nothing more, because of this: {error}")
-
-    def _deliver_until_stopped(self, gallery: Store) -> None:
-        while True:
-            is_last = self._stopping.is_set()
-            self._wake.clear()
-            try:
-                is_complete, pause_seconds = self.deliver(gallery), self._retry_seconds
-            except GalleryBusy:
-                is_complete, pause_seconds = False, FIRST_RETRY_SECONDS
-            if is_last:
-                return
-            if is_complete:
-                self._wake.wait()
-            else:
-                self._stopping.wait(pause_seconds)
 
     def deliver(self, gallery: Store) -> bool:
         """Deliver the events that wait, in their order.
@@ -124,19 +119,13 @@ class Webhook:
         Returns:
             Whether the receiver took all of them, or refused them for good.
         """
-        while events := undelivered(gallery, self._destination, _BATCH):
-            last = None
-            try:
-                for number, event in events:
-                    problem = self._post(event)
-                    if problem is not None:
-                        self._note_failure(problem)
-                        return False
-                    last = number
-            finally:
-                if last is not None:
-                    mark_delivered(gallery, self._destination, last)
-        return True
+        problem = outbox.deliver(gallery, self._destination, self._post)
+        if problem is None:
+            return True
+        if not self._retry_seconds:
+            self._on_note(f"{self._host}: {problem}; its events are kept and sent again until it takes them")
+        self._retry_seconds = min(MAX_RETRY_SECONDS, max(FIRST_RETRY_SECONDS, 2 * self._retry_seconds))
+        return False
 
     def _post(self, event: Event) -> str | None:
         """Post an event; return why it has to be posted again, or None."""
@@ -151,28 +140,17 @@ class Webhook:
             headers[SIGNATURE_HEADER] = sign(self._secret, body)
         request = urllib.request.Request(self._url, body, headers, method="POST")
         try:
-            with self._opener.open(request, timeout=TIMEOUT_SECONDS):
-                pass
-        except urllib.error.HTTPError as error:
-            error.close()
-            return self._answer_problem(event, error.code, error.headers.get("Location"))
+            with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+                status, target = answer.status, urlsplit(answer.headers.get("Location") or "").netloc
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reason: Any = getattr(error, "reason", error)
-            return str(reason) or type(error).__name__
-        if self._retry_seconds:
+            return str(getattr(error, "reason", error)) or type(error).__name__
+        if 300 <= status < 400:
+            return f"answers with a redirect ({status}) to {target or 'itself'}, not followed"
+        if status >= 500 or status in _RETRIED:
+            return f"answers {status}"
+        if status >= 400:
+            self._on_note(f"{self._host}: refused event {event.id} ({status}), which is dropped")
+        elif self._retry_seconds:
             self._retry_seconds = 0.0
             self._on_note(f"{self._host}: answers again")
         return None
-
-    def _answer_problem(self, event: Event, status: int, location: str | None) -> str | None:
-        if 400 <= status < 500 and status not in _RETRIED:
-            self._on_note(f"{self._host}: refused event {event.id} ({status}), which is dropped")
-            return None
-        if 300 <= status < 400:
-            return f"answers with a redirect ({status}) to {urlsplit(location or '').netloc or 'itself'}, not followed"
-        return f"answers {status}"
-
-    def _note_failure(self, problem: str) -> None:
-        if not self._retry_seconds:
-            self._on_note(f"{self._host}: {problem}; its events are kept and sent again until it takes them")
-        self._retry_seconds = min(MAX_RETRY_SECONDS, max(FIRST_RETRY_SECONDS, 2 * self._retry_seconds))

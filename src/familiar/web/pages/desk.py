@@ -13,7 +13,7 @@ from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
-from familiar.gallery.lost_pets.photos import photo_ids
+from familiar.gallery.lost_pets.found_pets import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.gallery.search.external_search import sync_external_index

@@ -13,8 +13,8 @@ from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.lost_pets import register
-from familiar.gallery.lost_pets.candidates import OPPOSITE, PetFilter, Ranking, compare_pets, rank_candidates
-from familiar.gallery.lost_pets.printable_page import PageCandidate, printable_page
+from familiar.gallery.lost_pets.candidates import OPPOSITE, Candidate, PetFilter, Ranking, compare_pets, rank_candidates
+from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
@@ -30,7 +30,6 @@ from familiar.web.service import Service, ServiceDep
 
 CANDIDATES = 10  # on a page
 MAX_CANDIDATES = 200
-PRINTED_SIDE_PX = 512
 
 router = APIRouter()
 TextQuery = Annotated[str, Query(max_length=MAX_CHARACTERS)]
@@ -207,23 +206,19 @@ async def printed(
 ) -> HTMLResponse:
     """Show the printable page of a pet and one candidate, which is a whole file: its pictures are in it."""
 
-    def read(gallery: Store) -> tuple[Pet, PageCandidate, list[tuple[GalleryFace, GalleryPhoto]]]:
+    def read(gallery: Store) -> tuple[Pet, Candidate, list[tuple[GalleryFace, GalleryPhoto]]]:
         with gallery.read():
             pet = find_pet(gallery, identity)
             compared, faces = compare_pets(gallery, identity, candidate, only=only.for_pet(pet))
             shown = [listing.face(gallery, face) for face in (faces[compared.photo], compared.face)]
-            return (
-                pet,
-                PageCandidate(compared, None, None),
-                [(face, listing.photo(gallery, face.photo)) for face in shown],
-            )
+            return pet, compared, [(face, listing.photo(gallery, face.photo)) for face in shown]
 
-    pet, page_candidate, pictures = await service.executor.read(read)
-    photo, candidate_photo = [await _picture(service, *each) for each in pictures]
+    pet, compared, shown = await service.executor.read(read)
+    pictures = [await _picture(service, *each) for each in shown]
     text = printable_page(
         pet.label,
         pet.report,
-        [replace(page_candidate, photo=photo, candidate_photo=candidate_photo)],
+        [PageCandidate(compared, *pictures)],
         date.today().isoformat(),
         with_contact=contact and shows_contact(service),
     )
