@@ -334,6 +334,26 @@ def held_lock(path: Path, wait_seconds: float, busy: str) -> Generator[None, Non
         lock.close()
 
 
+@contextlib.contextmanager
+def process_lock(path: Path) -> Generator[bool, None, None]:
+    """Lock a file for this process, without waiting. The system releases the lock if the process is killed.
+
+    Args:
+        path: created if missing; it stays.
+
+    Yields:
+        Whether the lock was free.
+
+    Raises:
+        CannotWrite: the file cannot be created.
+    """
+    lock = FileLock(path)
+    try:
+        yield lock.acquire()
+    finally:
+        lock.close()
+
+
 def _lock(descriptor: int, *, shared: bool) -> bool:
     try:
         if os.name == "nt":
