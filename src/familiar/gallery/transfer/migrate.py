@@ -165,7 +165,7 @@ def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, s
     if left >= right:
         return None
     points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32)
-    label = next((label for label in LABELS if label == species), None)
+    label = LABELS[LABELS.index(species)] if species in LABELS else None
     return Detection((left, top, right, bottom), points, score, label)
 
 

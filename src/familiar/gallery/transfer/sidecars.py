@@ -1,5 +1,6 @@
 """The files beside photos that may name their faces: XMP sidecars, and Picasa's file in a folder."""
 
+import contextlib
 import errno
 import os
 import unicodedata
@@ -170,28 +171,13 @@ def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
         photo: the photo's name.
         pictures: the pictures of that stem; the photo is one.
     """
-    base = sidecar.stem
-    if named := [name for name in pictures if _key(name) == _key(base)]:
-        return _choose(sidecar, photo, [name for name in named if name == base] or named)
-    if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
-        return _sidecar_of_another(sidecar, photo, base)
-    same_case = [name for name in pictures if Path(name).stem == base] or pictures
-    try:
-        suffix = read_owner_suffix(read_limited(sidecar))
-    except BadMetadata:  # which is reported when its names are read
-        suffix = None
-    if suffix is not None:
-        with_suffix = [name for name in same_case if _suffix(name) == suffix]
-        return (
-            _choose(sidecar, photo, with_suffix) if with_suffix else _sidecar_of_another(sidecar, photo, base + suffix)
-        )
-    return _choose(sidecar, photo, [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case)
-
-
-def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
-    """Tell whose a sidecar is by the pictures that it may belong to."""
+    owners = _possible_owners(sidecar, photo, pictures)
     if photo not in owners:
-        return _sidecar_of_another(sidecar, photo, owners[0])
+        return Sidecar(
+            sidecar,
+            "raw" if _suffix(owners[0]) in _RAW_SUFFIXES else "other",
+            f"belongs to {owners[0]}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
+        )
     if len(owners) == 1:
         return Sidecar(sidecar, "photo")
     return Sidecar(
@@ -199,12 +185,18 @@ def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
     )
 
 
-def _sidecar_of_another(sidecar: Path, photo: str, owner: str) -> Sidecar:
-    return Sidecar(
-        sidecar,
-        "raw" if _suffix(owner) in _RAW_SUFFIXES else "other",
-        f"belongs to {owner}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
-    )
+def _possible_owners(sidecar: Path, photo: str, pictures: Sequence[str]) -> list[str]:
+    """List the names of the pictures that a sidecar may belong to; see `_find_owner`."""
+    base = sidecar.stem
+    if named := [name for name in pictures if _key(name) == _key(base)]:
+        return [name for name in named if name == base] or named
+    if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
+        return [base]
+    same_case = [name for name in pictures if Path(name).stem == base] or list(pictures)
+    with contextlib.suppress(BadMetadata):  # which is reported when its names are read
+        if (suffix := read_owner_suffix(read_limited(sidecar))) is not None:
+            return [name for name in same_case if _suffix(name) == suffix] or [base + suffix]
+    return [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case
 
 
 def _key(name: str) -> str:
