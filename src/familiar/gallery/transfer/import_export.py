@@ -128,17 +128,16 @@ def import_csv(gallery: Store, path: Path) -> ImportResult:
         photos = _PhotoLookup.load(gallery)
         row_of_face: dict[int, _TableRow] = {}
         for row in rows:
-            line = f"{path}, line {row.line}: {row.path}: "
             try:
                 face = photos.find_face(row, contents.get(row.path))
+                if row.label and (first := row_of_face.setdefault(face, row)).label != row.label:
+                    raise Contradiction(
+                        f"is labeled {row.label} here, and {first.label} in line {first.line}, which counts; remove "
+                        "the wrong one"
+                    )
             except FamiliarError as error:
-                skipped.append(f"{line}{str(error).removeprefix(f'{row.path}: ')}")
-                continue
-            if row.label and (first := row_of_face.setdefault(face, row)).label != row.label:
-                skipped.append(
-                    f"{line}is labeled {row.label} here, and {first.label} in line {first.line}, which counts; remove "
-                    "the wrong one"
-                )
+                reason = str(error).removeprefix(f"{row.path}: ")
+                skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
         label_of = {face: row.label for face, row in row_of_face.items()}
         return assign_labels(gallery, label_of, photos.faces, skipped)
 
@@ -184,14 +183,12 @@ def import_folders(gallery: Store, root: Path) -> ImportResult:
                 faces = photos.faces_with_content_of(path)
                 if len(faces) != 1:
                     raise NotInGallery(f"{path}: shows {len(faces)} faces")
+                first_label, first_path = label_and_path.setdefault(faces[0].face, (label, path))
+                if first_label != label:
+                    remedy = "remove it from one of the two folders"
+                    raise Contradiction(f"{path}: is the same photo as {first_path}, which counts; {remedy}")
             except FamiliarError as error:
                 skipped.append(str(error))
-                continue
-            first_label, first_path = label_and_path.setdefault(faces[0].face, (label, path))
-            if first_label != label:
-                skipped.append(
-                    f"{path}: is the same photo as {first_path}, which counts; remove it from one of the two folders"
-                )
     label_of = {face: label for face, (label, _) in label_and_path.items()}
     return assign_labels(gallery, label_of, photos.faces, skipped)
 
@@ -209,19 +206,18 @@ def export_folders(gallery: Store, folder: Path, mode: Literal["link", "copy"] =
     """
     with gallery.read() as repository:
         rows = repository.assignments.photos_by_identity()
-    left_out: dict[str, str | None] = {}  # of each path: why, or None
     folder_names = _folder_names([name for _, name, *_ in rows])
     file_names: defaultdict[str, set[str]] = defaultdict(set)  # of each identity with a folder
     try:
         if folder.exists() and any(folder.iterdir()):
             raise CannotWrite(f"{folder}: is not empty; name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        for _, name, path, sha256 in rows:
-            source = Path(path)
-            if path not in left_out:
-                left_out[path] = _reason_to_leave_out(source, sha256)
+        contents = {path: sha256 for _, _, path, sha256 in rows}
+        left_out = {path: _reason_to_leave_out(Path(path), sha256) for path, sha256 in contents.items()}
+        for _, name, path, _ in rows:
             if left_out[path] is not None:
                 continue
+            source = Path(path)
             identity_folder = folder / folder_names[name]
             identity_folder.mkdir(exist_ok=True)
             target = identity_folder / unused_name(source.stem, source.suffix, file_names[name])

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,36 +47,10 @@ class Sidecar:
 
 
 @dataclass
-class _Folder:
-    """The names of files in a folder that matter here.
-
-    Attributes:
-        pictures: by their stems.
-        sidecars: by their names without `.xmp`, and if that is the whole name of a picture, by its stem too.
-        picasa: of Picasa's files.
-    """
-
-    pictures: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    sidecars: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    picasa: list[str] = field(default_factory=list[str])
-
-    def add(self, name: str) -> None:
-        suffix, stem = _suffix(name), Path(name).stem
-        if suffix in _PICTURES:
-            self.pictures.setdefault(_key(stem), []).append(name)
-        elif suffix == SUFFIX:
-            stems = [stem, Path(stem).stem] if _suffix(stem) in _PICTURES else [stem]
-            for key in map(_key, stems):
-                self.sidecars.setdefault(key, []).append(name)
-        elif name.lower() in picasa.INI_NAMES:
-            self.picasa.append(name)
-
-
-@dataclass
 class MetadataFolders:
     """The folders of photos, each listed once. Names are compared without regard to case and Unicode form."""
 
-    _folders: dict[Path, _Folder] = field(default_factory=dict[Path, _Folder])
+    _folders: dict[Path, Mapping[str, list[str]]] = field(default_factory=dict[Path, Mapping[str, list[str]]])
     _picasa: dict[Path, Mapping[str, list[Region]]] = field(default_factory=dict[Path, Mapping[str, list[Region]]])
 
     def sidecars(self, path: Path) -> list[Sidecar]:
@@ -87,11 +62,11 @@ class MetadataFolders:
         Raises:
             BadMetadata: the folder cannot be listed.
         """
-        folder = self._folder(path.parent)
-        listed = folder.pictures.get(_key(path.stem), [])
+        listed = self._pictures(path)
         same = [name for name in listed if _key(name) == _key(path.name)]
         photo = path.name if path.name in listed or not same else same[0]
-        names = {*folder.sidecars.get(_key(path.name), ()), *folder.sidecars.get(_key(path.stem), ())}
+        named = (*self._names(path, path.name), *self._names(path, path.stem))
+        names = {name for name in named if _suffix(name) == SUFFIX}
         pictures = sorted({*listed, photo})
         sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
         name_key = _key(path.name)
@@ -108,7 +83,7 @@ class MetadataFolders:
         by_name, by_stem = (path.with_name(each + SUFFIX) for each in (path.name, path.stem))
         if not _is_too_long(by_name):
             return by_name
-        pictures = {path.name, *self._folder(path.parent).pictures.get(_key(path.stem), ())}
+        pictures = {path.name, *self._pictures(path)}
         if len(pictures) > 1 or os.path.lexists(by_stem) or _is_too_long(by_stem):
             raise CannotWrite(f"{path}: its name is too long for a sidecar, which adds {SUFFIX}; shorten it")
         return by_stem
@@ -119,8 +94,8 @@ class MetadataFolders:
         Raises:
             BadMetadata: the folder cannot be listed.
         """
-        names = self._folder(path.parent).picasa
-        return [path.with_name(name) for name in sorted(names, key=lambda name: picasa.INI_NAMES.index(name.lower()))]
+        names = (name for each in picasa.INI_NAMES for name in self._names(path, each))
+        return [path.with_name(name) for name in names if _suffix(name) == ".ini"]
 
     def picasa_regions(self, file: Path, photo: str) -> list[Region]:
         """Return the regions of a photo in Picasa's file.
@@ -133,20 +108,41 @@ class MetadataFolders:
             self._picasa[file] = picasa.read_picasa_ini(read_limited(file))
         return self._picasa[file].get(photo.casefold(), [])
 
-    def _folder(self, path: Path) -> _Folder:
-        if path not in self._folders:
-            folder = _Folder()
-            try:
-                for name in os.listdir(path):  # noqa: PTH208 - names are enough, a Path each is slow
-                    folder.add(name)
-            except (FileNotFoundError, NotADirectoryError):
-                pass  # the photo is reported as missing
-            except OSError as error:
-                raise BadMetadata(
-                    f"{path}: cannot be listed ({error.strerror}), so sidecars in it are left out; allow listing it"
-                ) from error
-            self._folders[path] = folder
-        return self._folders[path]
+    def _pictures(self, path: Path) -> list[str]:
+        """List the pictures with the stem of a photo, in its folder."""
+        return [name for name in self._names(path, path.stem) if _suffix(name) in _PICTURES]
+
+    def _names(self, path: Path, name: str) -> list[str]:
+        """List the files in a photo's folder that are looked up by a name."""
+        if path.parent not in self._folders:
+            self._folders[path.parent] = _list_names(path.parent)
+        return self._folders[path.parent].get(_key(name), [])
+
+
+def _list_names(folder: Path) -> dict[str, list[str]]:
+    """List the names of files in a folder that matter here, by those that they are looked up by.
+
+    These are: of a picture, its stem; of a sidecar, its name without `.xmp`, and if that is the whole name of a
+    picture, its stem too; of Picasa's file, its name.
+    """
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    try:
+        for name in os.listdir(folder):  # noqa: PTH208 - names are enough, a Path each is slow
+            suffix, stem = _suffix(name), Path(name).stem
+            keys = [stem] if suffix in _PICTURES or suffix == SUFFIX else []
+            if suffix == SUFFIX and _suffix(stem) in _PICTURES:
+                keys.append(Path(stem).stem)
+            if name.lower() in picasa.INI_NAMES:
+                keys.append(name)
+            for key in keys:
+                names[_key(key)].append(name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the photo is reported as missing
+    except OSError as error:
+        raise BadMetadata(
+            f"{folder}: cannot be listed ({error.strerror}), so sidecars in it are left out; allow listing it"
+        ) from error
+    return names
 
 
 def read_limited(path: Path) -> bytes:

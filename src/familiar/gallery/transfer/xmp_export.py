@@ -67,11 +67,7 @@ def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
     """
     with gallery.read() as repository:
         photos = load_photos(repository)
-        faces_of_photo = load_faces(repository)
-    faces = {
-        photo: [face for face in faces if face.name is not None and face.has_box]
-        for photo, faces in faces_of_photo.items()
-    }
+        faces = load_faces(repository)
     export = _Export(gallery, faces, in_place)
     for path, stored in photos.items():
         try:
@@ -101,7 +97,7 @@ class _Export:
     def write_photo(self, path: Path, stored: Sequence[PhotoRow]) -> None:
         candidates = self._folders.sidecars(path)
         sidecars = [sidecar.path for sidecar in candidates if sidecar.owner == "photo"]
-        if any(self.faces.get(photo.photo) for photo in stored):
+        if any(face.name for photo in stored for face in self.faces.get(photo.photo, ())):
             photo, content = read_photo(path, stored)
             regions = _regions(self.faces.get(photo.photo, ()), content)
             if self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions):
@@ -191,8 +187,17 @@ class _Export:
         self._prepare(file)
 
         def check(written: Path) -> None:
-            _check_written(written, content, packet)
-            if content_sha256(file) != hashlib.sha256(content.data).digest():
+            copy = written.read_bytes()
+            metadata = read_metadata(copy, written)
+            is_right = (
+                read_packet(copy) == packet
+                and differs_only_in_packet(content.data, copy)
+                and metadata.orientation == content.metadata.orientation
+                and metadata.stored_size_px == content.metadata.stored_size_px
+            )
+            if not is_right:
+                raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")
+            if content_sha256(file) != photo.sha256:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
 
         sha256 = hashlib.sha256(data).digest()
@@ -216,13 +221,13 @@ class _Export:
 
 
 def _regions(faces: Sequence[FaceRow], content: PhotoContent) -> list[Region]:
-    """Convert faces to regions of the stored photo; one without any part in the photo is left out."""
+    """Convert faces with names to regions of the stored photo; one without any part in the photo is left out."""
     metadata = content.metadata
     regions: list[Region] = []
     for face in faces:
         box = stored_box(face.box_xyxy_px, metadata.stored_size_px, metadata.orientation)
-        if box is not None:
-            regions.append(Region(box, face.name or "", "Face" if face.species in _PEOPLE else "Pet"))
+        if box is not None and face.name is not None:
+            regions.append(Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet"))
     return regions
 
 
@@ -235,17 +240,3 @@ def _may_have_names(path: Path) -> bool:
     except OSError:
         return False  # a photo that shows nobody known needs not be read
     return is_jpeg(head) and has_added_names(head)
-
-
-def _check_written(written: Path, content: PhotoContent, packet: bytes | None) -> None:
-    """Raise CannotWrite unless a written JPEG has the new packet, and is otherwise as it was."""
-    data = written.read_bytes()
-    metadata = read_metadata(data, written)
-    is_right = (
-        read_packet(data) == packet
-        and differs_only_in_packet(content.data, data)
-        and metadata.orientation == content.metadata.orientation
-        and metadata.stored_size_px == content.metadata.stored_size_px
-    )
-    if not is_right:
-        raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")

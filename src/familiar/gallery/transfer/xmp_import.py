@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from familiar.core.errors import BadMetadata, Contradiction, FamiliarError
+from familiar.core.errors import BadMetadata, Contradiction, FamiliarError, NotInGallery
 from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
 from familiar.gallery.editing.corrections import check_name
@@ -48,15 +48,13 @@ def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
-        if path not in photos:
-            reader.skipped.append(f"{path}: no photo of the gallery")
-            continue
         try:
+            if path not in photos:
+                raise NotInGallery(f"{path}: no photo of the gallery")
             photo, content = read_photo(path, photos[path])
+            label_of |= reader.labels(path, content, faces.get(photo.photo, []))
         except FamiliarError as error:
             reader.skipped.append(str(error))
-            continue
-        label_of |= reader.labels(path, content, faces.get(photo.photo, []))
     reader.skip_unused()
     return assign_labels(gallery, label_of, faces, reader.skipped)
 
