@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import Contradiction, NotInGallery, UnreadablePhoto
-from familiar.core.files import content_sha256
+from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.types import Detection, Photo
 from familiar.detection.boxes import is_same_face
 from familiar.detection.quality import face_quality
@@ -20,6 +19,7 @@ from familiar.gallery.clustering.assignments import check_faces, load_assignment
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.enrollment.photo_writing import stored_face
+from familiar.gallery.photo_paths import require_sha256
 from familiar.gallery.store.faces import Box
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
@@ -132,11 +132,8 @@ def _embed_box(
         row = _find_photo(gallery, repository, photo_number)
     path = path or Path(row.path)
     photo = load_photo(path)  # first: it rejects a file that cannot be read to its end
-    try:
-        if content_sha256(path) != row.sha256:
-            raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
-    except OSError as error:
-        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    if require_sha256(path) != row.sha256:
+        raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
     crop = embedder.align(photo, detection)

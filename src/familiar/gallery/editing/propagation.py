@@ -45,13 +45,8 @@ def release_similar_faces(
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
         embeddings, same_threshold = compared.embeddings, float(compared.thresholds[taken[0]])
-        follows = _nearer_to_leaving(
-            embeddings[rest],
-            before.by_user[rest],
-            embeddings[taken],
-            same_threshold,
-            None if opposite is None else int(np.searchsorted(rest, opposite)),
-        )
+        stays = None if opposite is None else int(np.searchsorted(rest, opposite))
+        follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold, stays)
         released.append(before.faces.ids[rest[follows]])
         if len(rest):
             central = before.central_face(rest[~follows])

@@ -11,6 +11,7 @@ from familiar.core.files import absolute_path, content_sha256
 from familiar.detection.detector import Detector
 from familiar.embedding.all_faces import MIN_SCORE, EmbeddedFace, FaceBatch
 from familiar.embedding.model import Model, map_batches
+from familiar.gallery.photo_paths import require_sha256
 from familiar.gallery.store.photos import PhotoRow
 from familiar.photos.decoding import load_photo
 from familiar.photos.exif import capture_time
@@ -128,9 +129,6 @@ def read_new_file(
 def read_enrolled_file(row: PhotoRow) -> PhotoFile:
     """Check that the file of an enrolled photo has not changed; its faces are to be embedded."""
     path = Path(row.path)
-    try:
-        if content_sha256(path) != row.sha256:
-            raise UnreadablePhoto(f"{path}: has changed since it was enrolled; enroll it again")
-    except OSError as error:
-        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    if require_sha256(path) != row.sha256:
+        raise UnreadablePhoto(f"{path}: has changed since it was enrolled; enroll it again")
     return PhotoFile(path, row.sha256, row.size_bytes, row.modified_ns, faces=())

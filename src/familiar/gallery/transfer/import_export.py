@@ -16,11 +16,11 @@ from typing import Literal
 from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import DISK_FAILURES, content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.editing.corrections import IdentityFaces, assign
-from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path
+from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import load_faces
@@ -317,10 +317,7 @@ class _PhotoLookup:
 
     def faces_with_content_of(self, path: Path) -> list[FaceRow]:
         """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""
-        try:
-            content = content_sha256(path)  # of a folder that cannot be listed too, which says why
-        except OSError as error:
-            raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+        content = require_sha256(path)  # of a folder that cannot be listed too, which says why
         photo = self.by_content.get(content)
         return self._faces_at_path(str(path), content) if photo is None else self.faces.get(photo, [])
 

@@ -29,6 +29,7 @@ from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
+from familiar.gallery.gallery_model import remember
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
@@ -360,9 +361,7 @@ def _find_more_faces(
         photos = photos_to_search(gallery, without_face=False)
         redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
         result = replace(result, detector=new.detector, redetection=redetection)
-    if new != old:
-        with gallery.write() as repository:
-            repository.settings.set_model_reference(new)
+    remember(gallery, species=new.species, detector=new.detector, detector_model=new.detector_model)
     return result
 
 
