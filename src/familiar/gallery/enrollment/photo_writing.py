@@ -106,15 +106,14 @@ def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile,
         return {}
     new_embeddings = gallery.truncate(np.stack([face.embedding for face in file.faces]))
     for _, earlier_rows in groupby(rows, key=lambda row: row[0]):
-        earlier_faces, encoded = zip(*((row[1], row[2]) for row in earlier_rows), strict=True)
+        _, earlier_faces, encoded = zip(*earlier_rows, strict=True)
         earlier_embeddings = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in encoded])
         similarity = earlier_embeddings.astype(np.float32) @ new_embeddings.T
-        matched: dict[int, int] = {}  # rows of `similarity` by column
-        for row, column in zip(
-            *np.unravel_index(np.argsort(-similarity, axis=None, kind="stable"), similarity.shape), strict=True
-        ):
-            if similarity[row, column] >= SAME_PICTURE and column not in matched and row not in matched.values():
-                matched[int(column)] = int(row)
+        matched: dict[int, int] = {}
+        while similarity.max() >= SAME_PICTURE:
+            row, column = np.unravel_index(int(similarity.argmax()), similarity.shape)
+            matched[int(column)] = earlier_faces[row]
+            similarity[row], similarity[:, column] = -1, -1
         if len(matched) == len(earlier_faces):
-            return {column: earlier_faces[row] for column, row in matched.items()}
+            return matched
     return {}

@@ -29,7 +29,7 @@ from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
-from familiar.gallery.gallery_model import remember
+from familiar.gallery.gallery_model import build_gallery_detector, remember
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
@@ -261,17 +261,14 @@ def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[
     can_bridge, cosine = len(rows) >= MIN_BRIDGE_PAIRS, None
     is_kept = new.space_id == old.space_id and not (new.embedding_dim > old.embedding_dim and can_bridge)
     if not is_kept and (new.parts or not can_bridge):
-        reason = (
-            "a router needs them; put the photos back and enroll them"
-            if new.parts
-            else f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS}); put the photos back and "
-            "enroll them"
-        )
+        too_few = f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS})"
         raise FamiliarError(
             f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
-            f"{without_photo[0].path}), and {reason}, or forget them. The new embeddings so far are kept"
+            f"{without_photo[0].path}), and {'a router needs them' if new.parts else too_few}; put the photos back and "
+            "enroll them, or forget them. The new embeddings so far are kept"
         )
-    present = [stored for stored in without_photo if stored.face in set(faces.ids.tolist())]
+    existing = set(faces.ids.tolist())
+    present = [stored for stored in without_photo if stored.face in existing]
     vectors = _unit_rows(faces, [stored.face for stored in present])
     if is_kept:
         mapped = np.pad(vectors, ((0, 0), (0, new.embedding_dim - vectors.shape[1])))
@@ -356,8 +353,7 @@ def _find_more_faces(
         new = replace(new, detector=embedder.detector_name, detector_model=None)
     has_more_species = old.species is not None and (new.species is None or not set(new.species) <= set(old.species))
     if old.detector is not None and (new.detector != old.detector or has_more_species):
-        path = None if new.detector_model is None else Path(new.detector_model)
-        detector = embedder.detector(new.detector, path)
+        detector = build_gallery_detector(embedder, new)
         photos = photos_to_search(gallery, without_face=False)
         redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
         result = replace(result, detector=new.detector, redetection=redetection)

@@ -233,10 +233,9 @@ def _regions(faces: Sequence[FaceRow], content: PhotoContent) -> list[Region]:
 
 def _may_have_names(path: Path) -> bool:
     """Whether a JPEG contains names of an earlier export, by its first bytes."""
-    try:
+    with contextlib.suppress(OSError):  # a photo that shows nobody known needs not be read
         require_regular_file(path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False  # a photo that shows nobody known needs not be read
-    return is_jpeg(head) and has_added_names(head)
+        return is_jpeg(head) and has_added_names(head)
+    return False
