@@ -136,12 +136,9 @@ def _read_state(
 ) -> IdentityState:
     ids = assignments.faces.ids[assignments.rows_of_identity(identity)]
     name, report = assignments.names.get(identity), repository.reports.report(identity)
-    hashes = (_hash(repr(part).encode()) for part in (name, ids[ids <= last_face].tolist(), report))
+    compared = (name, ids[ids <= last_face].tolist(), report)
+    hashes = (hashlib.blake2b(repr(part).encode(), digest_size=8).hexdigest() for part in compared)
     return IdentityState(identity, last_face, last_decision, *hashes)
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _removal(repository: Repository, assignments: FaceAssignments, state: IdentityState) -> str:

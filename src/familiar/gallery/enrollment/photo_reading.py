@@ -96,8 +96,7 @@ def embed_batches(
         files = [file if file.faces is None else replace(file, faces=tuple(next(remaining))) for file in files]
         return EmbeddedBatch(len(batch), files, skipped, [error for _, error in without_bundle])
 
-    for _, embedded in map_batches(embedder, items, embed_batch):
-        yield embedded
+    return (embedded for _, embedded in map_batches(embedder, items, embed_batch))
 
 
 def read_new_file(

@@ -222,13 +222,12 @@ class _Export:
 
 def _regions(faces: Sequence[FaceRow], content: PhotoContent) -> list[Region]:
     """Convert faces with names to regions of the stored photo; one without any part in the photo is left out."""
-    metadata = content.metadata
-    regions: list[Region] = []
-    for face in faces:
-        box = stored_box(face.box_xyxy_px, metadata.stored_size_px, metadata.orientation)
-        if box is not None and face.name is not None:
-            regions.append(Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet"))
-    return regions
+    size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
+    return [
+        Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet")
+        for face in faces
+        if face.name is not None and (box := stored_box(face.box_xyxy_px, size_px, orientation)) is not None
+    ]
 
 
 def _may_have_names(path: Path) -> bool:
