@@ -67,7 +67,7 @@ def _mutate_bundle(data: bytes, dice: Random) -> bytes:
 
 
 def _prepare_bundle(folder: Path) -> Read:
-    """All of a bundle is read; only the valid network is run, as a bundle's memory is not bounded (formats.md)."""
+    """All of a bundle is read; only the valid network is run, as its memory is not bounded (untrusted-files.md)."""
     from familiar.core.types import Detection, Photo
     from familiar.embedding.bundle import load_bundle, network_bytes
     from familiar.embedding.embedder import Embedder

@@ -1,9 +1,11 @@
 """Backups and restores: complete, verified, beside a writer or a server, refused when damaged."""
 
+import contextlib
 import hashlib
 import os
 import random
 import shutil
+import sqlite3
 import threading
 import zipfile
 from pathlib import Path
@@ -15,15 +17,17 @@ from collection.crash_scenarios import contents
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
 from familiar.core.files import content_sha256
 from familiar.gallery.editing.corrections import split
+from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.integrity.backup import MANIFEST, backup, restore
 from familiar.gallery.integrity.check import check
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG
+from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import ExternalIndex, read_external_index
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE
 from support.damaged_gallery import damage_table, flip
-from support.small_gallery import draw_individuals, enroll_vectors
+from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
 
 def upload(gallery: Store, content: bytes) -> Path:
@@ -127,8 +131,24 @@ def test_restore_moves_aside_a_gallery_that_cannot_be_opened(album: Store, tmp_p
         previous = restore(killed, tmp_path / "backup.zip").previous
     assert previous is not None
     assert previous.name.startswith("damaged-")
-    assert (previous / DATABASE).read_bytes() == harmed
+    assert (previous / DATABASE).read_bytes()[96:] == harmed[96:]  # SQLite counts writes of the file in its header
     assert [row[0] for row in rows(killed)["faces"]] == [1, 2, 3]
+
+
+def test_damaged_gallery_that_a_server_has_open_is_restored_under_it(album: Store, tmp_path: Path):
+    backup(album, tmp_path / "backup.zip")
+    album._connection.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    damage_table(album.folder, "gallery")
+    with pytest.raises(CorruptGallery):
+        Store.open(album.folder)
+    previous = restore(album.folder, tmp_path / "backup.zip").previous
+    assert previous is not None
+    assert previous.name.startswith("damaged-")
+    with contextlib.closing(sqlite3.connect(previous / DATABASE)) as kept:
+        assert kept.execute("SELECT count(*) FROM faces").fetchone() == (3,)
+    assert album.faces().ids.tolist() == [1, 2, 3]
+    split(album, [3], "Tom")
+    assert album.damage() == []
 
 
 @pytest.mark.usefixtures("short_waits")
@@ -210,9 +230,10 @@ def test_archive_with_a_path_outside_the_gallery_is_refused(album: Store, tmp_pa
     with zipfile.ZipFile(tmp_path / "backup.zip") as archive, zipfile.ZipFile(tmp_path / "evil.zip", "w") as evil:
         for name in archive.namelist():
             content = archive.read(name)
-            if name == "backup.json":
-                content = content.replace(b'"sha256": {', b'"sha256": {"../../evil": "00",')
+            if name == MANIFEST:
+                content = content.replace(b'"files": [', b'"files": ["../../evil",')
             evil.writestr(name, content)
+        evil.writestr("../../evil", "")
     with pytest.raises(CorruptGallery, match="evil"):
         restore(tmp_path / "restored", tmp_path / "evil.zip")
 
@@ -266,15 +287,14 @@ def test_what_cannot_be_read_is_named(album: Store, tmp_path: Path, monkeypatch)
     with pytest.raises(BadGallery, match=r"/folder: there is no such backup, or it is no file"):
         restore(album.folder, tmp_path / "folder")
     photo = upload(album, b"another photo")
-    opened = Path.open
 
-    def fails(path: Path, *args: Any, **kwargs: Any) -> Any:
-        if path == photo:
-            raise OSError(5, "Input/output error")
-        return opened(path, *args, **kwargs)
+    def fails(path: str | Path, mode: str) -> Any:
+        if Path(path) == photo:
+            raise OSError(5, "Input/output error", str(path))
+        return open(path, mode)  # noqa: PTH123 - as zipfile opens it
 
-    monkeypatch.setattr(Path, "open", fails)
-    with pytest.raises(CannotWrite, match=rf"{photo.name}: cannot be read \(Input/output error\), so no backup"):
+    monkeypatch.setattr(zipfile, "open", fails, raising=False)
+    with pytest.raises(CannotWrite, match=rf"{photo.name}: Input/output error\), so there is no backup"):
         backup(album, tmp_path / "backup.zip")
     assert not (tmp_path / "backup.zip").exists()
 
@@ -318,3 +338,16 @@ def test_restoring_twice_does_not_bring_back_what_was_replaced(album: Store):
         with album.read() as repository:
             assert not repository.identities.exists(identity)
     assert len({path.name for path in copies(album.folder)}) >= 3
+
+
+def test_forget_erases_what_killed_and_finished_restores_have_left(album: Store):
+    with Store.create(album.folder / "damaged-fur", SPACE) as other:  # a name that a user may choose
+        enroll_vectors(other, draw_individuals([1]))
+    for left in (".familiar-draft-killed", "damaged-20260501-120000-2"):
+        shutil.copytree(album.folder, album.folder / left, ignore=shutil.ignore_patterns(".*", "damaged-*"))
+    with draft_folder(album.folder):
+        assert not forget_photos(album, [1]).erased, "while another process is restoring"
+    assert album.purge_deleted()
+    assert not [*album.folder.glob(".familiar-draft-*"), *album.folder.glob("damaged-2*/*.sqlite*")]
+    with Store.open(album.folder / "damaged-fur") as other:
+        assert len(other.faces().ids) == 1

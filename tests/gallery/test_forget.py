@@ -226,7 +226,7 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Store, folder: P
     enroll_vectors(gallery, draw_individuals([2]))
     other = draw_individuals([0, 0, 2])
     with gallery.write() as repository:
-        repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
+        repository.migration.begin(SPACE)
         repository.connection.executemany(
             "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.encode_embeddings(other), start=1)
         )

@@ -179,7 +179,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
         vectors = {f"earlier {name}": forms for name, forms in album.vectors(faces).items()}
         client.set_face_box(faces[0], (2.0, 2.0, 100.0, 100.0))
         with Store.open(folder) as gallery, gallery.write() as repository:  # a migration half done
-            repository.connection.execute("INSERT INTO migration VALUES (1, ?)", (gallery.space.to_json(),))
+            repository.migration.begin(gallery.space)
             other = np.random.default_rng(0).normal(size=gallery.space.embedding_dim)
             unit = (other / np.linalg.norm(other)).astype(np.float32)
             for face in faces:

@@ -368,14 +368,6 @@ def test_forgotten_pet_leaves_nothing_of_its_report_on_disk(folder: Path, galler
         assert check(opened).problems == ()
 
 
-def test_reports_of_missing_identities_are_deleted(gallery: Store, pair: tuple[int, int]):
-    with gallery.write() as repository:
-        repository.connection.execute("PRAGMA defer_foreign_keys = ON")
-        repository.reports.store(99, ELM.row)
-        repository.reports.delete_orphans()
-    assert {pet.identity for pet in list_pets(gallery)} == {*pair}
-
-
 def test_undo_after_forgetting_restores_the_other_reports(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
     set_reports(gallery, {lost: replace(ELM, note="a"), other: replace(HARBOR, note="b")})

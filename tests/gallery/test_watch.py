@@ -65,7 +65,7 @@ def test_identities_from_before_the_first_watch_are_not_new(watched: WatchedFold
         watched.draw(f"{shade}.png", "red", shade=shade)
     watched.settle()
     with watched.gallery.write() as repository:
-        repository.connection.execute("DELETE FROM watch")
+        repository.connection.execute("UPDATE gallery SET watched_identity = NULL")
     watched.restart()
     watched.draw("later.png", "red", shade=5)
     watched.settle()

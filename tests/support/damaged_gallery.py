@@ -22,14 +22,14 @@ UPDATE photos SET taken_at = '2024-05-01T12:00:00', size_bytes = 9999, attribute
 WHERE id % 3 = 0;
 UPDATE faces SET landmarks_px = randomblob(40), left_px = id / 7.0 WHERE id % 4 = 0;
 INSERT INTO events (happened_at, kind, identity_id, body) VALUES ('2024-05-01T12:00:00Z', 'name', 3, '{}');
-INSERT INTO migration VALUES (1, '{}');
+UPDATE gallery SET next_space = '{}';
 INSERT INTO next_embeddings SELECT id, 'photo', embedding FROM faces WHERE id < 20;
 INSERT INTO missing_photos VALUES (3, '2024-05-01T12:00:00Z');
 INSERT INTO skipped_files VALUES (x'2f70', 5, 6, 7);
 INSERT INTO watch_events (happened_at, kind, photo_id, body, is_complete, token)
 VALUES ('2024-05-01T12:00:00Z', 'enrolled', 3, '{}', 1, 'abc');
 INSERT INTO watch_deliveries VALUES ('stdout', 0);
-INSERT INTO watch VALUES (1, 24);
+UPDATE gallery SET watched_identity = 24;
 """
 
 

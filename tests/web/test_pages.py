@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+import apsw
 import pytest
 from starlette.testclient import TestClient
 
@@ -15,12 +16,14 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
 from familiar.web.jobs import JobQueue
 from familiar.web.pages import album
 from familiar.web.pages.render import NAV, UNDO_LABELS
 from familiar.web.server import STATIC
 from support import color_album
+from support.damaged_gallery import damage_table
 from support.html import BROWSER, Answer, Page, post_compare, post_search, text_of
 
 pytestmark = pytest.mark.slow
@@ -193,6 +196,17 @@ def test_not_found_message_depends_on_client_type(client: TestClient, folder: Pa
     program = client.get("/api/v1/photos/4711").json()["detail"]
     assert program == f"{folder}: has no photo 4711"
     assert "There is no page at this address" in text_of(client.get("/nothing", headers=BROWSER))
+
+
+def test_page_of_a_damaged_gallery_says_what_to_do(serving: Callable[..., TestClient], folder: Path):
+    client = serving()
+    with connect(folder / DATABASE) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    damage_table(folder, "identities")
+    answer = client.get("/individuals", headers=BROWSER)
+    assert answer.status_code == 500
+    remedies = f"familiar gallery restore {folder}, or keep what can be read: familiar gallery repair {folder}"
+    assert f"go back to a backup with: {remedies}" in text_of(answer)
 
 
 def test_read_only_pages_have_no_write_forms(serving: Callable[..., TestClient], folder: Path, photos: list[Path]):

@@ -126,6 +126,12 @@ def make_folder(folder: Path) -> None:
         raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
 
 
+def unused_path(folder: Path, name: str, suffix: str = "") -> Path:
+    """Return a path in a folder at which nothing is: with a number after the name, if there is something."""
+    names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
+    return next(path for each in names if not (path := folder / f"{each}{suffix}").exists())
+
+
 def require_regular_file(path: Path) -> os.stat_result:
     """Return the status of a file that is to be read: reading a named pipe would wait forever.
 

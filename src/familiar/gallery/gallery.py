@@ -24,7 +24,7 @@ from familiar.gallery.editing import corrections, undo_log
 from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.identity_state import read_states
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll_embeddings
-from familiar.gallery.gallery_model import enroll_in_album, open_gallery_model, reference_to
+from familiar.gallery.gallery_model import create_gallery, enroll_in_album, open_gallery_model
 from familiar.gallery.integrity.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.search import external_search, listing
@@ -35,7 +35,6 @@ from familiar.gallery.search.query import Query, query_embedding
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.store.retention import Retention
-from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
@@ -99,18 +98,12 @@ class Gallery(TableSource):
             embedding_dtype: how embeddings are stored.
 
         Raises:
-            BadBundle: there is no such model.
+            BadBundle, BadDetector: there is no such model or detector.
             BadGallery: the folder contains a gallery already.
             CannotWrite: the folder cannot be written to.
         """
         embedder = as_model(model)
-        database = Store.create(
-            Path(folder),
-            Space.from_model(embedder),
-            embedding_dtype=embedding_dtype,
-            reference=reference_to(embedder, detector),
-        )
-        return Gallery(database, embedder)
+        return Gallery(create_gallery(Path(folder), embedder, detector, None, embedding_dtype), embedder)
 
     @staticmethod
     def open(

@@ -16,19 +16,34 @@ from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 
 
-def reference_to(model: Model, detector: str | None = None, detector_model: Path | None = None) -> ModelReference:
-    """Return what a new gallery remembers.
+def create_gallery(
+    folder: Path,
+    model: Model,
+    detector: str | None = None,
+    detector_model: Path | None = None,
+    embedding_dtype: str = "float16",
+) -> Store:
+    """Create and open an empty gallery, which remembers its model and its detector.
 
     Args:
+        folder: created if missing.
         model: its model.
         detector: the name of its detector; None: the one that the model names.
         detector_model: the detector's file, if it was given.
+        embedding_dtype: how embeddings are stored, "float16" or "float32".
+
+    Raises:
+        BadDetector: there is no such detector.
+        BadGallery, CannotWrite: as for `Store.create`.
     """
+    model.detector(detector, detector_model)
     path = None if detector_model is None else str(absolute_path(detector_model))
-    return ModelReference(name_of_model(model), model.species, detector or model.detector_name, path)
+    reference = ModelReference(name_of_model(model), model.species, detector or model.detector_name, path)
+    return Store.create(folder, Space.from_model(model), embedding_dtype=embedding_dtype, reference=reference)
 
 
 def remember(gallery: Store, **changes: Any) -> None:
@@ -64,7 +79,7 @@ def open_gallery_model(
     model = open_model(named, providers=providers) if isinstance(named, Path | str) else named
     reference, name = gallery.model_reference, name_of_model(model)
     try:
-        gallery.check_comparable(*model.space)
+        gallery.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
         chosen = named if isinstance(named, Path | str) else name or "a model in memory"
         raise SpaceMismatch(
@@ -89,7 +104,7 @@ def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Model:
     except BadBundle as error:
         raise BadBundle(f"{gallery.folder}: its model {name} cannot be opened; {remedy} ({error})") from error
     try:
-        gallery.check_comparable(*model.space)
+        gallery.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
         raise SpaceMismatch(
             f"{gallery.folder}: {name} is another model now than the one that the gallery was made with; {remedy}; or "

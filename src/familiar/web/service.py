@@ -11,9 +11,8 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
-from familiar.gallery.gallery_model import gallery_detector, open_gallery_model, reference_to, remember_detector
+from familiar.gallery.gallery_model import create_gallery, gallery_detector, open_gallery_model, remember_detector
 from familiar.gallery.store.connection import DATABASE
-from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
@@ -63,7 +62,7 @@ class Service:
 
         def read(gallery: Store) -> T:
             with gallery.read():
-                gallery.check_comparable(*space)
+                gallery.check_space(*space, to_compare=True)
                 return function(gallery, *args, **kwargs)
 
         return await self.executor.read(read)
@@ -106,10 +105,7 @@ def _create_gallery_if_missing(settings: Settings) -> None:
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    model = open_model(settings.model)
-    model.detector(settings.detector, settings.detector_model)  # raises if there is none
-    reference = reference_to(model, settings.detector, settings.detector_model)
-    Store.create(settings.gallery, Space.from_model(model), reference=reference).close()
+    create_gallery(settings.gallery, open_model(settings.model), settings.detector, settings.detector_model).close()
 
 
 def _open_model(settings: Settings, gallery: Store) -> tuple[Model | None, Detector]:

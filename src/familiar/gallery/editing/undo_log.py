@@ -59,12 +59,6 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
             )
         if repository.undo_log.restore(last.number):
             repository.settings.mark_faces_changed()  # not by `writing(faces_change=True)`: it is known only now
-        repository.delete_orphan_rows()
-        # An identity that lost its last face may have been deleted since; the restored faces need it.
-        repository.identities.insert_missing()
-        # Restored rejections and reports of an identity that has been forgotten since.
-        repository.constraints.delete_orphan_rejections()
-        repository.reports.delete_orphans()
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
             repository.settings.mark_no_face_clustered()
         repository.undo_log.delete(last.number)

@@ -2,17 +2,14 @@
 
 A backup is an ordinary ZIP file, whose content is a gallery: `gallery.sqlite`, the uploaded photos, which exist nowhere
 else, and the address of an index outside the folder. Search indexes are left out, since they can be built again, and so
-are photos outside the gallery's folder. `backup.json` has the SHA-256 of every file.
+are photos outside the gallery's folder. `backup.json` lists the files; ZIP has a checksum of each.
 """
 
-import contextlib
-import hashlib
 import json
 import os
 import shutil
-import tempfile
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -25,10 +22,10 @@ from familiar.gallery.integrity.check import damaged_uploads
 from familiar.gallery.store import recovery
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
+from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.store.external_index import forget_external_index, read_external_index
 from familiar.gallery.store.index_lock import index_lock
-from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store, publish
 from familiar.neighbors.hnsw import erase
 
@@ -36,8 +33,6 @@ MANIFEST = "backup.json"
 _FORMAT = "familiar-backup/1"
 _BEFORE_RESTORE = "before-restore"  # in the name of the automatic copy of what a restore replaces
 _MAX_ATTEMPTS = 3  # to copy uploaded photos while others are forgotten
-_BLOCK_BYTES = 1 << 20
-_STALE_SECONDS = 24 * 3600.0  # no draft is written for so long
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ def backup(gallery: Store, file: Path) -> BackupResult:
     if file.exists():
         raise BadGallery(f"{file}: exists already; name a new file for the backup")
     try:
-        with _draft(file.absolute().parent) as draft:
+        with draft_folder(file.absolute().parent) as draft:
             for _ in range(_MAX_ATTEMPTS):
                 uploads = _write(gallery, draft, draft / "backup")
                 if uploads is not None:
@@ -110,7 +105,8 @@ def backup(gallery: Store, file: Path) -> BackupResult:
     except FileExistsError as error:
         raise BadGallery(f"{file}: exists already; name a new file for the backup") from error
     except OSError as error:
-        raise CannotWrite(f"{file}: cannot be written ({error.strerror or error})") from error
+        cause = f"{error.filename or file}: {error.strerror or error}"
+        raise CannotWrite(f"{file}: cannot be written ({cause}), so there is no backup") from error
 
 
 def restore(folder: Path, source: Path | None = None) -> RestoreResult:
@@ -131,7 +127,7 @@ def restore(folder: Path, source: Path | None = None) -> RestoreResult:
     source = _newest_copy(folder) if source is None else source
     try:
         make_folder(folder)
-        with _draft(folder) as draft:
+        with draft_folder(folder) as draft:
             if zipfile.is_zipfile(source):
                 photos, faces = _unpack(source, draft, unpack_uploads=True)
             else:
@@ -167,10 +163,12 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
         try:
             with Store(folder) as gallery:
                 previous = _copy_before_restore(gallery)
-        except (BadGallery, CorruptGallery):
-            previous = recovery.dated_folder(folder, "damaged")
-            recovery.replace(folder, finished, previous)
-            return previous
+        except CorruptGallery:
+            previous = recovery.copy_damaged(folder)
+            if previous is None:
+                return recovery.replace(folder, finished)
+        except BadGallery:  # another program's database, perhaps with pages of another size
+            return recovery.replace(folder, finished)
         recovery.overwrite(folder / DATABASE, finished)
         return previous
 
@@ -179,7 +177,7 @@ def _copy_before_restore(gallery: Store) -> Path | None:
     """Copy the gallery as it is; return None if it has no photo, or its automatic copies are switched off."""
     previous = gallery.make_automatic_copy(_BEFORE_RESTORE)
     with gallery.read() as repository:
-        is_due = repository.photos.count() and repository.settings.retention() != Retention(0, 0)
+        is_due = repository.photos.count() and repository.settings.retention()
     if previous is None and is_due:
         raise CannotWrite(
             f"{gallery.folder}: the gallery as it is could not be copied before the restore; nothing was changed. Make "
@@ -203,47 +201,33 @@ def _check_copy(source: Path, draft: Path) -> tuple[int, int]:
         raise
 
 
-@contextlib.contextmanager
-def _draft(folder: Path) -> Generator[Path]:
-    """Make a folder for what is being written, and delete it afterwards, with what killed processes have left."""
-    for path in folder.glob(".familiar-draft-*"):
-        if datetime.now().timestamp() - path.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".familiar-draft-", dir=folder, ignore_cleanup_errors=True) as draft:
-        yield Path(draft)
-
-
 def _write(gallery: Store, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
-    copy = folder / DATABASE
-    gallery.copy_to(copy)
+    gallery.copy_to(folder / DATABASE)
     with Store(folder) as copied, copied.read() as repository:
         paths = _uploaded_paths(repository.photos.paths(), gallery.folder)
-    sources = {
-        DATABASE: copy,
-        **{path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)},
-    }
+    uploads = {path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)}
+    sources = {DATABASE: folder / DATABASE, **uploads}
     if (gallery.folder / EXTERNAL_INDEX_FILE).is_file():
         sources[EXTERNAL_INDEX_FILE] = gallery.folder / EXTERNAL_INDEX_FILE
-    sha256: dict[str, str] = {}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    manifest = {
+        "format": _FORMAT,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "folders": _both_paths(gallery.folder),
+        "files": list(sources),
+    }
+    with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
         for name, source in sources.items():
             try:
-                sha256[name] = _add(archive, source, name)
+                archive.write(source, name)
             except FileNotFoundError:
                 return None
-        manifest = {
-            "format": _FORMAT,
-            "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "folders": _both_paths(gallery.folder),
-            "sha256": sha256,
-        }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     missing = [path for path in paths if not os.path.lexists(path)]
     with gallery.read() as repository:  # photos that are missing, but not forgotten, are what `check` reports
         if not all(repository.photos.at_path(path) for path in missing):
             return None
-    return len(sources.keys() - {DATABASE, EXTERNAL_INDEX_FILE})
+    return len(uploads)
 
 
 def _uploaded_paths(paths: Iterable[str], folder: Path) -> list[str]:
@@ -257,29 +241,6 @@ def _both_paths(folder: Path) -> list[str]:
     return sorted({str(absolute_path(folder)), str(real_path(folder))})
 
 
-def _add(archive: zipfile.ZipFile, source: Path, name: str) -> str:
-    """Copy a file into the archive; return its SHA-256."""
-    try:
-        content = source.open("rb")
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CannotWrite(f"{source}: cannot be read ({error.strerror}), so no backup was written") from error
-    with content:
-        info = zipfile.ZipInfo.from_file(source, name)
-        with archive.open(info, "w", force_zip64=True) as target:
-            return _copy(content.read, target.write)
-
-
-def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> str:
-    """Copy a stream to another; return its SHA-256."""
-    digest = hashlib.sha256()
-    while block := read(_BLOCK_BYTES):
-        digest.update(block)
-        write(block)
-    return digest.hexdigest()
-
-
 def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int]:
     """Unpack a backup into a folder, and check every file and the gallery; return its numbers of photos and faces.
 
@@ -290,16 +251,12 @@ def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
     folder.mkdir(exist_ok=True)
     try:
         with zipfile.ZipFile(file) as archive:
-            manifest = _read_manifest(archive, file)
-            for name, sha256 in manifest["sha256"].items():
-                target = folder / _safe(name)
-                if not unpack_uploads and target.parent != folder:
-                    target = Path(os.devnull)
-                make_folder(target.parent)
-                with archive.open(name) as source, target.open("wb") as content:
-                    if _copy(source.read, content.write) != sha256:
-                        raise CorruptGallery(_damaged(file, f"the checksum of {name} is another"))
-            (folder / MANIFEST).write_text(json.dumps(manifest))
+            names = _read_names(archive, file)
+            if not unpack_uploads:
+                if damaged := archive.testzip():
+                    raise CorruptGallery(_damaged(file, f"{damaged} is not what was written"))
+                names = [name for name in names if "/" not in name]
+            archive.extractall(folder, names)
     except (zipfile.BadZipFile, NotImplementedError, KeyError, ValueError, TypeError, EOFError, RuntimeError) as error:
         raise CorruptGallery(_damaged(file, error)) from error
     return _check(folder, file)
@@ -322,22 +279,21 @@ def _damaged(file: Path, reason: object) -> str:
     return f"{file}: damaged, or no backup of a gallery ({reason}); use another copy of it"
 
 
-def _read_manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, Any]:
+def _read_names(archive: zipfile.ZipFile, file: Path) -> list[str]:
+    """Return the names of a backup's files. ValueError if it lacks one, or has one that is not of a gallery."""
     manifest: dict[str, Any] = parse_json(archive.read(MANIFEST))
     if manifest["format"] != _FORMAT:
         raise BadGallery(f"{file}: was written by another version of familiar (format {manifest['format']!r})")
-    if DATABASE not in manifest["sha256"] or not all(isinstance(each, str) for each in manifest["folders"]):
+    names = archive.namelist()
+    is_complete = DATABASE in names and {*names} == {*manifest["files"], MANIFEST}
+    if not is_complete or not all(isinstance(each, str) for each in manifest["folders"]):
         raise ValueError(MANIFEST)
-    return manifest
-
-
-def _safe(name: str) -> Path:
-    """Return the path of a member of the archive. ValueError if it is not of a gallery."""
-    parts = PurePosixPath(name).parts
-    is_upload = len(parts) == 3 and parts[0] == UPLOADED_PHOTOS
-    if ".." in parts or "\\" in name or not (name in (DATABASE, EXTERNAL_INDEX_FILE) or is_upload):
-        raise ValueError(f"contains {name}")
-    return Path(*parts)
+    for name in names:
+        parts = PurePosixPath(name).parts
+        is_upload = len(parts) == 3 and parts[0] == UPLOADED_PHOTOS
+        if ".." in parts or "\\" in name or not (name in (DATABASE, EXTERNAL_INDEX_FILE, MANIFEST) or is_upload):
+            raise ValueError(f"contains {name}")
+    return names
 
 
 def _make_new(draft: Path, folder: Path) -> None:

@@ -7,12 +7,11 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
 from familiar.gallery.store import recovery
 from familiar.gallery.store.connection import DATABASE, translate_errors
+from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.neighbors.hnsw import erase as erase_index
-
-_REPAIRED = f".{DATABASE}.repaired"
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,12 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
 
 def _recover(folder: Path, space: Space | None) -> RepairResult:
     """Put a new database in place, with all rows that can be read."""
-    repaired, kept_in = folder / _REPAIRED, recovery.dated_folder(folder, "damaged")
     try:
-        repaired.unlink(missing_ok=True)
-        recovered = recovery.recover(folder / DATABASE, repaired, space)
-        with index_lock(folder):
-            erase_index(folder)  # which is of the damaged gallery
-        recovery.replace(folder, repaired, kept_in)
+        with draft_folder(folder) as draft:
+            recovered = recovery.recover(folder / DATABASE, draft / DATABASE, space)
+            with index_lock(folder):
+                erase_index(folder)  # which is of the damaged gallery
+            kept_in = recovery.replace(folder, draft / DATABASE)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
-    finally:
-        repaired.unlink(missing_ok=True)
     return RepairResult(saved=recovered.saved, lost=tuple(recovered.lost), kept_in=kept_in)

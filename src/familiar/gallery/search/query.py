@@ -35,7 +35,7 @@ def query_embedding(
         face: number of the face in a photo, counted from the left and from 1; None: the best one.
         flip: average the query's embedding with that of its mirror image.
     """
-    gallery.check_comparable(*embedder.space)
+    gallery.check_space(*embedder.space, to_compare=True)
     if not isinstance(query, Crop):
         face_detector = gallery_detector(gallery, embedder, detector, for_query=True)
         query = crop_query(gallery, embedder, Path(query), face_detector, face)

@@ -6,6 +6,7 @@ forgotten is erased from them as well.
 
 import contextlib
 import logging
+import re
 from collections.abc import Generator
 from datetime import date, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from familiar.core.errors import FamiliarError
-from familiar.core.files import erase_file, fsync_directory, fsync_file, held_lock, make_folder
+from familiar.core.files import erase_file, fsync_directory, fsync_file, held_lock, make_folder, unused_path
 from familiar.gallery.store.connection import (
     DATABASE,
     Connection,
@@ -22,12 +23,14 @@ from familiar.gallery.store.connection import (
     find_damage,
     translate_errors,
 )
+from familiar.gallery.store.drafts import erase_drafts
 from familiar.gallery.store.erasure import Erasure, Forgotten
 from familiar.gallery.store.retention import Retention, day_of, is_copy
 
 FOLDER = "backups"
 _UNFINISHED = ".unfinished"
 _LOCK_FILE = ".lock"
+_DAMAGED = re.compile(r"damaged-\d{8}-\d{6}(-\d+)?")  # as `recovery` names folders of damaged files
 _WAIT_SECONDS = 60.0  # a copy of a million faces takes a part of it
 
 _log = logging.getLogger(__name__)
@@ -66,11 +69,9 @@ def copy(connection: Connection, folder: Path, retention: Retention, reason: str
     Returns:
         The copy; None if there is none, since there is no photo yet, or the copy failed.
     """
-    if not retention.days + retention.weeks or not connection.first("SELECT 1 FROM photos LIMIT 1"):
+    if not retention or not connection.first("SELECT 1 FROM photos LIMIT 1"):
         return None
-    name = f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}"
-    names = (f"{name}.sqlite", *(f"{name}-{number}.sqlite" for number in range(2, 1000)))  # several in one second
-    target = next(folder / FOLDER / each for each in names if not (folder / FOLDER / each).exists())
+    target = unused_path(folder / FOLDER, f"{datetime.now():%Y-%m-%dT%H%M%S}{'-' if reason else ''}{reason}", ".sqlite")
     unfinished = folder / FOLDER / _UNFINISHED
     try:
         make_folder(target.parent)
@@ -105,17 +106,20 @@ def require_intact(path: Path) -> None:
 
 def damaged_files(folder: Path) -> list[Path]:
     """List the files that repairs and restores have moved aside, and kept."""
-    names = (f"{DATABASE}*", "external_index.json")
-    return sorted(path for each in folder.glob("damaged-*") for name in names for path in each.glob(name))
+    folders = (each for each in folder.glob("damaged-*") if _DAMAGED.fullmatch(each.name))
+    return sorted(path for each in folders for path in each.glob(f"{DATABASE}*"))
 
 
 def forget(folder: Path, forgotten: Forgotten) -> None:
     """Erase what the gallery has forgotten from its automatic copies; what cannot be read is erased as a whole.
 
+    So is what killed or finished restores and repairs have left.
+
     Raises:
         CannotWrite: the disk is full or failing.
-        GalleryBusy: another process has been making a copy for a minute.
+        GalleryBusy: another process has been making a copy for a minute, or is restoring a gallery there.
     """
+    erase_drafts(folder)
     for path in damaged_files(folder):
         erase_file(path)
     if (folder / FOLDER).is_dir():

@@ -110,6 +110,12 @@ def connect(path: Path, *, create: bool = False, read_only: bool = False, verify
     return connection
 
 
+def connect_raw(path: Path) -> Connection:
+    """Connect to a database, or a new one, whose pages are read and written as they are, without their checksums."""
+    verifying = _checksum_vfs()
+    return Connection(str(path), vfs=next(name for name in apsw.vfs_names() if name != verifying))
+
+
 def copy_to_new_file(connection: Connection, path: Path) -> None:
     """Copy a database as it is now into a new file, while others may go on writing.
 

@@ -57,10 +57,6 @@ class Constraints(Table):
         """Delete the rejections from an identity."""
         self._connection.run("DELETE FROM rejections WHERE identity_id = ?", (identity,))
 
-    def delete_orphan_rejections(self) -> None:
-        """Delete the rejections from identities that do not exist."""
-        self._connection.run("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
-
     def drop_between(self, faces: Sequence[int], identity: int) -> None:
         """Delete the rejections of faces from an identity."""
         self._connection.run_many(

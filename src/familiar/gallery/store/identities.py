@@ -51,13 +51,6 @@ class Identities(Table):
         """Add identities with these numbers, without names."""
         self._connection.run_many("INSERT INTO identities (id) VALUES (?)", ((number,) for number in numbers))
 
-    def insert_missing(self) -> None:
-        """Add the identities that faces are assigned to and that do not exist."""
-        self._connection.run(
-            "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
-            "WHERE identity_id NOT IN (SELECT id FROM identities)"
-        )
-
     def set_name(self, number: int, name: str) -> None:
         """Name an identity."""
         self._connection.run("UPDATE identities SET name = ? WHERE id = ?", (name, number))

@@ -10,22 +10,22 @@ from familiar.gallery.store.table import Table
 
 
 class Migration(Table):
-    """SQL statements on the tables `migration` and `next_embeddings`."""
+    """SQL statements on the table `next_embeddings` and `gallery.next_space`."""
 
     def space(self) -> Space | None:
         """Return the space that the gallery is being migrated to; None if no migration is under way."""
-        row = self._connection.first("SELECT space FROM migration")
-        return None if row is None else Space.from_json(row[0])
+        space = self._connection.value("SELECT next_space FROM gallery")
+        return None if space is None else Space.from_json(space)
 
     def begin(self, space: Space) -> None:
         """Begin a migration, deleting embeddings that an interrupted one has left."""
-        self.end()
-        self._connection.run("INSERT INTO migration (id, space) VALUES (1, ?)", (space.to_json(),))
+        self._connection.run("DELETE FROM next_embeddings")
+        self._connection.run("UPDATE gallery SET next_space = ?", (space.to_json(),))
 
     def end(self) -> None:
         """Delete the migration and its embeddings."""
         self._connection.run("DELETE FROM next_embeddings")
-        self._connection.run("DELETE FROM migration")
+        self._connection.run("UPDATE gallery SET next_space = NULL")
 
     def pending_faces(self) -> list[tuple[Any, ...]]:
         """Return the faces without a new embedding, by photo, then face.

@@ -14,12 +14,12 @@ import apsw
 import numpy as np
 
 from familiar.core.errors import BadGallery, CorruptGallery
-from familiar.core.files import fsync_directory, fsync_file, held_lock
+from familiar.core.files import fsync_directory, fsync_file, held_lock, unused_path
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.store.automatic_copies import copies, require_intact
-from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, find_damage
+from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, connect_raw, find_damage
 from familiar.gallery.store.face_table import load_face_table
-from familiar.gallery.store.schema import check_format, create_tables, delete_orphan_rows
+from familiar.gallery.store.schema import check_format, create_tables, mend_references
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.space import Space
 
@@ -40,12 +40,6 @@ class Recovered:
 
     saved: dict[str, int] = field(default_factory=dict[str, int])
     lost: list[str] = field(default_factory=list[str])
-
-
-def _differing_rows(path: Path) -> list[str]:
-    """Name the rows whose pages do not have the checksums that we wrote, by table and number."""
-    with contextlib.closing(_connect_to_damaged(path)) as connection:
-        return [name for table in _tables() for name in _read(connection, table)[1]]
 
 
 def _connect_to_damaged(path: Path) -> Connection:
@@ -77,7 +71,8 @@ def accept(path: Path) -> tuple[str, ...] | None:
     try:
         with contextlib.suppress(*_UNREADABLE), contextlib.closing(connect(path)) as connection:
             check_format(connection, path.parent)
-        differing = _differing_rows(path)
+        with contextlib.closing(_connect_to_damaged(path)) as connection:
+            differing = _unreadable_rows(connection)
         if not _rewrite_checksums(path):
             return None
         if differing:  # what was cached or indexed of the gallery before is not of this one
@@ -95,14 +90,10 @@ def _rewrite_checksums(path: Path) -> bool:
             check_format(connection, path.parent)
             space, dtype, revision = Settings(connection).embedding_format()
             load_face_table(connection, np.dtype(dtype).newbyteorder("<"), space, revision, path.parent)
-            for table in _tables():
-                for _ in connection.each(f"SELECT * FROM {table}"):  # a text may not be UTF-8
-                    pass
         except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
             return False
-        if find_damage(connection):
-            return False
-        if any(_columns(connection, table) != columns for table, columns in _own_columns().items()):
+        has_our_definitions = _definitions(connection) >= _definitions_of_galleries()
+        if not has_our_definitions or _unreadable_rows(connection) or find_damage(connection):
             return False
         connection.run("VACUUM")
         with contextlib.suppress(apsw.BusyError):  # others read; the next checkpoint does it
@@ -133,11 +124,13 @@ def recover(path: Path, target: Path, space: Space | None) -> Recovered:
             for table in _tables():
                 rows, lost = _read(connection, table)
                 recovered.lost += lost
-                if rows and len(rows[0]) != len(_columns(new, table)):
-                    recovered.lost.append(f"{table}: all {len(rows):,} rows (the table's definition is damaged)")
-                elif rows:
-                    recovered.saved[table] = len(rows)
+                if not rows:
+                    continue
+                try:
                     new.run_many(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                    recovered.saved[table] = len(rows)
+                except apsw.SQLError:  # so many columns it has not
+                    recovered.lost.append(f"{table}: all {len(rows):,} rows (the table's definition is damaged)")
             _complete(new, recovered, path, space)
         if problems := find_damage(new):
             raise BadGallery(f"{path.parent}: cannot be recovered ({'; '.join(problems[:3])}); restore a backup")
@@ -159,11 +152,7 @@ def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | 
         new.run("DELETE FROM gallery")
         settings.create(space, "float32" if length == 4 * space.embedding_dim else "float16")
     settings.become_new()  # what was indexed of the gallery before is not of this one
-    # Who is in the photos is known without the name.
-    new.run(
-        "INSERT OR IGNORE INTO identities (id) "
-        "SELECT identity_id FROM assignments UNION SELECT identity_id FROM reports"
-    )
+    new.run("INSERT OR IGNORE INTO identities (id) SELECT identity_id FROM reports")  # known without the name
     _delete_damaged_embeddings(new, recovered)
     while orphans := _orphans(new):
         for table, row in orphans:
@@ -188,12 +177,11 @@ def _delete_damaged_embeddings(new: Connection, recovered: Recovered) -> None:
 
 
 def _orphans(new: Connection) -> list[tuple[str, int]]:
-    """Delete what refers to missing faces and identities; return table and number of other rows that refer to nothing.
+    """Mend references to faces and identities; return table and number of other rows that refer to nothing.
 
     A row of those may be referred to itself.
     """
-    delete_orphan_rows(new)
-    new.run("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
+    mend_references(new)
     return sorted({(table, row) for table, row, *_ in new.rows("PRAGMA foreign_key_check")})
 
 
@@ -217,14 +205,20 @@ def _tables() -> dict[str, str | None]:
     return {"sqlite_sequence": None} | keys
 
 
-def _columns(connection: Connection, table: str) -> list[str]:
-    return [name for (name,) in connection.rows("SELECT name FROM pragma_table_info(?)", [table])]
+def _definitions(connection: Connection) -> set[tuple[str, str]]:
+    """Return the name and the definition of each table, index and trigger."""
+    return set(connection.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
 @cache
-def _own_columns() -> dict[str, list[str]]:
+def _definitions_of_galleries() -> set[tuple[str, str]]:
     with contextlib.closing(_empty_gallery()) as connection:
-        return {table: _columns(connection, table) for table in _tables()}
+        return _definitions(connection)
+
+
+def _unreadable_rows(connection: Connection) -> list[str]:
+    """Name the rows that cannot be read, by table and number: with other checksums than we wrote, or garbled texts."""
+    return [name for table in _tables() for name in _read(connection, table)[1]]
 
 
 def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], list[str]]:
@@ -311,6 +305,28 @@ def _count_rows(path: Path) -> tuple[int, ...]:
         )
 
 
+def copy_damaged(folder: Path) -> Path | None:
+    """Copy a gallery's damaged database as it is into a new folder; None if SQLite cannot open it.
+
+    Through SQLite, since others may be writing, and what they have written may be in the log only.
+    """
+    kept_in = _new_folder(folder)
+    path = kept_in / DATABASE
+    try:
+        with (  # raw, or the copy would have checksums that agree with the damage
+            contextlib.closing(connect_raw(folder / DATABASE)) as damaged,
+            contextlib.closing(connect_raw(path)) as copy,
+            copy.backup("main", damaged, "main") as backup,
+        ):
+            backup.step(-1)
+        fsync_file(path)
+    except _UNREADABLE:
+        shutil.rmtree(kept_in)
+        return None
+    fsync_directory(kept_in)
+    return kept_in
+
+
 def overwrite(path: Path, source: Path) -> None:
     """Replace the content of a database by that of another file, also while others have it open.
 
@@ -318,20 +334,22 @@ def overwrite(path: Path, source: Path) -> None:
         apsw.Error: the database cannot be opened, or the system refuses. It has its old content.
     """
     with (
-        contextlib.closing(connect(path)) as target,
+        contextlib.closing(connect(path, verify=False)) as target,  # its pages may be damaged
         contextlib.closing(connect(source)) as copy,
         target.backup("main", copy, "main") as backup,
     ):
         backup.step(-1)
 
 
-def replace(folder: Path, finished: Path, kept_in: Path) -> None:
-    """Put a database in place of one that cannot be opened, and move the files of that one to a folder.
+def replace(folder: Path, finished: Path) -> Path:
+    """Put a database in place of one that cannot be opened, and move the files of that one to a new folder.
 
     Args:
         folder: the gallery's folder.
         finished: the new database, a closed file in that folder.
-        kept_in: created.
+
+    Returns:
+        The new folder.
 
     Raises:
         GalleryBusy: another program has the gallery open.
@@ -340,7 +358,7 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
     busy = f"{folder}: another program has the gallery open; end it (familiar serve, familiar watch) and try again"
     with held_lock(folder / LOCK_FILE, BUSY_SECONDS, busy):
         fsync_file(finished)
-        kept_in.mkdir()
+        kept_in = _new_folder(folder)
         try:
             os.link(folder / DATABASE, kept_in / DATABASE)  # so there is a database at any time
         except OSError:  # a file system without hard links
@@ -352,10 +370,11 @@ def replace(folder: Path, finished: Path, kept_in: Path) -> None:
         fsync_directory(folder)
         finished.replace(folder / DATABASE)
         fsync_directory(folder)
+        return kept_in
 
 
-def dated_folder(folder: Path, name: str) -> Path:
-    """Return a new path in a folder, from a name and the time."""
-    dated = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = (dated, *(f"{dated}-{number}" for number in range(2, 1000)))
-    return next(folder / each for each in names if not (folder / each).exists())
+def _new_folder(folder: Path) -> Path:
+    """Make a folder for the files of a damaged database."""
+    new = unused_path(folder, f"damaged-{datetime.now():%Y%m%d-%H%M%S}")
+    new.mkdir()
+    return new

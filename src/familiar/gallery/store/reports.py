@@ -39,7 +39,3 @@ class Reports(Table):
     def delete(self, identity: int) -> None:
         """Delete the report of an identity."""
         self._connection.run("DELETE FROM reports WHERE identity_id = ?", (identity,))
-
-    def delete_orphans(self) -> None:
-        """Delete the reports of identities that do not exist, while foreign keys are deferred."""
-        self._connection.run("DELETE FROM reports WHERE identity_id NOT IN (SELECT id FROM identities)")

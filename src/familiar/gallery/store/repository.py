@@ -11,7 +11,6 @@ from familiar.gallery.store.learned_faces import LearnedFaces
 from familiar.gallery.store.migration import Migration
 from familiar.gallery.store.photos import Photos
 from familiar.gallery.store.reports import Reports
-from familiar.gallery.store.schema import delete_orphan_rows
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.undo_log import UndoLog
 from familiar.gallery.store.watch_events import WatchEvents
@@ -46,7 +45,3 @@ class Repository:
         self.watched_files = WatchedFiles(connection)
         self.watch_events = WatchEvents(connection)
         self.erasure = Erasure(connection)
-
-    def delete_orphan_rows(self) -> None:
-        """Delete rows that refer to missing faces, while foreign keys are deferred."""
-        delete_orphan_rows(self.connection)

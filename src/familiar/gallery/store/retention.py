@@ -25,6 +25,10 @@ class Retention:
         if self.days < 0 or self.weeks < 0:
             raise ValueError(f"give numbers of days and weeks, not {self.days} and {self.weeks}")
 
+    def __bool__(self) -> bool:
+        """Whether copies are made."""
+        return self.days + self.weeks > 0
+
     def keep(self, copies: Sequence[Path]) -> set[Path]:
         """Choose the copies to keep.
 

@@ -28,6 +28,8 @@ CREATE TABLE gallery (
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
+    next_space TEXT,                        -- JSON of `Space`: of the model that a migration moves the gallery to
+    watched_identity INTEGER,               -- the highest number of an identity when events were last completed
     copied_days INTEGER NOT NULL DEFAULT 3, -- automatic copies: automatic_copies.py
     copied_weeks INTEGER NOT NULL DEFAULT 3
 ) STRICT;
@@ -142,10 +144,6 @@ CREATE TABLE next_embeddings (              -- of an unfinished migration
     origin TEXT NOT NULL CHECK (origin IN ('photo', 'bridge')),
     embedding BLOB NOT NULL
 ) STRICT;
-CREATE TABLE migration (                    -- one row during a migration
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    space TEXT NOT NULL
-) STRICT;
 CREATE TABLE missing_photos (               -- photos whose files are gone, as `familiar watch` noticed
     photo_id INTEGER PRIMARY KEY REFERENCES photos ON DELETE CASCADE,
     noticed_at TEXT NOT NULL                -- ISO 8601, UTC
@@ -170,10 +168,6 @@ CREATE TABLE watch_deliveries (
     destination TEXT PRIMARY KEY,           -- "stdout", or the SHA-256 of a URL, which may contain a password
     last_event INTEGER NOT NULL             -- the last one that it does not need any more
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE watch (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    last_identity INTEGER NOT NULL          -- the highest number of an identity when events were last completed
-) STRICT;
 """
 _FACE_COLUMNS = (
     "photo_id",
@@ -237,8 +231,8 @@ def check_format(connection: Connection, folder: Path) -> None:
 def restore_change(connection: Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
     """Restore the row that one row of `changes` recorded. Foreign keys must be deferred.
 
-    A face whose photo has been deleted since, or has other content by now, is not restored: call
-    `delete_orphan_rows` afterwards.
+    A face whose photo has been deleted since, or has other content by now, is not restored: call `mend_references`
+    afterwards.
 
     Args:
         connection: within a transaction.
@@ -268,14 +262,20 @@ def restore_change(connection: Connection, change: tuple[int, str, int, int | No
     )
 
 
-def delete_orphan_rows(connection: Connection) -> None:
-    """Delete rows that refer to missing faces, for use while foreign keys are deferred or off."""
+def mend_references(connection: Connection) -> None:
+    """Delete rows that refer to missing faces, and add the identities that faces are assigned to, without names.
+
+    For use while foreign keys are deferred or off. Rejections from and reports of other missing identities go, too.
+    """
     for table in ("assignments", "domains", "rejections", "learned_faces", "next_embeddings"):
         connection.run(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.run(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
         "OR second_face NOT IN (SELECT id FROM faces)"
     )
+    connection.run("INSERT OR IGNORE INTO identities (id) SELECT identity_id FROM assignments")
+    for table in ("rejections", "reports"):
+        connection.run(f"DELETE FROM {table} WHERE identity_id NOT IN (SELECT id FROM identities)")
 
 
 def _restore_face(connection: Connection, change_id: int, face: int) -> None:

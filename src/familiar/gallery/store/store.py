@@ -316,45 +316,34 @@ class Store:
         with self.read() as repository:
             return np.dtype(repository.settings.embedding_dtype()).newbyteorder("<")
 
-    def check_space(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
+    def check_space(
+        self, space_id: str, embedding_dim: int, prefixes: Collection[int] = (), *, to_compare: bool = False
+    ) -> None:
         """Check that embeddings of a model can be stored here: as they are, or truncated to the stored length.
 
         Args:
             space_id: of the model.
             embedding_dim: of the model.
             prefixes: lengths to which the model's embeddings may be truncated.
+            to_compare: they are compared with the stored ones, over what both have in common, so they may be shorter.
 
         Raises:
             SpaceMismatch: they cannot.
         """
         space = self.space
-        if space_id != space.space_id or space.embedding_dim not in (embedding_dim, *prefixes):
+        lengths = (space.prefixes if to_compare else ()) + (space.embedding_dim,)
+        if space_id != space.space_id or not (embedding_dim in lengths or space.embedding_dim in prefixes):
             raise SpaceMismatch(
                 f"{self.folder}: its embeddings are in the space {space.space_id} ({space.embedding_dim} dimensions), "
                 f"not in {space_id} ({embedding_dim}); use the model that the gallery was made with, or re-embed it "
                 "with the new one: familiar gallery migrate"
             )
 
-    def check_comparable(self, space_id: str, embedding_dim: int, prefixes: Collection[int] = ()) -> None:
-        """Check that embeddings of a model can be compared with the stored ones, over what both have in common.
-
-        Args:
-            space_id: of the model.
-            embedding_dim: of the model.
-            prefixes: lengths to which the model's embeddings may be truncated.
-
-        Raises:
-            SpaceMismatch: they cannot.
-        """
-        is_shorter = space_id == self.space.space_id and embedding_dim in self.space.prefixes
-        if not is_shorter:
-            self.check_space(space_id, embedding_dim, prefixes)
-
     def truncate(self, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n k"]:
         """Truncate unit rows that are longer than the stored embeddings to their length; shorter ones stay as they are.
 
         Args:
-            embeddings: by a model that `check_comparable` accepts.
+            embeddings: by a model that `check_space` accepts.
         """
         length = self.space.embedding_dim
         return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings

@@ -1,6 +1,6 @@
 """The log of the user's decisions, which triggers fill while one is open (see `database.schema`)."""
 
-from familiar.gallery.store.schema import restore_change
+from familiar.gallery.store.schema import mend_references, restore_change
 from familiar.gallery.store.table import Table
 
 
@@ -68,7 +68,8 @@ class UndoLog(Table):
     def restore(self, number: int) -> bool:
         """Restore every row that a decision changed, the last change first.
 
-        Foreign keys are checked at the end of the transaction: delete or add the rows that are missing.
+        What has been forgotten since stays forgotten. An identity that lost its last face may have been deleted since;
+        if restored faces need it, it is there again, without a name.
 
         Returns:
             Whether faces were among the rows.
@@ -81,6 +82,7 @@ class UndoLog(Table):
         )
         for change in changes:
             restore_change(self._connection, change)
+        mend_references(self._connection)
         return any(table == "faces" for _, table, *_ in changes)
 
     def delete(self, number: int) -> None:

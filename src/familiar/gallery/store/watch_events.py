@@ -9,7 +9,7 @@ Row = tuple[int, str, str, str, str]  # id, token, time, kind and JSON of an eve
 
 
 class WatchEvents(Table):
-    """SQL statements on the tables `watch_events`, `watch_deliveries` and `watch`."""
+    """SQL statements on the tables `watch_events` and `watch_deliveries`."""
 
     def insert(self, happened_at: str, kind: str, photo: int | None, body: str, *, is_complete: bool) -> int:
         """Add an event, and return its id."""
@@ -88,13 +88,8 @@ class WatchEvents(Table):
 
     def last_identity(self) -> int | None:
         """Return the highest number that an identity had when events were last completed; None before the first."""
-        row = self._connection.first("SELECT last_identity FROM watch")
-        return None if row is None else row[0]
+        return self._connection.value("SELECT watched_identity FROM gallery")
 
     def set_last_identity(self, number: int) -> None:
         """Store the highest number of an identity."""
-        self._connection.run(
-            "INSERT INTO watch (id, last_identity) VALUES (1, ?) "
-            "ON CONFLICT (id) DO UPDATE SET last_identity = excluded.last_identity",
-            (number,),
-        )
+        self._connection.run("UPDATE gallery SET watched_identity = ?", (number,))

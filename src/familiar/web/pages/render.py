@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from familiar.core.errors import CorruptGallery
 from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.plural import pluralize
@@ -18,7 +19,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.lost_pets.reports import has_reports
 from familiar.gallery.search.listing import counts
 from familiar.gallery.store.store import Store
-from familiar.web.errors import HttpProblem, problem_headers
+from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware import csrf_token
 from familiar.web.service import Service, get_service
 from familiar.web.uploads import photo_name
@@ -98,9 +99,13 @@ def page_of_form(path: str) -> str:
 
 
 def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
-    """Return the error without the gallery's folder and command-line hints, which do not help a user of the pages."""
-    text = str(error).removeprefix(f"{get_service(request).settings.gallery}: ")
-    text = re.sub(r"[;:] `?familiar gallery .*", "", re.sub(r"^has ", "the album has ", text))
+    """Return the error without the gallery's folder and command-line hints, which do not help a user of the pages.
+
+    Only of a damaged gallery they stay: there is nothing else to do.
+    """
+    text = re.sub(r"^has ", "the album has ", str(error).removeprefix(f"{get_service(request).settings.gallery}: "))
+    if error.kind != kebab(CorruptGallery.__name__):
+        text = re.sub(r"[;:] `?familiar gallery .*", "", text)
     return HttpProblem(error.status, error.kind, text, error.retry_seconds)
 
 

@@ -57,22 +57,16 @@ def create_if_missing(
 ) -> "Model | Path | None":
     """Create a gallery for a model's embeddings where it is missing; return the model, opened if it was needed."""
     from familiar.embedding.species.router_file import open_model
-    from familiar.gallery.gallery_model import reference_to
+    from familiar.gallery.gallery_model import create_gallery
     from familiar.gallery.store.connection import DATABASE
-    from familiar.gallery.store.space import Space
-    from familiar.gallery.store.store import Store
 
     if (folder / DATABASE).exists():
         return model
     if model is None:
         raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
     embedder = open_model(model, providers=providers)
-    embedder.detector(detector, detector_model)  # raises if there is none
-    space = Space.from_model(embedder)
-    dtype = "float32" if float32 else "float16"
-    reference = reference_to(embedder, detector, detector_model)
-    Store.create(folder, space, embedding_dtype=dtype, reference=reference).close()
-    note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
+    create_gallery(folder, embedder, detector, detector_model, "float32" if float32 else "float16").close()
+    note(f"{folder}: a new gallery, for embeddings of the space {embedder.space[0]}")
     return embedder
 
 
