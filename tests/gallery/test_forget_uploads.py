@@ -126,8 +126,8 @@ def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Store, monkeyp
     path = write_upload(gallery, 1)
     delete_files = forget_module._delete_files
 
-    def crash(files: Collection[Path], deleted: list[Path]) -> None:
-        delete_files(files, deleted)
+    def crash(files: Collection[Path]) -> None:
+        delete_files(files)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:

@@ -14,11 +14,12 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.embedding.all_faces import EmbeddedFace
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.editing import manual_faces
-from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
+from familiar.gallery.editing.manual_faces import Box
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -84,13 +85,13 @@ def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
     def embed_box(
-        _: Store, __: Model, photo: int, box: Box, landmarks: None, ___: Path | None, species: None = None
-    ) -> _EmbeddedFace:
-        return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding, species)
+        _: Store, __: Model, ___: int, box: Box, landmarks: None, ____: Path | None, species: None = None
+    ) -> EmbeddedFace:
+        return EmbeddedFace(Detection(box, landmarks, 1.0), 1.0, embedding, species)
 
     with (
         patch.object(manual_faces, "_embed_box", embed_box),
-        patch.object(manual_faces, "_check_space", lambda *_: None),
+        patch.object(Store, "check_space", lambda *_: None),
     ):
         yield _unused_model()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from familiar.core.published_files import published_path
 from familiar.core.types import Detection, Photo
-from familiar.detection.boxes import SAME_FACE_OVERLAP, overlap_of_smaller
+from familiar.detection.boxes import is_same_face
 from familiar.detection.detector import Detector, sort_best_first
 from familiar.detection.heads import LABELS, HeadDetector
 from familiar.detection.opencv import YuNetFaces, haar_people_as_arcface
@@ -48,7 +48,7 @@ class PetsAndPeople:
 
 
 def _is_same(face: Detection, head: Detection) -> bool:
-    return overlap_of_smaller(face, head) >= SAME_FACE_OVERLAP
+    return is_same_face(face.box_xyxy_px, head.box_xyxy_px)
 
 
 def _is_on_any(face: Detection, heads: Sequence[Detection]) -> bool:

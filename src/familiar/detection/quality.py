@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.boxes import SAME_FACE_OVERLAP, box_intersection_px, overlap_of_smaller
+from familiar.detection.boxes import box_intersection_px, is_same_face
 from familiar.detection.detector import Detector
 
 SHARP_LAPLACIAN_VARIANCE = 100.0  # variance of the Laplacian, 8-bit gray; crops below are usually considered blurred
@@ -93,6 +93,7 @@ def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
 def _suppress_duplicates(detections: Sequence[Detection]) -> list[Detection]:
     distinct: list[int] = []
     for row in sorted(range(len(detections)), key=lambda row: -detections[row].score):
-        if all(overlap_of_smaller(detections[row], detections[other]) < SAME_FACE_OVERLAP for other in distinct):
+        box = detections[row].box_xyxy_px
+        if not any(is_same_face(box, detections[other].box_xyxy_px) for other in distinct):
             distinct.append(row)
     return [detections[row] for row in sorted(distinct)]

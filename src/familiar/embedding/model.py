@@ -1,10 +1,10 @@
 """The interface that bundles and routers share, and the functions that embed photos with either."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -18,6 +18,9 @@ from familiar.photos.decoding import PhotoOpener, Source, load_photo
 
 if TYPE_CHECKING:
     from familiar.embedding.embedder import Embedder
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +142,26 @@ def embed_face(model: Model, crop: Crop, *, flip: bool = False) -> Float32[np.nd
     return embedded.embeddings[0]
 
 
+def map_batches(
+    model: Model, items: Sequence[Item], work: Callable[[Sequence[Item]], Result], batch_size: int | None = None
+) -> Iterator[tuple[Sequence[Item], Result]]:
+    """Yield batches of items, in their order, and what `work` returns for each in one of the model's threads.
+
+    Args:
+        model: computes in `work`.
+        items: to process. A few are spread over the threads too.
+        work: called with each batch.
+        batch_size: maximum number of items in a batch; None: the model's.
+    """
+    size = max(1, min(batch_size or model.batch_size, -(-len(items) // model.threads)))
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    pool = ThreadPoolExecutor(model.threads)
+    try:
+        yield from zip(batches, pool.map(work, batches), strict=True)
+    finally:  # if the caller gives up, no other batch begins
+        pool.shutdown(cancel_futures=True)
+
+
 def embed_photos(
     embedder: Model,
     sources: Sequence[Source],
@@ -170,7 +193,7 @@ def embed_photos(
     """
     face_detector = embedder.detector(detector)
 
-    def embed_batch(batch: range) -> tuple[range, EmbedResult]:
+    def embed_batch(batch: Sequence[int]) -> EmbedResult:
         crops: dict[int, Crop] = {}
         skipped: dict[int, FamiliarError] = {}
         for row in batch:
@@ -182,16 +205,12 @@ def embed_photos(
         rows = np.array(list(crops), np.int64)
         skipped |= {int(rows[index]): error for index, error in embedded.skipped_by_row().items()}
         errors = tuple(skipped[row] for row in sorted(skipped))
-        return batch, EmbedResult(embedded.embeddings, rows[embedded.rows], errors, embedded.species)
+        return EmbedResult(embedded.embeddings, rows[embedded.rows], errors, embedded.species)
 
-    # A few photos are spread over the threads too.
-    size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
-    batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
     parts = [embedder.embed_faces([])]
-    with ThreadPoolExecutor(embedder.threads) as pool:
-        for batch, part in pool.map(embed_batch, batches):
-            parts.append(part)
-            on_batch(batch.stop)
+    for batch, part in map_batches(embedder, range(len(sources)), embed_batch, batch_size):
+        parts.append(part)
+        on_batch(batch[-1] + 1)
     return EmbedResult(
         np.concatenate([part.embeddings for part in parts]),
         np.concatenate([part.rows for part in parts]),

@@ -29,6 +29,14 @@ def file_sha256(path: Path) -> bytes | None:
         raise UnreadablePhoto(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def require_sha256(path: Path) -> bytes:
+    """Hash a photo's file. UnreadablePhoto if it cannot be read, or there is none."""
+    try:
+        return content_sha256(path)
+    except OSError as error:
+        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+
+
 def photos_at_path(gallery: Store, path: Path | str, sha256: bytes | None) -> list[int]:
     """Return the numbers of the photos that a path means; none if nothing was enrolled from there.
 

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -176,21 +177,39 @@ class EnrollmentJob:
     # --- enrollment -------------------------------------------------------------------------------------------------
 
     def _enroll(self, gallery: Store) -> None:
-        """Enroll all photos; after the gallery was busy, resume with the next batch."""
-        names = frozenset(map(str, self._photos))
-        self._enrolled = self._retry_while_busy(lambda: self._enroll_remaining(gallery, names))
-        self._enrolled_count = len(self._photos)
-        self._report_enrolled(names, self._inference.detector)  # also if there was no batch
+        """Enroll all photos."""
+        self._process(gallery, enroll, self._photos, frozenset(map(str, self._photos)), self._inference.detector)
 
-    def _enroll_remaining(self, gallery: Store, names: Collection[str]) -> EnrollResult:
-        start, before = self._enrolled_count, self._enrolled
+    def _process(
+        self,
+        gallery: Store,
+        work: Callable[..., EnrollResult],
+        photos: Sequence[Any],
+        names: Collection[str],
+        detector: Detector,
+    ) -> None:
+        """Enroll photos, or look at them again; after the gallery was busy, resume with the next batch.
 
-        def on_batch(count: int, result: EnrollResult) -> None:
-            self._enrolled_count, self._enrolled = start + count, before + result
-            self._report_enrolled(names, detector)
+        Args:
+            gallery: to write to.
+            work: `enroll` or `redetect`.
+            photos: what it takes.
+            names: their paths.
+            detector: finds the faces.
+        """
 
-        embedder, detector = self._inference.embedder, self._inference.detector
-        return before + enroll(gallery, embedder, self._photos[start:], detector, on_batch=on_batch)
+        def process_remaining() -> EnrollResult:
+            start, before = self._enrolled_count, self._enrolled
+
+            def on_batch(count: int, result: EnrollResult) -> None:
+                self._enrolled_count, self._enrolled = start + count, before + result
+                self._report_enrolled(names, detector)
+
+            return before + work(gallery, self._inference.embedder, photos[start:], detector, on_batch=on_batch)
+
+        self._enrolled = self._retry_while_busy(process_remaining)
+        self._enrolled_count = len(photos)
+        self._report_enrolled(names, detector)  # also if there was no batch
 
     def _look_again(self, gallery: Store, chosen: str) -> None:
         """Look for faces in the gallery's photos again: with another detector in all, else where nothing was found."""
@@ -205,21 +224,8 @@ class EnrollmentJob:
         self._update(total=len(photos) + self._not_enrolled_count)
         names = frozenset(str(photo.path) for photo in photos)
 
-        def look_at_remaining() -> EnrollResult:
-            start, before = self._enrolled_count, self._enrolled
-
-            def on_batch(count: int, result: EnrollResult) -> None:
-                self._enrolled_count, self._enrolled = start + count, before + result
-                self._report_enrolled(names, detector)
-
-            as_crops = reference.detector in CROP_DETECTORS
-            return before + redetect(
-                gallery, embedder, photos[start:], detector, enrolled_as_crops=as_crops, on_batch=on_batch
-            )
-
-        self._enrolled = self._retry_while_busy(look_at_remaining)
-        self._enrolled_count = len(photos)
-        self._report_enrolled(names, detector)
+        as_crops = reference.detector in CROP_DETECTORS
+        self._process(gallery, partial(redetect, enrolled_as_crops=as_crops), photos, names, detector)
         self._retry_while_busy(lambda: remember_detector(gallery, embedder, chosen))
         self._inference.follow(gallery)
 

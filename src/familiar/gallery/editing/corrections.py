@@ -25,7 +25,7 @@ from familiar.gallery.clustering.assignments import (
 )
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.clustering.constraints import are_together, same_photo_pairs
-from familiar.gallery.editing.propagation import release_similar_faces
+from familiar.gallery.editing.propagation import propagate
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import merge_reports
 from familiar.gallery.store.repository import Repository
@@ -187,7 +187,7 @@ def reject(gallery: Store, faces: Sequence[int], identity: int | None = None) ->
             raise Contradiction(f"face {face} is not assigned to an identity; give the identity that it does not show")
         repository.constraints.add_rejections(zip(faces, rejected.tolist(), strict=True))
         leaving = rows[before.identity[rows] == rejected]
-        propagated = _unassign_and_recluster(gallery, repository, before, leaving)
+        propagated = propagate(gallery, repository, before, leaving, leaving, [])
     return CorrectionResult(int(rejected[0]), propagated)
 
 
@@ -218,7 +218,7 @@ def mark_different(gallery: Store, first: int, second: int) -> None:
             )
         leaving = rows[~before.by_user[rows]][-1:]
         opposite = int(rows[rows != leaving[0]][0])
-        _unassign_and_recluster(gallery, repository, before, leaving, opposite)
+        propagate(gallery, repository, before, leaving, leaving, [], opposite)
 
 
 def merge_all(gallery: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
@@ -341,32 +341,12 @@ def reassign(
         zip(before.faces.ids[leaving].tolist(), before.identity[leaving].tolist(), strict=True)
     )
     repository.assignments.assign(identity_of_face, by_user=True)
-    repository.assignments.unassign(before.faces.ids[displaced].tolist())
     repository.assignments.confirm(shared)
     for identity in target_identities:
         repository.constraints.drop_stale(identity)
-    free, source_identities = release_similar_faces(gallery, repository, before, leaving)
-    touched = [] if is_list else [*target_identities, *source_identities]
-    changed = recluster(gallery, repository, np.union1d(free, before.faces.ids[displaced]), touched).changed
+    joined = None if is_list else target_identities
+    changed = propagate(gallery, repository, before, leaving, displaced, joined)
     return changed + int((load_assignments(gallery).identity[displaced] == UNASSIGNED).sum())
-
-
-def _unassign_and_recluster(
-    gallery: Store,
-    repository: Repository,
-    before: FaceAssignments,
-    leaving: Int64[np.ndarray, " k"],
-    opposite: int | None = None,
-) -> int:
-    """Take faces out of their identities, and re-cluster them with the similar faces that follow them.
-
-    Returns:
-        The number of faces that changed by re-clustering.
-    """
-    leaving_ids = before.faces.ids[leaving]
-    repository.assignments.unassign(leaving_ids.tolist())
-    free, source_identities = release_similar_faces(gallery, repository, before, leaving, opposite)
-    return recluster(gallery, repository, np.concatenate([leaving_ids, free]), source_identities).changed
 
 
 def _faces_in_shared_photos(

@@ -6,9 +6,8 @@ docs/explanation/privacy.md.
 It cannot be undone. Photo files belong to the user, and a gallery deletes none except uploaded ones.
 """
 
-import contextlib
 import os
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,26 +77,35 @@ def forget_photos(gallery: Store, photos: Sequence[Path | int]) -> ForgetResult:
         CannotWrite: a file cannot be deleted, or the disk is full; the photos are still known.
     """
     contents = {path: file_sha256(path) for path in photos if isinstance(path, Path)}
-    with _report_deleted_files(gallery) as deleted, gallery.write(faces_change=True) as repository:
-        numbers = [photo for photo in photos if isinstance(photo, int)]
-        for path, content in contents.items():
-            at_path = photos_at_path(gallery, path, content)
-            if not at_path:
-                raise NotInGallery(f"{path}: is not a photo of {gallery.folder}; nothing was forgotten")
-            numbers += at_path
-        numbers = list(dict.fromkeys(numbers))
-        files: set[Path] = set()
-        for number in numbers:
-            if (row := repository.photos.row(number)) is None:
-                raise NotInGallery(f"{gallery.folder}: has no photo {number}; nothing was forgotten")
-            files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row.path), row.sha256)
-        repository.erasure.mark_faces_of_photos(numbers)
-        faces = repository.erasure.erase_marked()
-        repository.erasure.note("photo", numbers)
-        repository.erasure.erase_watch_notes(numbers)
-        repository.photos.delete(numbers)
-        repository.identities.delete_empty()
-        _delete_files(files, deleted)  # the last step that can fail before the commit
+    files: set[Path] = set()
+    try:
+        with gallery.write(faces_change=True) as repository:
+            numbers = [photo for photo in photos if isinstance(photo, int)]
+            for path, content in contents.items():
+                at_path = photos_at_path(gallery, path, content)
+                if not at_path:
+                    raise NotInGallery(f"{path}: is not a photo of {gallery.folder}; nothing was forgotten")
+                numbers += at_path
+            numbers = list(dict.fromkeys(numbers))
+            for number in numbers:
+                if (row := repository.photos.row(number)) is None:
+                    raise NotInGallery(f"{gallery.folder}: has no photo {number}; nothing was forgotten")
+                files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row.path), row.sha256)
+            repository.erasure.mark_faces_of_photos(numbers)
+            faces = repository.erasure.erase_marked()
+            repository.erasure.note("photo", numbers)
+            repository.erasure.erase_watch_notes(numbers)
+            repository.photos.delete(numbers)
+            repository.identities.delete_empty()
+            _delete_files(files)  # the last step that can fail before the commit
+    except CannotWrite as error:
+        if all(map(os.path.lexists, files)):
+            raise
+        cause = error.__cause__ or error  # which does not say that nothing was changed
+        raise CannotWrite(
+            f"{gallery.folder}: the photos could not be forgotten ({cause}), but uploaded files of theirs are deleted "
+            "already; forget the photos again"
+        ) from error
     return ForgetResult(len(numbers), faces, gallery.purge_deleted())
 
 
@@ -110,23 +118,7 @@ def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:
     files = set((uploads / sha256.hex()[:2]).glob(f"{sha256.hex()}*"))
     files |= _interrupted_uploads(files)
     is_upload = path.parent.parent in (absolute_path(uploads), real_path(uploads)) and uploaded_sha256(path) is not None
-    return files | ({path} if is_upload else set())
-
-
-@contextlib.contextmanager
-def _report_deleted_files(gallery: Store) -> Generator[list[Path], None, None]:
-    """Yield a list for the files that are deleted; an error after that must not say that nothing was changed."""
-    deleted: list[Path] = []
-    try:
-        yield deleted
-    except CannotWrite as error:
-        if not deleted:
-            raise
-        cause = error.__cause__ or error
-        raise CannotWrite(
-            f"{gallery.folder}: the photos could not be forgotten ({cause}), but uploaded files of theirs are deleted "
-            "already; forget the photos again"
-        ) from error
+    return files | ({path} if is_upload and os.path.lexists(path) else set())
 
 
 def _interrupted_uploads(files: Collection[Path]) -> set[Path]:
@@ -141,14 +133,9 @@ def _interrupted_uploads(files: Collection[Path]) -> set[Path]:
     return interrupted
 
 
-def _delete_files(files: Collection[Path], deleted: list[Path]) -> None:
-    """Erase files and append them to `deleted`."""
+def _delete_files(files: Collection[Path]) -> None:
     try:
         for path in files:
-            try:
-                erase_file(path)
-            finally:
-                if not os.path.lexists(path):
-                    deleted.append(path)
+            erase_file(path)
     except CannotWrite as error:
         raise CannotWrite(f"{error}; nothing was forgotten") from error

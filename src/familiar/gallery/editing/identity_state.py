@@ -70,8 +70,7 @@ def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, I
     with gallery.read() as repository:
         assignments = load_assignments(gallery)
         last_face = int(assignments.faces.ids.max(initial=0))
-        decisions = repository.undo_log.last_decisions(1)
-        last_decision = decisions[0][0] if decisions else 0
+        last_decision = max((number for number, *_ in repository.undo_log.last_decisions(1)), default=0)
         numbers = {number or NO_IDENTITY for number in identities}
         return {
             number: _read_state(repository, assignments, number, last_face, last_decision)
@@ -137,12 +136,9 @@ def _read_state(
 ) -> IdentityState:
     ids = assignments.faces.ids[assignments.rows_of_identity(identity)]
     name, report = assignments.names.get(identity), repository.reports.report(identity)
-    hashes = (_hash(repr(part).encode()) for part in (name, ids[ids <= last_face].tolist(), report))
+    compared = (name, ids[ids <= last_face].tolist(), report)
+    hashes = (hashlib.blake2b(repr(part).encode(), digest_size=8).hexdigest() for part in compared)
     return IdentityState(identity, last_face, last_decision, *hashes)
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _removal(repository: Repository, assignments: FaceAssignments, state: IdentityState) -> str:
@@ -151,24 +147,24 @@ def _removal(repository: Repository, assignments: FaceAssignments, state: Identi
     if cause is not None and _PARTICIPLES.get(cause[1]) == "merged":
         into = repository.undo_log.identity_that_took_faces(cause[0], state.identity)
         if into is not None:
-            return _message(f"#{state.identity} was merged into {_label(assignments, into)}", cause, "")
+            return _message(f"#{state.identity} was", cause, "merged", f" into {_label(assignments, into)}")
     return _message(f"#{state.identity} does not exist any more: it was", cause, "dissolved")
 
 
-def _message(lead: str, cause: tuple[int, str, str] | None, otherwise: str) -> str:
+def _message(lead: str, cause: tuple[int, str, str] | None, otherwise: str, target: str = "") -> str:
     """Say what happened, when, and what to do.
 
     Args:
         lead: the beginning of the sentence.
         cause: number, kind and time of the decision; None: it was none, such as an undo.
-        otherwise: the participle where the kind tells no better one; "": `lead` has one.
+        otherwise: the participle where the kind tells no better one.
+        target: what follows the participle.
     """
     if cause is None:
-        how, when = f"{otherwise}, or a change of it was undone," if otherwise else "", ""
+        how = f"{otherwise}, or a change of it was undone,"
     else:
-        _, kind, decided_at = cause
-        how, when = _PARTICIPLES.get(kind, otherwise) if otherwise else "", f" at {_clock(decided_at)}"
-    return f"{lead} {how}".rstrip() + f"{when} by another program or in another window; reload and decide again"
+        how = f"{_PARTICIPLES.get(cause[1], otherwise)}{target} at {_clock(cause[2])}"
+    return f"{lead} {how} by another program or in another window; reload and decide again"
 
 
 def _clock(decided_at: str) -> str:

@@ -4,21 +4,23 @@ A face is read and embedded before the write begins, so that no other writer wai
 others have changed in the meantime.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import Contradiction, NotInGallery, UnreadablePhoto
-from familiar.core.files import content_sha256
+from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.types import Detection, Photo
-from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, face_quality
+from familiar.detection.boxes import is_same_face
+from familiar.detection.quality import face_quality
+from familiar.embedding.all_faces import EmbeddedFace
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.editing.undo_log import decision
-from familiar.gallery.store.faces import Box, StoredFace
+from familiar.gallery.enrollment.photo_writing import stored_face
+from familiar.gallery.photo_paths import require_sha256
+from familiar.gallery.store.faces import Box
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -26,17 +28,6 @@ from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 
 MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
-
-
-@dataclass(frozen=True, eq=False)
-class _EmbeddedFace:
-    """A face in one photo, before it is written."""
-
-    photo: int
-    detection: Detection
-    quality: float
-    embedding: Float32[np.ndarray, " d"]
-    species: str | None
 
 
 def add_face(
@@ -73,8 +64,8 @@ def add_face(
     """
     face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
     with decision(gallery, "add face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, face, except_face=None)
-        number = repository.faces.insert_by_hand(photo, _stored_face(gallery, face), face.species)
+        _check_still_valid(gallery, repository, embedder, photo, box_xyxy_px)
+        number = repository.faces.insert_by_hand(photo, stored_face(gallery, face), face.species)
         _assign_face(gallery, repository, number)
     return number
 
@@ -99,11 +90,10 @@ def set_face_box(gallery: Store, embedder: Model, face: int, box_xyxy_px: Box, *
     with gallery.read() as repository:
         check_faces(gallery, [face])
         row = repository.faces.row(face)
-    photo = row.photo
-    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path, row.species)
+    embedded = _embed_box(gallery, embedder, row.photo, box_xyxy_px, None, path, row.species)
     with decision(gallery, "move face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, embedded, except_face=face)
-        if not repository.faces.update_in_photo(face, photo, _stored_face(gallery, embedded)):
+        _check_still_valid(gallery, repository, embedder, row.photo, box_xyxy_px, except_face=face)
+        if not repository.faces.update_in_photo(face, row.photo, stored_face(gallery, embedded)):
             raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
         repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
         repository.domains.delete([face])
@@ -136,42 +126,28 @@ def _embed_box(
     landmarks: Float32[np.ndarray, "p 2"] | None,
     path: Path | None,
     species: str | None = None,
-) -> _EmbeddedFace:
-    _check_space(gallery, embedder)
+) -> EmbeddedFace:
+    gallery.check_space(*embedder.space)
     with gallery.read() as repository:
         row = _find_photo(gallery, repository, photo_number)
-    photo = _read_photo(path or Path(row.path), row.sha256)
+    path = path or Path(row.path)
+    photo = load_photo(path)  # first: it rejects a file that cannot be read to its end
+    if require_sha256(path) != row.sha256:
+        raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
     crop = embedder.align(photo, detection)
     embedded = embedder.embed_faces([crop], species=species)
     if embedded.skipped:
         raise embedded.skipped[0]
-    (embedding,) = gallery.truncate(embedded.embeddings)
     quality = face_quality(detection, photo.size_px, crop.rgb_u8)
-    return _EmbeddedFace(photo_number, detection, quality, embedding, embedded.species[0])
-
-
-def _check_space(gallery: Store, embedder: Model) -> None:
-    gallery.check_space(*embedder.space)
+    return EmbeddedFace(detection, quality, embedded.embeddings[0], embedded.species[0])
 
 
 def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow:
     photo = repository.photos.row(number)
     if photo is None:
         raise NotInGallery(f"{gallery.folder}: has no photo {number}")
-    return photo
-
-
-def _read_photo(path: Path, sha256: bytes) -> Photo:
-    """Decode a photo, and check that its content is what was enrolled."""
-    photo = load_photo(path)  # first: it rejects a file that cannot be read to its end
-    try:
-        is_unchanged = content_sha256(path) == sha256
-    except OSError as error:
-        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
-    if not is_unchanged:
-        raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     return photo
 
 
@@ -190,23 +166,14 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: Store, repository: Repository, embedder: Model, face: _EmbeddedFace, except_face: int | None
+    gallery: Store, repository: Repository, embedder: Model, photo: int, box: Box, except_face: int | None = None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
-    _check_space(gallery, embedder)
-    path = _find_photo(gallery, repository, face.photo).path
-    for other in repository.faces.rows_in_photos([face.photo]):
-        if other.face == except_face or not other.has_box:
-            continue
-        left, top, right, bottom = other.box_xyxy_px
-        smaller_area = min(face.detection.area_px, (right - left) * (bottom - top))
-        if box_intersection_px(face.detection.box_xyxy_px, other.box_xyxy_px) >= SAME_FACE_OVERLAP * smaller_area:
+    gallery.check_space(*embedder.space)
+    path = _find_photo(gallery, repository, photo).path
+    for other in repository.faces.rows_in_photos([photo]):
+        if other.face != except_face and other.has_box and is_same_face(box, other.box_xyxy_px):
             raise Contradiction(f"{path}: face {other.face} is there already; move or delete that one")
-
-
-def _stored_face(gallery: Store, face: _EmbeddedFace) -> StoredFace:
-    (embedding,) = gallery.encode_embeddings(face.embedding[None])
-    return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
 def _assign_face(gallery: Store, repository: Repository, face: int) -> None:

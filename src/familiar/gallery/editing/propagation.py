@@ -1,4 +1,4 @@
-"""Choose the similar faces that follow a correction out of an identity."""
+"""Choose the similar faces that follow a correction out of an identity, and cluster them again."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.purity import mean_similarity
@@ -15,53 +16,53 @@ _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less
 _MAX_ITERATIONS = 10  # of two-means
 
 
-def release_similar_faces(
+def propagate(
     gallery: Store,
     repository: Repository,
     before: FaceAssignments,
     leaving: Int64[np.ndarray, " k"],
+    unassigned: Int64[np.ndarray, " u"],
+    joined: list[int] | None,
     opposite: int | None = None,
-) -> tuple[Int64[np.ndarray, " f"], list[int]]:
+) -> int:
     """Unassign the faces that are more similar to those that leave their identity than to those that stay.
 
-    Also mark each leaving face as different from the central face of those that stay: identity numbers may change with
-    the next clustering, faces do not.
+    They are clustered again. Also mark each leaving face as different from the central face of those that stay:
+    identity numbers may change with the next clustering, faces do not.
 
     Args:
         gallery: the gallery to change.
         repository: of the open decision.
         before: assignments before the correction.
         leaving: rows of the faces that the user took out of their identities.
+        unassigned: rows of the faces to unassign and cluster again in any case.
+        joined: identities that faces were assigned to. Similar unassigned faces may join them, and those that faces
+            leave; None: neither.
         opposite: row of a face of which the user said that it shows another individual than the one that leaves; None:
             nobody said who stays, so others only follow if the identity looks like two individuals.
 
     Returns:
-        The ids of the released faces, and the identities that faces were taken out of.
+        The number of faces that changed by clustering.
     """
-    released: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
+    released = [unassigned]
     identities: list[int] = np.unique(before.identity[leaving]).tolist()
     compared = load_album(gallery).comparable(before.domain)
     for identity in identities:
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
         embeddings, same_threshold = compared.embeddings, float(compared.thresholds[taken[0]])
-        follows = _nearer_to_leaving(
-            embeddings[rest],
-            before.by_user[rest],
-            embeddings[taken],
-            same_threshold,
-            None if opposite is None else int(np.searchsorted(rest, opposite)),
-        )
-        released.append(before.faces.ids[rest[follows]])
+        stays = None if opposite is None else int(np.searchsorted(rest, opposite))
+        follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold, stays)
+        released.append(rest[follows])
         if len(rest):
             central = before.central_face(rest[~follows])
             for face in before.faces.ids[taken].tolist():
                 repository.constraints.add(face, central, same=False)
-    free = np.concatenate(released)
+    free = before.faces.ids[np.concatenate(released)]
     repository.assignments.unassign(free.tolist())
     for identity in identities:
         repository.constraints.drop_stale(identity)
-    return free, identities
+    return recluster(gallery, repository, free, [] if joined is None else [*joined, *identities]).changed
 
 
 def similar_faces(gallery: Store, identity: int, faces: Sequence[int]) -> list[int]:

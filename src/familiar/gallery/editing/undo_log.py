@@ -49,7 +49,7 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
         Contradiction: the last decision is not the expected one; nothing was undone.
     """
     with gallery.write() as repository:
-        entries = _last_decisions(repository, limit=1)
+        entries = decisions(gallery, limit=1)
         if not entries:
             raise NotInGallery(f"{gallery.folder}: nothing to undo")
         last = entries[0]
@@ -69,13 +69,9 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
 def decisions(gallery: Store, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
     with gallery.read() as repository:
-        return _last_decisions(repository, limit)
+        return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]
 
 
 def _key(repository: Repository, number: int) -> str:
     """Identify a decision for good: after a repair the uid is a new one, and numbers begin from 1 again."""
     return f"{repository.settings.uid()} {number}"
-
-
-def _last_decisions(repository: Repository, limit: int) -> list[Decision]:
-    return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]

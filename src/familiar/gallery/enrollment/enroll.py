@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -16,7 +16,7 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
-from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_new_photos, load_enrolled_photos
+from familiar.gallery.enrollment.photo_reading import EmbeddedBatch, embed_batches, read_new_file
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto, write_photo
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -55,14 +55,14 @@ class EnrollResult:
         not_detected: faces that were in these photos, and were not detected again. They stay.
     """
 
-    photos: int
-    faces: int
-    without_face: int
-    known: int
-    moved: int
-    copies: int
-    edited: int
-    skipped: tuple[FamiliarError, ...]
+    photos: int = 0
+    faces: int = 0
+    without_face: int = 0
+    known: int = 0
+    moved: int = 0
+    copies: int = 0
+    edited: int = 0
+    skipped: tuple[FamiliarError, ...] = ()
     skipped_faces: tuple[FamiliarError, ...] = ()
     searched_again: int = 0
     not_detected: int = 0
@@ -71,9 +71,7 @@ class EnrollResult:
         return EnrollResult(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-NOTHING_ENROLLED = EnrollResult(
-    photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=(), skipped_faces=()
-)
+NOTHING_ENROLLED = EnrollResult()
 
 
 def enroll(
@@ -114,48 +112,45 @@ def enroll(
         SpaceMismatch: the embedder is not the gallery's.
         NoBundleForSpecies: the router has none for `species`.
     """
-    _check_space(gallery, embedder)
+    gallery.check_space(*embedder.space)
     embedder.check_species(species)
-    enrolled, detector = load_enrolled_photos(gallery), detector or WholePhoto()
-    batch_size = max(1, min(embedder.batch_size, -(-len(paths) // embedder.threads)))
-    batches = [paths[start : start + batch_size] for start in range(0, len(paths), batch_size)]
-
-    def embed_batch(
-        batch: Sequence[Path],
-    ) -> tuple[list[PhotoFile], list[tuple[Path, FamiliarError]], list[FamiliarError]]:
-        return embed_new_photos(batch, enrolled, embedder, detector, flip, species, min_score)
-
-    counts, done = Counter[str](), 0
-    skipped, skipped_faces = list[FamiliarError](), list[FamiliarError]()
-    pool = ThreadPoolExecutor(embedder.threads)
-    results = pool.map(embed_batch, batches)
-    try:
-        for batch, (files, errors, face_errors) in zip(batches, results, strict=True):
-            skipped += [error for _, error in errors]
-            skipped_faces += face_errors
-            counts["known"] += len(batch) - len(files) - len(errors)
-            if files or (errors and record):
-                with gallery.write(faces_change=any(file.faces for file in files)) as repository:
-                    _check_space(gallery, embedder)  # again: another process may have migrated the gallery
-                    written = [write_photo(repository, gallery, file) for file in files]
-                    if record:
-                        record(repository, EnrolledBatch(tuple(written), tuple(errors)))
-                for photo in written:
-                    counts.update(photo.counts)
-            done += len(batch)
-            on_batch(done, _to_result(counts, skipped, skipped_faces))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return _to_result(counts, skipped, skipped_faces)
+    with gallery.read() as repository:
+        rows = repository.photos.rows()
+    size_and_time = {row.path: (row.size_bytes, row.modified_ns) for row in rows}
+    read = partial(read_new_file, size_and_time=size_and_time, hashes=frozenset(row.sha256 for row in rows))
+    detector, result, done = detector or WholePhoto(), NOTHING_ENROLLED, 0
+    for batch in embed_batches(paths, read, embedder, detector, flip=flip, species=species, min_score=min_score):
+        result += EnrollResult(known=batch.count - len(batch.files) - len(batch.skipped)) + skipped_in(batch)
+        if batch.files or (batch.skipped and record):
+            with gallery.write(faces_change=any(file.faces for file in batch.files)) as repository:
+                gallery.check_space(*embedder.space)  # again: another process may have migrated the gallery
+                written = [write_photo(repository, gallery, file) for file in batch.files]
+                if record:
+                    record(repository, EnrolledBatch(tuple(written), tuple(batch.skipped)))
+            result = sum(map(_count, written), result)
+        done += batch.count
+        on_batch(done, result)
+    return result
 
 
-def _to_result(
-    counts: Counter[str], skipped: Sequence[FamiliarError], skipped_faces: Sequence[FamiliarError]
-) -> EnrollResult:
-    names = ("photos", "faces", "without_face", "known", "moved", "copies", "edited")
+def _count(written: WrittenPhoto) -> EnrollResult:
+    """Return the counts of a photo as a part of the result."""
+    change = written.change
+    if change == "forgotten":
+        return NOTHING_ENROLLED
+    if change not in ("new", "edited"):
+        return EnrollResult(known=1, moved=int(change == "moved"), copies=int(change == "copy"))
     return EnrollResult(
-        **{name: counts[name] for name in names}, skipped=tuple(skipped), skipped_faces=tuple(skipped_faces)
+        photos=int(change == "new"),
+        edited=int(change == "edited"),
+        faces=written.new_faces,
+        without_face=int(not written.file.faces),
     )
+
+
+def skipped_in(batch: EmbeddedBatch[Any]) -> EnrollResult:
+    """Return the errors of a batch as a part of the result."""
+    return EnrollResult(skipped=tuple(error for _, error in batch.skipped), skipped_faces=tuple(batch.skipped_faces))
 
 
 def enroll_embeddings(
@@ -202,7 +197,3 @@ def _encode_name(name: str) -> bytes:
         return os.fsencode(name)
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!a} cannot be the name of a photo: it has half of a character") from error
-
-
-def _check_space(gallery: Store, embedder: Model) -> None:
-    gallery.check_space(*embedder.space)

@@ -1,7 +1,6 @@
 """Write the photos of an enrollment, within a transaction: known, moved, copied, edited or new."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -41,22 +40,9 @@ class WrittenPhoto:
     replaced: tuple[int, ...] = ()
     new_faces: int = 0
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The counts to add to those of `EnrollResult`."""
-        match self.change:
-            case "forgotten":
-                return {}
-            case "new" | "edited":
-                name = "edited" if self.change == "edited" else "photos"
-                return {name: 1, "faces": self.new_faces, "without_face": int(not self.file.faces)}
-            case _:
-                return {"known": 1, "moved": int(self.change == "moved"), "copies": int(self.change == "copy")}
-
 
 def write_photo(repository: Repository, gallery: Store, file: PhotoFile) -> WrittenPhoto:
     """Write one photo and its faces: known, edited or new. Others that were enrolled from its path lose that path."""
-    file = _at_stored_length(gallery, file)
     repository.photos.mark_replaced(file.path, file.sha256)
     row = repository.photos.with_hash(file.sha256)
     if row is not None:
@@ -90,15 +76,9 @@ def _update_known_photo(repository: Repository, file: PhotoFile, row: PhotoRow) 
     return WrittenPhoto(file, "moved", row.photo, previous_path=previous_path)
 
 
-def _at_stored_length(gallery: Store, file: PhotoFile) -> PhotoFile:
-    """Truncate the embeddings of a model that computes longer ones."""
-    faces = tuple(replace(face, embedding=gallery.truncate_query(face.embedding)) for face in file.faces or ())
-    return file if file.faces is None else replace(file, faces=faces)
-
-
 def stored_face(gallery: Store, face: EmbeddedFace) -> StoredFace:
-    """Encode a face as the database has it. Its embedding has the stored length."""
-    (embedding,) = gallery.encode_embeddings(face.embedding[None])
+    """Encode a face as the database has it. The embedding of a model that computes longer ones is truncated."""
+    (embedding,) = gallery.encode_embeddings(gallery.truncate(face.embedding[None]))
     return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
@@ -124,17 +104,16 @@ def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile,
     rows = repository.faces.embeddings_at_path(file.path, except_photo=photo)
     if not file.faces:
         return {}
-    new_embeddings = np.stack([face.embedding for face in file.faces])
+    new_embeddings = gallery.truncate(np.stack([face.embedding for face in file.faces]))
     for _, earlier_rows in groupby(rows, key=lambda row: row[0]):
-        earlier_faces, encoded = zip(*((row[1], row[2]) for row in earlier_rows), strict=True)
+        _, earlier_faces, encoded = zip(*earlier_rows, strict=True)
         earlier_embeddings = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in encoded])
         similarity = earlier_embeddings.astype(np.float32) @ new_embeddings.T
-        matched: dict[int, int] = {}  # rows of `similarity` by column
-        for row, column in zip(
-            *np.unravel_index(np.argsort(-similarity, axis=None, kind="stable"), similarity.shape), strict=True
-        ):
-            if similarity[row, column] >= SAME_PICTURE and column not in matched and row not in matched.values():
-                matched[int(column)] = int(row)
+        matched: dict[int, int] = {}
+        while similarity.max() >= SAME_PICTURE:
+            row, column = np.unravel_index(int(similarity.argmax()), similarity.shape)
+            matched[int(column)] = earlier_faces[row]
+            similarity[row], similarity[:, column] = -1, -1
         if len(matched) == len(earlier_faces):
-            return {column: earlier_faces[row] for column, row in matched.items()}
+            return matched
     return {}

@@ -1,5 +1,6 @@
 """Export and import identity labels, as a CSV table or as one folder of photos per identity."""
 
+import contextlib
 import csv
 import io
 import math
@@ -7,7 +8,7 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,12 +16,14 @@ from typing import Literal
 from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import DISK_FAILURES, content_sha256, fsync_directory, fsync_tree, write_atomically
+from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.editing.corrections import IdentityFaces, assign
-from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path
+from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
+from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.decoding import find_photos
 from familiar.photos.metadata.regions import Box, intersection_over_union
 
@@ -118,11 +121,25 @@ def import_csv(gallery: Store, path: Path) -> ImportResult:
         BadDataset: the file cannot be read, or lacks a column; nothing is imported.
     """
     skipped: list[str] = []
-    rows = list(_read_table(path, skipped))
+    rows = _read_table(path, skipped)
     contents = {row.path: _read_content(row.path) for row in rows if row.sha256 is None}
     gallery.make_automatic_copy("before-import")
     with gallery.write():  # faces and names that the rows mean must not change before they are assigned
-        return _import_rows(gallery, path, rows, contents, skipped)
+        photos = _PhotoLookup.load(gallery)
+        row_of_face: dict[int, _TableRow] = {}
+        for row in rows:
+            try:
+                face = photos.find_face(row, contents.get(row.path))
+                if row.label and (first := row_of_face.setdefault(face, row)).label != row.label:
+                    raise Contradiction(
+                        f"is labeled {row.label} here, and {first.label} in line {first.line}, which counts; remove "
+                        "the wrong one"
+                    )
+            except FamiliarError as error:
+                reason = str(error).removeprefix(f"{row.path}: ")
+                skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
+        label_of = {face: row.label for face, row in row_of_face.items()}
+        return assign_labels(gallery, label_of, photos.faces, skipped)
 
 
 def _read_content(path: str) -> bytes | UnreadablePhoto | None:
@@ -131,35 +148,6 @@ def _read_content(path: str) -> bytes | UnreadablePhoto | None:
         return file_sha256(Path(path))
     except UnreadablePhoto as error:
         return error
-
-
-def _import_rows(
-    gallery: Store,
-    path: Path,
-    rows: Sequence[_TableRow],
-    contents: Mapping[str, bytes | UnreadablePhoto | None],
-    skipped: list[str],
-) -> ImportResult:
-    photos = _PhotoLookup.load(gallery)
-    row_of_face: dict[int, _TableRow] = {}
-    for row in rows:
-        try:
-            _, face = photos.find_face(row, contents.get(row.path))
-        except FamiliarError as error:
-            reason = str(error).removeprefix(f"{row.path}: ")
-            skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
-            continue
-        if not row.label:
-            continue
-        if (first := row_of_face.get(face)) is not None:
-            if first.label != row.label:
-                skipped.append(
-                    f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first.label} in line "
-                    f"{first.line}, which counts; remove the wrong one"
-                )
-            continue
-        row_of_face[face] = row
-    return assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, photos.faces, skipped)
 
 
 def import_folders(gallery: Store, root: Path) -> ImportResult:
@@ -173,7 +161,7 @@ def import_folders(gallery: Store, root: Path) -> ImportResult:
         BadDataset: there are no such folders; nothing is imported.
     """
     photos = _PhotoLookup.load(gallery)
-    folders = sorted(_list_folders(root))
+    folders = _list_folders(root)
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
     gallery.make_automatic_copy("before-import")
@@ -182,24 +170,25 @@ def import_folders(gallery: Store, root: Path) -> ImportResult:
     skipped: list[str] = []
     for folder in folders:
         try:
-            label = normalize_name(folder.name)
+            label, paths = normalize_name(folder.name), find_photos([folder])
         except ValueError as error:
             skipped.append(f"{printable(str(folder))}: {error}; rename the folder")
             continue
+        except UnreadablePhoto as error:
+            skipped.append(str(error))
+            continue
         label = label_of_folder.get(label, label)
-        for path in _list_photos(folder, skipped):
+        for path in paths:
             try:
-                faces = [face for photo in photos.with_content_of(path) for face, _ in photos.faces.get(photo, [])]
+                faces = photos.faces_with_content_of(path)
                 if len(faces) != 1:
                     raise NotInGallery(f"{path}: shows {len(faces)} faces")
+                first_label, first_path = label_and_path.setdefault(faces[0].face, (label, path))
+                if first_label != label:
+                    remedy = "remove it from one of the two folders"
+                    raise Contradiction(f"{path}: is the same photo as {first_path}, which counts; {remedy}")
             except FamiliarError as error:
                 skipped.append(str(error))
-                continue
-            first_label, first_path = label_and_path.setdefault(faces[0], (label, path))
-            if first_label != label:
-                skipped.append(
-                    f"{path}: is the same photo as {first_path}, which counts; remove it from one of the two folders"
-                )
     label_of = {face: label for face, (label, _) in label_and_path.items()}
     return assign_labels(gallery, label_of, photos.faces, skipped)
 
@@ -217,24 +206,21 @@ def export_folders(gallery: Store, folder: Path, mode: Literal["link", "copy"] =
     """
     with gallery.read() as repository:
         rows = repository.assignments.photos_by_identity()
-    left_out: dict[str, str | None] = {}  # of each path: why, or None
     folder_names = _folder_names([name for _, name, *_ in rows])
-    folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
+    file_names: defaultdict[str, set[str]] = defaultdict(set)  # of each identity with a folder
     try:
         if folder.exists() and any(folder.iterdir()):
             raise CannotWrite(f"{folder}: is not empty; name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        for number, name, path, sha256 in rows:
-            source = Path(path)
-            if path not in left_out:
-                left_out[path] = _reason_to_leave_out(source, sha256)
+        contents = {path: sha256 for _, _, path, sha256 in rows}
+        left_out = {path: _reason_to_leave_out(Path(path), sha256) for path, sha256 in contents.items()}
+        for _, name, path, _ in rows:
             if left_out[path] is not None:
                 continue
-            if number not in folders:
-                folders[number] = folder / folder_names[name], set()
-                folders[number][0].mkdir()
-            identity_folder, file_names = folders[number]
-            target = identity_folder / unused_name(source.stem, source.suffix, file_names)
+            source = Path(path)
+            identity_folder = folder / folder_names[name]
+            identity_folder.mkdir(exist_ok=True)
+            target = identity_folder / unused_name(source.stem, source.suffix, file_names[name])
             try:
                 target.symlink_to(source) if mode == "link" else shutil.copy2(source, target)
             except OSError as error:
@@ -249,7 +235,7 @@ def export_folders(gallery: Store, folder: Path, mode: Literal["link", "copy"] =
     missing = tuple(path for path, reason in left_out.items() if reason == _MISSING)
     skipped = tuple(f"{path}: {reason}" for path, reason in left_out.items() if reason not in (None, _MISSING))
     exported = sum(left_out[path] is None for _, _, path, _ in rows)
-    return ExportResult(exported, len(folders), missing, skipped)
+    return ExportResult(exported, len(file_names), missing, skipped)
 
 
 def _reason_to_leave_out(path: Path, sha256: bytes | None) -> str | None:
@@ -281,7 +267,7 @@ def _label_of_folder(gallery: Store) -> dict[str, str]:
 def assign_labels(
     gallery: Store,
     label_of: Mapping[int, str],
-    faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]],
+    faces_of_photo: Mapping[int, Sequence[FaceRow]],
     skipped: list[str],
 ) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels, as one decision.
@@ -289,7 +275,7 @@ def assign_labels(
     Args:
         gallery: to write to.
         label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
-        faces_of_photo: numbers and boxes of the faces of each photo, as they were when the labels were read.
+        faces_of_photo: the faces of each photo, as they were when the labels were read.
         skipped: for the result.
 
     Raises:
@@ -302,24 +288,17 @@ def assign_labels(
     individuals = [
         IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
     ]
-    with gallery.write():
-        _check_unchanged(gallery, label_of, faces_of_photo)
-        propagated_faces = assign(gallery, individuals)
-    return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
-
-
-def _check_unchanged(
-    gallery: Store, faces: Collection[int], faces_of_photo: Mapping[int, Sequence[tuple[int, Box]]]
-) -> None:
-    """Raise Contradiction unless the faces are still where they were: reading the files may have taken minutes."""
-    now = _PhotoLookup.load(gallery).faces
-    for photo, before in faces_of_photo.items():
-        for face, box in before:
-            if face in faces and (face, box) not in now.get(photo, []):
+    seen = {face.face: face for faces in faces_of_photo.values() for face in faces}
+    with gallery.write() as repository:
+        now = {face.face: (face.photo, face.box_xyxy_px) for face in repository.faces.rows(label_of)}
+        for face in label_of:  # reading the files may have taken minutes
+            if now.get(face) != (seen[face].photo, seen[face].box_xyxy_px):
                 raise Contradiction(
                     f"{gallery.folder}: another program changed or deleted face {face} during the import; nothing was "
                     "imported; import again"
                 )
+        propagated_faces = assign(gallery, individuals)
+    return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,28 +307,22 @@ class _PhotoLookup:
 
     gallery: Store
     by_content: Mapping[bytes, int]
-    faces: Mapping[int, list[tuple[int, Box]]]
+    faces: Mapping[int, list[FaceRow]]
 
     @staticmethod
     def load(gallery: Store) -> "_PhotoLookup":
-        faces: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
         with gallery.read() as repository:
             photos = {row.sha256: row.photo for row in repository.photos.rows()}
-            for row in repository.faces.rows():
-                faces[row.photo].append((row.face, row.box_xyxy_px))
-        return _PhotoLookup(gallery, photos, dict(faces))
+            return _PhotoLookup(gallery, photos, load_faces(repository))
 
-    def with_content_of(self, path: Path) -> list[int]:
-        """Return the photo with a file's content, or what was enrolled under its path as embeddings."""
-        try:
-            content = content_sha256(path)  # of a folder that cannot be listed too, which says why
-        except OSError as error:
-            raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    def faces_with_content_of(self, path: Path) -> list[FaceRow]:
+        """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""
+        content = require_sha256(path)  # of a folder that cannot be listed too, which says why
         photo = self.by_content.get(content)
-        return self._at_path(str(path), content) if photo is None else [photo]
+        return self._faces_at_path(str(path), content) if photo is None else self.faces.get(photo, [])
 
-    def find_face(self, row: _TableRow, content: bytes | UnreadablePhoto | None) -> tuple[int, int]:
-        """Return the photo and the face that a row means, given the hash of the file at its path.
+    def find_face(self, row: _TableRow, content: bytes | UnreadablePhoto | None) -> int:
+        """Return the face that a row means, given the hash of the file at its path.
 
         Raises:
             FamiliarError: there is none, or it is not certain which.
@@ -357,57 +330,55 @@ class _PhotoLookup:
         if row.sha256 is None:
             if isinstance(content, UnreadablePhoto):
                 raise content
-            photos = self._at_path(row.path, content)
+            faces = self._faces_at_path(row.path, content)
         elif (photo := self.by_content.get(row.sha256)) is not None:
-            photos = [photo]
+            faces = self.faces.get(photo, [])
         else:
             raise NotInGallery("no photo of the gallery has the content sha256; empty that cell to go by the path")
-        faces = [(photo, face, box) for photo in photos for face, box in self.faces.get(photo, [])]
         match = _matching_face(faces, row)
         if match is None:
             raise NotInGallery("the photo shows no such face, or more than one")
         return match
 
-    def _at_path(self, path: str, content: bytes | None) -> list[int]:
+    def _faces_at_path(self, path: str, content: bytes | None) -> list[FaceRow]:
         photos = photos_at_path(self.gallery, path, content)
         if not photos:
             raise NotInGallery(f"{path}: no photo of the gallery")
-        return photos
+        return [face for photo in photos for face in self.faces.get(photo, [])]
 
 
-def _matching_face(faces: Sequence[tuple[int, int, Box]], row: _TableRow) -> tuple[int, int] | None:
-    """Return photo and number of the face that a row means: by its box, as the only one, or by its number."""
+def _matching_face(faces: Sequence[FaceRow], row: _TableRow) -> int | None:
+    """Return the number of the face that a row means: by its box, as the only one, or by its number."""
     if row.box is not None:
-        overlaps = ((intersection_over_union(row.box, box), photo, face) for photo, face, box in faces)
-        overlap, photo, face = max(overlaps, default=(0.0, 0, 0))
-        return (photo, face) if overlap >= SAME_BOX else None
+        overlaps = ((intersection_over_union(row.box, face.box_xyxy_px), face.face) for face in faces)
+        overlap, face = max(overlaps, default=(0.0, 0))
+        return face if overlap >= SAME_BOX else None
     if len(faces) == 1:
-        return faces[0][:2]
-    return next(((photo, face) for photo, face, _ in faces if face == row.face), None)
+        return faces[0].face
+    return next((face.face for face in faces if face.face == row.face), None)
 
 
-def _read_table(path: Path, skipped: list[str]) -> Iterator[_TableRow]:
+def _read_table(path: Path, skipped: list[str]) -> list[_TableRow]:
     """Read the rows of a table, and describe the malformed ones. BadDataset if it is no such table."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read ({error.strerror})") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        has_columns = {"path", "name"} <= set(reader.fieldnames or ())
-    except csv.Error:
-        has_columns = False
-    if not has_columns:
+    columns: Sequence[str] = ()
+    with contextlib.suppress(csv.Error):
+        columns = reader.fieldnames or ()
+    if not {"path", "name"} <= set(columns):
         raise BadDataset(f'{path}, line 1: the header must contain the columns "path" and "name", separated by commas')
+    rows: list[_TableRow] = []
     for line, cells in read_rows(reader):
         try:
             if isinstance(cells, ValueError):
                 raise cells
-            row = _parse_row(line, cells)
+            rows.append(_parse_row(line, cells))
         except ValueError as error:
             skipped.append(f"{path}, line {line}: {error}")
-        else:
-            yield row
+    return rows
 
 
 def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
@@ -433,19 +404,10 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     )
 
 
-def _list_photos(folder: Path, skipped: list[str]) -> list[Path]:
+def _list_folders(root: Path) -> list[Path]:
+    """List the folders in a folder, sorted, hidden ones left out."""
     try:
-        return find_photos([folder])
-    except UnreadablePhoto as error:
-        skipped.append(str(error))
-        return []
-
-
-def _list_folders(root: Path) -> Iterator[Path]:
-    """List the folders in a folder, hidden ones left out."""
-    try:
-        for path in root.iterdir():
-            if os.path.isdir(path) and not path.name.startswith("."):  # noqa: PTH112 - `Path.is_dir` may raise
-                yield path
+        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error
+    return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - `Path.is_dir` may raise

@@ -10,7 +10,6 @@ last of these cannot be undone any more; later ones can.
 
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -21,15 +20,16 @@ from jaxtyping import Float32
 from familiar.core.errors import BadDetector, FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
 from familiar.core.types import LABELS, Crop, Detection
-from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
+from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
 from familiar.detection.detectors import CROP_DETECTORS
-from familiar.embedding.model import Model
+from familiar.embedding.model import Model, map_batches
 from familiar.embedding.species.router_file import name_of_model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
+from familiar.gallery.gallery_model import build_gallery_detector, remember
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
@@ -111,27 +111,16 @@ def migrate(
     gallery.make_automatic_copy("before-migrate")
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
         return _truncate(gallery, old, new, name_of_model(embedder))
-    is_compatible = new.space_id == old.space_id
-    if is_compatible:
+    if new.space_id == old.space_id:
         gallery.check_space(*embedder.space)
     _begin_migration(gallery, old, new)
     cosine: float | None = None
     while True:
         pending = _load_pending_faces(gallery)
         without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
-        if without_photo and is_compatible and not (new.embedding_dim > old.embedding_dim and _can_bridge(gallery)):
-            _keep_embeddings(gallery, new, without_photo)
-        elif without_photo and new.parts:
-            raise FamiliarError(
-                f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
-                f"{without_photo[0].path}), and a router needs them; put the photos back and enroll them, or forget "
-                "them. The new embeddings so far are kept"
-            )
-        elif without_photo:
-            cosine = _map_by_bridge(gallery, new, without_photo)
-        if (swapped := _swap_embeddings(gallery, new, name_of_model(embedder), cosine)) is not None:
-            result, was_calibrated_by_user = swapped
-            _recalibrate(gallery, was_calibrated_by_user)
+        if without_photo:
+            cosine = _map_embeddings(gallery, old, new, without_photo)
+        if (result := _swap_embeddings(gallery, new, name_of_model(embedder), cosine)) is not None:
             return _find_more_faces(gallery, embedder, result, flip, on_batch)
         # Another process has enrolled photos in the meantime.
 
@@ -148,8 +137,7 @@ def _truncate(gallery: Store, old: Space, new: Space, name: str | None) -> Migra
         rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _is_calibrated_by_user(gallery)
-        _change_space(repository, new, name)
+        was_calibrated_by_user = _change_space(gallery, repository, new, name)
     _recalibrate(gallery, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
@@ -195,24 +183,15 @@ def _embed_photos(
     Returns:
         The faces whose photos are missing or changed.
     """
-    photos = [list(faces) for _, faces in groupby(pending, key=lambda stored: stored.sha256)]
-    batch_size = max(1, min(embedder.batch_size, -(-len(photos) // embedder.threads)))
-    batches = [photos[start : start + batch_size] for start in range(0, len(photos), batch_size)]
-    all_missing: list[_StoredFace] = []
-    done = 0
 
     def embed_batch(
-        batch: Sequence[Sequence[_StoredFace]],
+        photos: Sequence[list[_StoredFace]],
     ) -> tuple[list[_StoredFace], Float32[np.ndarray, "n d"], list[_StoredFace]]:
-        crops: list[Crop] = []
-        embedded: list[_StoredFace] = []
-        missing: list[_StoredFace] = []
-        for faces in batch:
-            try:
-                crops += _align_faces(faces, embedder)
-                embedded += faces
-            except (OSError, FamiliarError):
-                missing += faces
+        crops, embedded, missing = list[Crop](), list[_StoredFace](), list[_StoredFace]()
+        for faces in photos:
+            aligned = _align_faces(faces, embedder)
+            crops += aligned
+            (embedded if aligned else missing).extend(faces)
         result = embedder.embed_faces(crops, flip=flip)
         if result.skipped:
             raise FamiliarError(
@@ -221,24 +200,25 @@ def _embed_photos(
             )
         return embedded, result.embeddings, missing
 
-    with ThreadPoolExecutor(embedder.threads) as pool:
-        for batch, (embedded, embeddings, missing) in zip(batches, pool.map(embed_batch, batches), strict=True):
-            _save_next_embeddings(gallery, new, embedded, embeddings, "photo")
-            all_missing += missing
-            done += sum(map(len, batch))
-            on_batch(done)
+    photos = [list(faces) for _, faces in groupby(pending, key=lambda stored: stored.sha256)]
+    all_missing: list[_StoredFace] = []
+    done = 0
+    for batch, (embedded, embeddings, missing) in map_batches(embedder, photos, embed_batch):
+        _save_next_embeddings(gallery, new, embedded, embeddings, "photo")
+        all_missing += missing
+        done += sum(map(len, batch))
+        on_batch(done)
     return all_missing
 
 
 def _align_faces(faces: Sequence[_StoredFace], embedder: Model) -> list[Crop]:
-    """Read a photo and align its faces. OSError or FamiliarError if it is missing, changed, or never was a photo."""
-    path = Path(faces[0].path)
-    if content_sha256(path) != faces[0].sha256:
-        raise FamiliarError(f"{path}: has changed since it was enrolled")
-    photo = load_photo(path)
-    if any(stored.detection is None for stored in faces):
-        raise FamiliarError(f"{path}: is not known to show a face")
-    return [embedder.align(photo, stored.detection) for stored in faces if stored.detection]
+    """Read a photo and align its faces; none if it is missing, changed, or never was a photo."""
+    path, detections = Path(faces[0].path), [stored.detection for stored in faces if stored.detection]
+    with contextlib.suppress(OSError, FamiliarError):
+        if len(detections) == len(faces) and content_sha256(path) == faces[0].sha256:
+            photo = load_photo(path)
+            return [embedder.align(photo, detection) for detection in detections]
+    return []
 
 
 def _save_next_embeddings(
@@ -259,8 +239,6 @@ def _save_next_embeddings(
         embeddings: unit rows, one per face.
         origin: "photo" or "bridge".
     """
-    if not len(faces):
-        return
     encoded = gallery.encode_embeddings(embeddings)
     with gallery.write() as repository:
         _check_migration_unchanged(gallery, repository, new)
@@ -270,79 +248,61 @@ def _save_next_embeddings(
         )
 
 
-def _can_bridge(gallery: Store) -> bool:
-    with gallery.read() as repository:
-        return len(repository.migration.embeddings_from_photos()) >= MIN_BRIDGE_PAIRS
+def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[_StoredFace]) -> float | None:
+    """Give the faces without a photo embeddings of the new space: their own, if it is compatible, or by a bridge.
 
-
-def _map_by_bridge(gallery: Store, new: Space, without_photo: list[_StoredFace]) -> float:
-    """Map the embeddings of faces without a photo by a bridge learned from the others.
+    Zeros take the place of components that their own embeddings do not have. The bridge is learned from other faces.
 
     Returns:
-        `MigrationResult.mapped_mean_cosine`.
+        `MigrationResult.mapped_mean_cosine`; None if the embeddings are kept.
     """
     with gallery.read() as repository:
-        faces = gallery.stored_faces()
-        rows = repository.migration.embeddings_from_photos()
-    if len(rows) < MIN_BRIDGE_PAIRS:
+        faces, rows = gallery.stored_faces(), repository.migration.embeddings_from_photos()
+    can_bridge, cosine = len(rows) >= MIN_BRIDGE_PAIRS, None
+    is_kept = new.space_id == old.space_id and not (new.embedding_dim > old.embedding_dim and can_bridge)
+    if not is_kept and (new.parts or not can_bridge):
+        too_few = f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS})"
         raise FamiliarError(
             f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
-            f"{without_photo[0].path}), and {len(rows)} others are too few to learn a bridge from "
-            f"({MIN_BRIDGE_PAIRS}); put the photos back and enroll them, or forget them. The new embeddings so far "
-            "are kept"
+            f"{without_photo[0].path}), and {'a router needs them' if new.parts else too_few}; put the photos back and "
+            "enroll them, or forget them. The new embeddings so far are kept"
         )
-    source = _embeddings_of(faces, [row[0] for row in rows])
-    target = np.stack([np.frombuffer(row[1], gallery.embedding_dtype) for row in rows]).astype(np.float32)
-    held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
-    measured_bridge: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
-    cosine = float((measured_bridge(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
     existing = set(faces.ids.tolist())
-    to_map = [stored for stored in without_photo if stored.face in existing]
-    bridge = ridge_bridge(source, normalize(target))
-    if to_map:
-        vectors = _embeddings_of(faces, [stored.face for stored in to_map])
-        _save_next_embeddings(gallery, new, to_map, bridge(vectors), "bridge")
+    present = [stored for stored in without_photo if stored.face in existing]
+    vectors = _unit_rows(faces, [stored.face for stored in present])
+    if is_kept:
+        mapped = np.pad(vectors, ((0, 0), (0, new.embedding_dim - vectors.shape[1])))
+    else:
+        source = _unit_rows(faces, [face for face, _ in rows])
+        target = normalize(np.stack([np.frombuffer(row, gallery.embedding_dtype) for _, row in rows], dtype=np.float32))
+        held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
+        measured_bridge = ridge_bridge(source[~held_out], target[~held_out])
+        cosine = float((measured_bridge(source[held_out]) * target[held_out]).sum(axis=1).mean())
+        mapped = ridge_bridge(source, target)(vectors)
+    _save_next_embeddings(gallery, new, present, mapped, "bridge")
     return cosine
 
 
-def _keep_embeddings(gallery: Store, new: Space, without_photo: list[_StoredFace]) -> None:
-    """Keep the embeddings of faces without a photo; zeros take the place of components that they do not have."""
-    with gallery.read():
-        faces = gallery.stored_faces()
-    existing = set(faces.ids.tolist())
-    to_keep = [stored for stored in without_photo if stored.face in existing]
-    embeddings = np.zeros((len(to_keep), new.embedding_dim), np.float32)
-    embeddings[:, : faces.embeddings.shape[1]] = _embeddings_of(faces, [stored.face for stored in to_keep])
-    _save_next_embeddings(gallery, new, to_keep, embeddings, "bridge")
-
-
-def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
+def _unit_rows(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap_embeddings(
-    gallery: Store, new: Space, name: str | None, cosine: float | None
-) -> tuple[MigrationResult, bool] | None:
-    """Replace all old embeddings with the new ones.
-
-    Returns:
-        The result, and whether the user had calibrated the gallery; None if some new embeddings are missing.
-    """
+def _swap_embeddings(gallery: Store, new: Space, name: str | None, cosine: float | None) -> MigrationResult | None:
+    """Replace all old embeddings with the new ones; None if some new embeddings are missing."""
     with gallery.write(faces_change=True) as repository:
         _check_migration_unchanged(gallery, repository, new)
         if repository.migration.has_pending_faces():
             return None
         counts = repository.migration.counts_by_origin()
-        was_calibrated_by_user = _is_calibrated_by_user(gallery)
         repository.migration.swap_embeddings()
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        _change_space(repository, new, name)
-        without_photo = counts.get("bridge", 0)
-        mapped = without_photo if cosine is not None else 0
-    result = MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
-    return result, was_calibrated_by_user
+        was_calibrated_by_user = _change_space(gallery, repository, new, name)
+    _recalibrate(gallery, was_calibrated_by_user)
+    without_photo = counts.get("bridge", 0)
+    mapped = without_photo if cosine is not None else 0
+    return MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
 
 
 def _check_migration_unchanged(gallery: Store, repository: Repository, new: Space) -> None:
@@ -363,17 +323,19 @@ def _check_model_unchanged(gallery: Store, old: Space) -> None:
         )
 
 
-def _change_space(repository: Repository, new: Space, name: str | None) -> None:
-    """Store the new space, and the name of its model.
+def _change_space(gallery: Store, repository: Repository, new: Space, name: str | None) -> bool:
+    """Store the new space, and the name of its model; return whether the user had calibrated the gallery.
 
     The domains of faces are deleted: they depend on what the model was trained on.
     """
+    fitted = own_calibration(gallery)
     repository.domains.delete_all()
     repository.settings.mark_faces_clustered(0)
     repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
     reference = repository.settings.model_reference()
     repository.settings.set_model_reference(replace(reference, model=name))
+    return fitted is not None and not fitted.clustering.is_automatic
 
 
 def _find_more_faces(
@@ -391,14 +353,11 @@ def _find_more_faces(
         new = replace(new, detector=embedder.detector_name, detector_model=None)
     has_more_species = old.species is not None and (new.species is None or not set(new.species) <= set(old.species))
     if old.detector is not None and (new.detector != old.detector or has_more_species):
-        path = None if new.detector_model is None else Path(new.detector_model)
-        detector = embedder.detector(new.detector, path)
+        detector = build_gallery_detector(embedder, new)
         photos = photos_to_search(gallery, without_face=False)
         redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
         result = replace(result, detector=new.detector, redetection=redetection)
-    if new != old:
-        with gallery.write() as repository:
-            repository.settings.set_model_reference(new)
+    remember(gallery, species=new.species, detector=new.detector, detector_model=new.detector_model)
     return result
 
 
@@ -410,11 +369,6 @@ def _finds_more(embedder: Model, detector: str) -> bool:
         return labels_of(embedder.detector(detector)) < labels_of(embedder.detector())
     except BadDetector:  # its file is missing
         return False
-
-
-def _is_calibrated_by_user(gallery: Store) -> bool:
-    fitted = own_calibration(gallery)
-    return fitted is not None and not fitted.clustering.is_automatic
 
 
 def _recalibrate(gallery: Store, was_calibrated_by_user: bool) -> None:

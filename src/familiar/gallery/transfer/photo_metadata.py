@@ -5,23 +5,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.gallery.photo_paths import CHANGED
+from familiar.gallery.store.faces import FaceRow
+from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
 from familiar.photos.metadata.jpeg import is_jpeg, read_extended_packet, read_packet
 from familiar.photos.metadata.xmp import extension_id
-
-
-@dataclass(frozen=True)
-class StoredPhoto:
-    """A photo of the gallery, as its table has it."""
-
-    photo: int
-    path: Path
-    sha256: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +50,18 @@ class PhotoContent:
         return None if number is None else read_extended_packet(self.data, number)
 
 
-def load_photos(repository: Repository) -> dict[Path, list[StoredPhoto]]:
+def load_photos(repository: Repository) -> dict[Path, list[PhotoRow]]:
     """Return the photos that were enrolled with files, by path."""
-    photos: dict[Path, list[StoredPhoto]] = {}
-    for row in sorted(repository.photos.rows(), key=lambda row: os.fsencode(row.path)):
-        if row.has_file:
-            photos.setdefault(Path(row.path), []).append(StoredPhoto(row.photo, Path(row.path), row.sha256))
-    return photos
+    rows = sorted((row for row in repository.photos.rows() if row.has_file), key=lambda row: os.fsencode(row.path))
+    return {Path(path): list(photos) for path, photos in groupby(rows, key=lambda row: row.path)}
 
 
-def read_photo(path: Path, photos: Sequence[StoredPhoto]) -> tuple[StoredPhoto, PhotoContent]:
+def load_faces(repository: Repository) -> dict[int, list[FaceRow]]:
+    """Return all faces, by the numbers of their photos."""
+    return {photo: list(faces) for photo, faces in groupby(repository.faces.rows(), key=lambda row: row.photo)}
+
+
+def read_photo(path: Path, photos: Sequence[PhotoRow]) -> tuple[PhotoRow, PhotoContent]:
     """Read a file, and find the photo whose content it has among those that were enrolled from its path.
 
     Raises:

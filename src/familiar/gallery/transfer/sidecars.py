@@ -1,8 +1,10 @@
 """The files beside photos that may name their faces: XMP sidecars, and Picasa's file in a folder."""
 
+import contextlib
 import errno
 import os
 import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,36 +47,10 @@ class Sidecar:
 
 
 @dataclass
-class _Folder:
-    """The names of files in a folder that matter here.
-
-    Attributes:
-        pictures: by their stems.
-        sidecars: by their names without `.xmp`, and if that is the whole name of a picture, by its stem too.
-        picasa: of Picasa's files.
-    """
-
-    pictures: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    sidecars: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    picasa: list[str] = field(default_factory=list[str])
-
-    def add(self, name: str) -> None:
-        suffix, stem = _suffix(name), Path(name).stem
-        if suffix in _PICTURES:
-            self.pictures.setdefault(_key(stem), []).append(name)
-        elif suffix == SUFFIX:
-            stems = [stem, Path(stem).stem] if _suffix(stem) in _PICTURES else [stem]
-            for key in map(_key, stems):
-                self.sidecars.setdefault(key, []).append(name)
-        elif name.lower() in picasa.INI_NAMES:
-            self.picasa.append(name)
-
-
-@dataclass
 class MetadataFolders:
     """The folders of photos, each listed once. Names are compared without regard to case and Unicode form."""
 
-    _folders: dict[Path, _Folder] = field(default_factory=dict[Path, _Folder])
+    _folders: dict[Path, Mapping[str, list[str]]] = field(default_factory=dict[Path, Mapping[str, list[str]]])
     _picasa: dict[Path, Mapping[str, list[Region]]] = field(default_factory=dict[Path, Mapping[str, list[Region]]])
 
     def sidecars(self, path: Path) -> list[Sidecar]:
@@ -86,11 +62,11 @@ class MetadataFolders:
         Raises:
             BadMetadata: the folder cannot be listed.
         """
-        folder = self._folder(path.parent)
-        listed = folder.pictures.get(_key(path.stem), [])
+        listed = self._pictures(path)
         same = [name for name in listed if _key(name) == _key(path.name)]
         photo = path.name if path.name in listed or not same else same[0]
-        names = {*folder.sidecars.get(_key(path.name), ()), *folder.sidecars.get(_key(path.stem), ())}
+        named = (*self._names(path, path.name), *self._names(path, path.stem))
+        names = {name for name in named if _suffix(name) == SUFFIX}
         pictures = sorted({*listed, photo})
         sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
         name_key = _key(path.name)
@@ -107,7 +83,7 @@ class MetadataFolders:
         by_name, by_stem = (path.with_name(each + SUFFIX) for each in (path.name, path.stem))
         if not _is_too_long(by_name):
             return by_name
-        pictures = {path.name, *self._folder(path.parent).pictures.get(_key(path.stem), ())}
+        pictures = {path.name, *self._pictures(path)}
         if len(pictures) > 1 or os.path.lexists(by_stem) or _is_too_long(by_stem):
             raise CannotWrite(f"{path}: its name is too long for a sidecar, which adds {SUFFIX}; shorten it")
         return by_stem
@@ -118,8 +94,8 @@ class MetadataFolders:
         Raises:
             BadMetadata: the folder cannot be listed.
         """
-        names = self._folder(path.parent).picasa
-        return [path.with_name(name) for name in sorted(names, key=lambda name: picasa.INI_NAMES.index(name.lower()))]
+        names = (name for each in picasa.INI_NAMES for name in self._names(path, each))
+        return [path.with_name(name) for name in names if _suffix(name) == ".ini"]
 
     def picasa_regions(self, file: Path, photo: str) -> list[Region]:
         """Return the regions of a photo in Picasa's file.
@@ -132,20 +108,41 @@ class MetadataFolders:
             self._picasa[file] = picasa.read_picasa_ini(read_limited(file))
         return self._picasa[file].get(photo.casefold(), [])
 
-    def _folder(self, path: Path) -> _Folder:
-        if path not in self._folders:
-            folder = _Folder()
-            try:
-                for name in os.listdir(path):  # noqa: PTH208 - names are enough, a Path each is slow
-                    folder.add(name)
-            except (FileNotFoundError, NotADirectoryError):
-                pass  # the photo is reported as missing
-            except OSError as error:
-                raise BadMetadata(
-                    f"{path}: cannot be listed ({error.strerror}), so sidecars in it are left out; allow listing it"
-                ) from error
-            self._folders[path] = folder
-        return self._folders[path]
+    def _pictures(self, path: Path) -> list[str]:
+        """List the pictures with the stem of a photo, in its folder."""
+        return [name for name in self._names(path, path.stem) if _suffix(name) in _PICTURES]
+
+    def _names(self, path: Path, name: str) -> list[str]:
+        """List the files in a photo's folder that are looked up by a name."""
+        if path.parent not in self._folders:
+            self._folders[path.parent] = _list_names(path.parent)
+        return self._folders[path.parent].get(_key(name), [])
+
+
+def _list_names(folder: Path) -> dict[str, list[str]]:
+    """List the names of files in a folder that matter here, by those that they are looked up by.
+
+    These are: of a picture, its stem; of a sidecar, its name without `.xmp`, and if that is the whole name of a
+    picture, its stem too; of Picasa's file, its name.
+    """
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    try:
+        for name in os.listdir(folder):  # noqa: PTH208 - names are enough, a Path each is slow
+            suffix, stem = _suffix(name), Path(name).stem
+            keys = [stem] if suffix in _PICTURES or suffix == SUFFIX else []
+            if suffix == SUFFIX and _suffix(stem) in _PICTURES:
+                keys.append(Path(stem).stem)
+            if name.lower() in picasa.INI_NAMES:
+                keys.append(name)
+            for key in keys:
+                names[_key(key)].append(name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the photo is reported as missing
+    except OSError as error:
+        raise BadMetadata(
+            f"{folder}: cannot be listed ({error.strerror}), so sidecars in it are left out; allow listing it"
+        ) from error
+    return names
 
 
 def read_limited(path: Path) -> bytes:
@@ -170,28 +167,13 @@ def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
         photo: the photo's name.
         pictures: the pictures of that stem; the photo is one.
     """
-    base = sidecar.stem
-    if named := [name for name in pictures if _key(name) == _key(base)]:
-        return _choose(sidecar, photo, [name for name in named if name == base] or named)
-    if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
-        return _sidecar_of_another(sidecar, photo, base)
-    same_case = [name for name in pictures if Path(name).stem == base] or pictures
-    try:
-        suffix = read_owner_suffix(read_limited(sidecar))
-    except BadMetadata:  # which is reported when its names are read
-        suffix = None
-    if suffix is not None:
-        with_suffix = [name for name in same_case if _suffix(name) == suffix]
-        return (
-            _choose(sidecar, photo, with_suffix) if with_suffix else _sidecar_of_another(sidecar, photo, base + suffix)
-        )
-    return _choose(sidecar, photo, [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case)
-
-
-def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
-    """Tell whose a sidecar is by the pictures that it may belong to."""
+    owners = _possible_owners(sidecar, photo, pictures)
     if photo not in owners:
-        return _sidecar_of_another(sidecar, photo, owners[0])
+        return Sidecar(
+            sidecar,
+            "raw" if _suffix(owners[0]) in _RAW_SUFFIXES else "other",
+            f"belongs to {owners[0]}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
+        )
     if len(owners) == 1:
         return Sidecar(sidecar, "photo")
     return Sidecar(
@@ -199,12 +181,18 @@ def _choose(sidecar: Path, photo: str, owners: Sequence[str]) -> Sidecar:
     )
 
 
-def _sidecar_of_another(sidecar: Path, photo: str, owner: str) -> Sidecar:
-    return Sidecar(
-        sidecar,
-        "raw" if _suffix(owner) in _RAW_SUFFIXES else "other",
-        f"belongs to {owner}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
-    )
+def _possible_owners(sidecar: Path, photo: str, pictures: Sequence[str]) -> list[str]:
+    """List the names of the pictures that a sidecar may belong to; see `_find_owner`."""
+    base = sidecar.stem
+    if named := [name for name in pictures if _key(name) == _key(base)]:
+        return [name for name in named if name == base] or named
+    if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
+        return [base]
+    same_case = [name for name in pictures if Path(name).stem == base] or list(pictures)
+    with contextlib.suppress(BadMetadata):  # which is reported when its names are read
+        if (suffix := read_owner_suffix(read_limited(sidecar))) is not None:
+            return [name for name in same_case if _suffix(name) == suffix] or [base + suffix]
+    return [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case
 
 
 def _key(name: str) -> str:

@@ -17,17 +17,14 @@ from familiar.core.files import (
     require_regular_file,
     write_atomically,
 )
+from familiar.gallery.store.faces import FaceRow
+from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.photo_metadata import (
-    PhotoContent,
-    StoredPhoto,
-    load_photos,
-    read_photo,
-)
+from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
 from familiar.gallery.transfer.sidecars import MetadataFolders, read_limited
 from familiar.photos.decoding import read_metadata
 from familiar.photos.metadata.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
-from familiar.photos.metadata.regions import Box, Region, stored_box
+from familiar.photos.metadata.regions import Region, stored_box
 from familiar.photos.metadata.xmp import add_names, has_added_names, has_names
 
 _PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
@@ -59,13 +56,6 @@ class XmpExportResult:
     skipped: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _NamedFace:
-    box_px: Box
-    species: str | None
-    name: str
-
-
 def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
     """Write the faces of named identities into the metadata of their photos, and take back names that have gone.
 
@@ -77,10 +67,7 @@ def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
     """
     with gallery.read() as repository:
         photos = load_photos(repository)
-        faces: dict[int, list[_NamedFace]] = {}
-        for row in repository.faces.rows():
-            if row.name is not None and row.has_box:
-                faces.setdefault(row.photo, []).append(_NamedFace(row.box_xyxy_px, row.species, row.name))
+        faces = load_faces(repository)
     export = _Export(gallery, faces, in_place)
     for path, stored in photos.items():
         try:
@@ -89,7 +76,9 @@ def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
             export.skipped.append(str(error))
         except OSError as error:
             export.skipped.append(f"{error.filename or path}: {error.strerror}")
-    return export.result()
+    names = ("faces", "photos", "sidecars", "jpegs", "removed")
+    counts = {name: export.counts[name] for name in names}
+    return XmpExportResult(**counts, not_in_place=tuple(export.not_in_place), skipped=tuple(export.skipped))
 
 
 @dataclass
@@ -97,47 +86,34 @@ class _Export:
     """An export and its result so far."""
 
     gallery: Store
-    faces: Mapping[int, Sequence[_NamedFace]]
+    faces: Mapping[int, Sequence[FaceRow]]
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
     not_in_place: list[str] = field(default_factory=list[str])
-    _counts: Counter[str] = field(default_factory=Counter[str])
+    counts: Counter[str] = field(default_factory=Counter[str])
     _folders: MetadataFolders = field(default_factory=MetadataFolders)
     _cleaned: set[Path] = field(default_factory=set[Path])
 
-    def result(self) -> XmpExportResult:
-        names = ("faces", "photos", "sidecars", "jpegs", "removed")
-        counts = {name: self._counts[name] for name in names}
-        return XmpExportResult(**counts, not_in_place=tuple(self.not_in_place), skipped=tuple(self.skipped))
-
-    def write_photo(self, path: Path, stored: Sequence[StoredPhoto]) -> None:
+    def write_photo(self, path: Path, stored: Sequence[PhotoRow]) -> None:
         candidates = self._folders.sidecars(path)
         sidecars = [sidecar.path for sidecar in candidates if sidecar.owner == "photo"]
-        if any(photo.photo in self.faces for photo in stored):
-            self._write_names(path, stored, sidecars)
-        else:
-            self._take_back(path, stored, sidecars)
+        if any(face.name for photo in stored for face in self.faces.get(photo.photo, ())):
+            photo, content = read_photo(path, stored)
+            regions = _regions(self.faces.get(photo.photo, ()), content)
+            if self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions):
+                # A sidecar with names of an earlier export would contradict the photo.
+                self._write_sidecars(sidecars, regions, content)
+            else:
+                self._write_sidecars(sidecars or [self._folders.new_sidecar(path)], regions, content, create=True)
+            self.counts.update(photos=bool(regions), faces=len(regions))
+        else:  # it shows nobody known by now: remove the names that earlier exports wrote
+            self._write_sidecars(sidecars, [], None)
+            if self.in_place and _may_have_names(path):
+                self._write_in_place(*read_photo(path, stored), [])
         for sidecar in candidates:
             if sidecar.owner in ("raw", "unclear"):  # perhaps only since an earlier export wrote names to it
                 with contextlib.suppress(BadMetadata):
                     self._write_sidecars([sidecar.path], [], None)
-
-    def _write_names(self, path: Path, stored: Sequence[StoredPhoto], sidecars: Sequence[Path]) -> None:
-        photo, content = read_photo(path, stored)
-        regions = _regions(self.faces.get(photo.photo, ()), content)
-        written_in_place = self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions)
-        if written_in_place:
-            # A sidecar with names of an earlier export would contradict the photo.
-            self._write_sidecars(sidecars, regions, content)
-        else:
-            self._write_sidecars(sidecars or [self._folders.new_sidecar(path)], regions, content, create=True)
-        self._counts.update(photos=bool(regions), faces=len(regions))
-
-    def _take_back(self, path: Path, stored: Sequence[StoredPhoto], sidecars: Sequence[Path]) -> None:
-        """Remove the names that earlier exports wrote for a photo that shows nobody known by now."""
-        self._write_sidecars(sidecars, [], None)
-        if self.in_place and _may_have_names(path):
-            self._write_in_place(*read_photo(path, stored), [])
 
     def _write_sidecars(
         self, sidecars: Sequence[Path], regions: Sequence[Region], content: PhotoContent | None, create: bool = False
@@ -150,36 +126,37 @@ class _Export:
             content: of the photo, if there are regions.
             create: also write to a sidecar without names of an earlier export, or to a new one.
         """
-        for index, sidecar in enumerate(sidecars):
+        size_px, base = (1, 1), None
+        if content is not None:
+            size_px = content.metadata.stored_size_px
+            with contextlib.suppress(BadMetadata):  # a packet that cannot be read
+                base = content.packet
+        for sidecar in sidecars:
             packet = read_limited(sidecar) if sidecar.exists() else None
-            if not create and (packet is None or not has_added_names(packet)):
-                continue
-            is_first = index == 0
-            size_px = (1, 1) if content is None else content.metadata.stored_size_px
-            try:
-                base = None if content is None else _packet_of(content)
-                changed = add_names(packet, regions if is_first else [], size_px, base if is_first else None)
-            except BadMetadata as error:
-                raise BadMetadata(f"{sidecar}: {error}; {_LEFT}; repair or remove it") from error
-            if changed is packet:
-                continue
-            self._write_sidecar(sidecar, changed)
+            if create or (packet is not None and has_added_names(packet)):
+                try:
+                    changed = add_names(packet, regions, size_px, base)
+                except BadMetadata as error:
+                    raise BadMetadata(f"{sidecar}: {error}; {_LEFT}; repair or remove it") from error
+                if changed is not packet:
+                    self._write_sidecar(sidecar, changed)
+            regions, base = list[Region](), None
 
     def _write_sidecar(self, sidecar: Path, packet: bytes | None) -> None:
         file = real_path(sidecar)  # a link stays one
         self._prepare(file)
         if packet is not None:
             write_atomically(file, packet, keep_attributes=True)
-            self._counts["sidecars"] += 1
+            self.counts["sidecars"] += 1
             return
         try:
             file.unlink()
             fsync_directory(file.parent)
         except OSError as error:
             raise CannotWrite(f"{sidecar}: cannot be removed ({error.strerror})") from error
-        self._counts["removed"] += 1
+        self.counts["removed"] += 1
 
-    def _write_in_place(self, photo: StoredPhoto, content: PhotoContent, regions: Sequence[Region]) -> bool:
+    def _write_in_place(self, photo: PhotoRow, content: PhotoContent, regions: Sequence[Region]) -> bool:
         """Change the packet in a JPEG; False if that is not possible, and a sidecar is needed."""
         try:
             packet = content.packet
@@ -201,7 +178,7 @@ class _Export:
         self._replace_photo(photo, content, data, changed)
         return True
 
-    def _replace_photo(self, photo: StoredPhoto, content: PhotoContent, data: bytes, packet: bytes | None) -> None:
+    def _replace_photo(self, photo: PhotoRow, content: PhotoContent, data: bytes, packet: bytes | None) -> None:
         """Write, check and replace a photo's file, and record its new content in the gallery.
 
         If the process is killed in between, the next `enroll` finds an edited photo with the same faces.
@@ -210,11 +187,20 @@ class _Export:
         self._prepare(file)
 
         def check(written: Path) -> None:
-            _check_written(written, content, packet)
-            if content_sha256(file) != _sha256(content.data):
+            copy = written.read_bytes()
+            metadata = read_metadata(copy, written)
+            is_right = (
+                read_packet(copy) == packet
+                and differs_only_in_packet(content.data, copy)
+                and metadata.orientation == content.metadata.orientation
+                and metadata.stored_size_px == content.metadata.stored_size_px
+            )
+            if not is_right:
+                raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")
+            if content_sha256(file) != photo.sha256:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
 
-        sha256 = _sha256(data)
+        sha256 = hashlib.sha256(data).digest()
         with self.gallery.write() as repository:
             if repository.photos.with_hash(sha256) is not None:
                 raise CannotWrite(
@@ -223,7 +209,7 @@ class _Export:
             write_atomically(file, data, keep_attributes=True, check=check)
             status = file.stat()
             repository.photos.update_content(photo.photo, sha256, status.st_size, status.st_mtime_ns)
-        self._counts["jpegs"] += 1
+        self.counts["jpegs"] += 1
 
     def _prepare(self, file: Path) -> None:
         """Refuse to replace a protected file, which renaming another one would do; remove unfinished files once."""
@@ -234,48 +220,21 @@ class _Export:
             remove_unfinished_files(file.parent, _STALE_SECONDS)
 
 
-def _regions(faces: Sequence[_NamedFace], content: PhotoContent) -> list[Region]:
-    """Convert faces to regions of the stored photo; one without any part in the photo is left out."""
-    metadata = content.metadata
-    regions: list[Region] = []
-    for face in faces:
-        box = stored_box(face.box_px, metadata.stored_size_px, metadata.orientation)
-        if box is not None:
-            regions.append(Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet"))
-    return regions
-
-
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _packet_of(content: PhotoContent) -> bytes | None:
-    """Return the packet in a photo, or None if it cannot be read."""
-    try:
-        return content.packet
-    except BadMetadata:
-        return None
+def _regions(faces: Sequence[FaceRow], content: PhotoContent) -> list[Region]:
+    """Convert faces with names to regions of the stored photo; one without any part in the photo is left out."""
+    size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
+    return [
+        Region(box, face.name, "Face" if face.species in _PEOPLE else "Pet")
+        for face in faces
+        if face.name is not None and (box := stored_box(face.box_xyxy_px, size_px, orientation)) is not None
+    ]
 
 
 def _may_have_names(path: Path) -> bool:
     """Whether a JPEG contains names of an earlier export, by its first bytes."""
-    try:
+    with contextlib.suppress(OSError):  # a photo that shows nobody known needs not be read
         require_regular_file(path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False  # a photo that shows nobody known needs not be read
-    return is_jpeg(head) and has_added_names(head)
-
-
-def _check_written(written: Path, content: PhotoContent, packet: bytes | None) -> None:
-    """Raise CannotWrite unless a written JPEG has the new packet, and is otherwise as it was."""
-    data = written.read_bytes()
-    is_right = (
-        read_packet(data) == packet
-        and differs_only_in_packet(content.data, data)
-        and read_metadata(data, written).orientation == content.metadata.orientation
-        and read_metadata(data, written).stored_size_px == content.metadata.stored_size_px
-    )
-    if not is_right:
-        raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")
+        return is_jpeg(head) and has_added_names(head)
+    return False

@@ -1,27 +1,25 @@
 """Read the names of faces that other programs wrote: XMP sidecars, XMP packets in photos, and Picasa's files."""
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from familiar.core.errors import BadMetadata, Contradiction, FamiliarError
+from familiar.core.errors import BadMetadata, Contradiction, FamiliarError, NotInGallery
 from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
 from familiar.gallery.editing.corrections import check_name
+from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
-from familiar.gallery.transfer.photo_metadata import (
-    PhotoContent,
-    load_photos,
-    read_photo,
-)
+from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
 from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
 from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Box, Region, intersection_over_union, upright_box_px
+from familiar.photos.metadata.regions import Region, intersection_over_union, upright_box_px
 from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
 
-_REMEDY = "its names are left out; repair or remove it"
+_REMEDY = "; its names are left out; repair or remove it"
 
 
 def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
@@ -45,24 +43,20 @@ def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
     """
     with gallery.read() as repository:
         photos = load_photos(repository)
-        boxes: dict[int, list[tuple[int, Box]]] = {}
-        for row in repository.faces.rows():
-            boxes.setdefault(row.photo, []).append((row.face, row.box_xyxy_px))
+        faces = load_faces(repository)
     gallery.make_automatic_copy("before-import")
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
-        if path not in photos:
-            reader.skipped.append(f"{path}: no photo of the gallery")
-            continue
         try:
+            if path not in photos:
+                raise NotInGallery(f"{path}: no photo of the gallery")
             photo, content = read_photo(path, photos[path])
+            label_of |= reader.labels(path, content, faces.get(photo.photo, []))
         except FamiliarError as error:
             reader.skipped.append(str(error))
-            continue
-        label_of |= reader.labels(path, content, boxes.get(photo.photo, []))
     reader.skip_unused()
-    return assign_labels(gallery, label_of, boxes, reader.skipped)
+    return assign_labels(gallery, label_of, faces, reader.skipped)
 
 
 @dataclass
@@ -74,7 +68,7 @@ class _Reader:
     _used: set[Path] = field(default_factory=set[Path])
     _unused: dict[Path, str] = field(default_factory=dict[Path, str])
 
-    def labels(self, path: Path, content: PhotoContent, faces: Sequence[tuple[int, Box]]) -> dict[int, str]:
+    def labels(self, path: Path, content: PhotoContent, faces: Sequence[FaceRow]) -> dict[int, str]:
         """Return the name of each face of a photo that a file names."""
         label_of: dict[int, str] = {}
         unmatched: dict[str, tuple[int, str]] = {}  # of each name: how many regions have it, and the reason
@@ -111,95 +105,74 @@ class _Reader:
     def _sources(self, path: Path, content: PhotoContent) -> Iterator[tuple[Path, list[Region]]]:
         """Iterate over the files that may name a photo's faces, and the regions in each."""
         size_px = content.metadata.stored_size_px
-        try:
+        sidecars, picasa_files = list[Sidecar](), list[Path]()
+        with self._skip_bad():
             sidecars, picasa_files = self._folders.sidecars(path), self._folders.picasa_files(path)
-        except BadMetadata as error:
-            sidecars, picasa_files = [], []
-            self._skip(str(error))
         for sidecar in sidecars:
             if sidecar.owner in ("photo", "raw"):
+                self._used.add(sidecar.path)
                 yield sidecar.path, self._sidecar_regions(sidecar, content)
             else:
                 self._unused[sidecar.path] = sidecar.reason
-        try:
-            packet = content.packet
-            if packet is not None:
-                yield path, self._regions(f"{path}: its XMP packet ", packet, size_px)
-                if (extended := content.extended_packet) is not None:
-                    yield path, self._regions(f"{path}: its extended XMP packet ", extended, size_px)
-        except BadMetadata as error:
-            self._skip(f"{path}: {error}; {_REMEDY}")
+        with self._skip_bad(f"{path}: ", _REMEDY):
+            if content.packet is not None:
+                yield path, self._regions(f"{path}: its XMP packet ", content.packet, size_px)
+                if content.extended_packet is not None:
+                    yield path, self._regions(f"{path}: its extended XMP packet ", content.extended_packet, size_px)
         for file in picasa_files:
-            try:
+            with self._skip_bad():
                 regions = self._folders.picasa_regions(file, path.name)
-            except BadMetadata as error:
-                self._skip(str(error))
-                continue
-            if any(not region.name for region in regions):
-                self.skipped.append(f"{path}: {file.name} names a face by a contact whose name it does not have")
-            yield file, regions
+                if any(not region.name for region in regions):
+                    self.skipped.append(f"{path}: {file.name} names a face by a contact whose name it does not have")
+                yield file, regions
 
     def _sidecar_regions(self, sidecar: Sidecar, content: PhotoContent) -> list[Region]:
-        """Read the regions of a sidecar, and note that it belongs to a photo."""
-        self._used.add(sidecar.path)
         size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
-        if (packet := self._read(sidecar.path)) is None:
-            return []
-        if sidecar.owner == "photo":
-            return self._regions(f"{sidecar.path}: ", packet, size_px)
-        try:
-            return read_raw_regions(packet, size_px, orientation)
-        except BadMetadata as error:
-            self._skip(f"{sidecar.path}: {error}; it {sidecar.reason}")
-            return []
+        with self._skip_bad():
+            packet = read_limited(sidecar.path)
+            if sidecar.owner == "photo":
+                return self._regions(f"{sidecar.path}: ", packet, size_px)
+            with self._skip_bad(f"{sidecar.path}: ", f"; it {sidecar.reason}"):
+                return read_raw_regions(packet, size_px, orientation)
+        return []
+
+    def _regions(self, description: str, packet: bytes, size_px: tuple[int, int]) -> list[Region]:
+        with self._skip_bad(description, _REMEDY):
+            return read_regions(packet, size_px)
+        return []
 
     def skip_unused(self) -> None:
         """List the sidecars with names that were left out, as they are, or may be, those of other files."""
-        for sidecar, reason in self._unused.items():
-            packet = None if sidecar in self._used else self._read(sidecar)
-            try:
-                if packet is not None and has_named_regions(packet):
-                    self._skip(f"{sidecar}: {reason}")
-            except BadMetadata as error:
-                self._skip(f"{sidecar}: {error}; {_REMEDY}")
+        for sidecar in [path for path in self._unused if path not in self._used]:
+            with self._skip_bad():
+                packet = read_limited(sidecar)
+                with self._skip_bad(f"{sidecar}: ", _REMEDY):
+                    if has_named_regions(packet):
+                        self._skip(f"{sidecar}: {self._unused[sidecar]}")
 
-    def _read(self, sidecar: Path) -> bytes | None:
+    @contextlib.contextmanager
+    def _skip_bad(self, description: str = "", remedy: str = "") -> Generator[None, None, None]:
+        """Leave out metadata that cannot be read, and say so."""
         try:
-            return read_limited(sidecar)
+            yield
         except BadMetadata as error:
-            self._skip(str(error))
-            return None
-
-    def _regions(self, description: str, packet: bytes, size_px: tuple[int, int]) -> list[Region]:
-        try:
-            return read_regions(packet, size_px)
-        except BadMetadata as error:
-            self._skip(f"{description}{error}; {_REMEDY}")
-            return []
+            self._skip(f"{description}{error}{remedy}")
 
     def _skip(self, message: str) -> None:
         if message not in self.skipped:
             self.skipped.append(message)
 
 
-def _match(regions: Sequence[Region], faces: Sequence[tuple[int, Box]], content: PhotoContent) -> dict[Region, int]:
+def _match(regions: Sequence[Region], faces: Sequence[FaceRow], content: PhotoContent) -> dict[Region, int]:
     """Match regions to faces by their boxes, the best overlap first; a second region of a face must have its name."""
-    metadata = content.metadata
-    pairs = [
-        (overlap, face, index)
-        for index, region in enumerate(regions)
-        for face, box in faces
-        if (
-            overlap := intersection_over_union(
-                upright_box_px(region.box, metadata.stored_size_px, metadata.orientation), box
-            )
-        )
-        >= SAME_BOX
-    ]
+    size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
+    pairs: list[tuple[float, Region, int]] = []
+    for region in regions:
+        box = upright_box_px(region.box, size_px, orientation)
+        pairs += [(intersection_over_union(box, face.box_xyxy_px), region, face.face) for face in faces]
     name_of: dict[int, str] = {}
     matches: dict[Region, int] = {}
-    for _, face, index in sorted(pairs, key=lambda pair: (-pair[0], pair[2])):
-        region = regions[index]
-        if region not in matches and name_of.setdefault(face, region.name) == region.name:
+    for overlap, region, face in sorted(pairs, key=lambda pair: -pair[0]):
+        if overlap >= SAME_BOX and region not in matches and name_of.setdefault(face, region.name) == region.name:
             matches[region] = face
     return matches

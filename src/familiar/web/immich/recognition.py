@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies
+from familiar.detection.boxes import is_same_face
 from familiar.detection.detectors import build_detector
-from familiar.detection.quality import SAME_FACE_OVERLAP, overlap_of_smaller
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
 from familiar.web.errors import HttpProblem
@@ -140,6 +140,6 @@ def _without_doubles(faces: Sequence[tuple[FaceResult, Model]]) -> list[tuple[Fa
     """Keep the best of faces that several models found at one place."""
     best: list[tuple[FaceResult, Model]] = []
     for face, model in sorted(faces, key=lambda each: -each[0].detection.score):
-        if all(overlap_of_smaller(face.detection, other.detection) < SAME_FACE_OVERLAP for other, _ in best):
+        if not any(is_same_face(face.detection.box_xyxy_px, other.detection.box_xyxy_px) for other, _ in best):
             best.append((face, model))
     return best
