@@ -122,7 +122,7 @@ def load_album(gallery: Store) -> Album:
         learned = learned_rows(gallery)
         identities = load_assignments(gallery).identity
         lesson = learned.tobytes() + identities[learned].tobytes()
-        pairs = gallery_photo_pairs(gallery)
+        pairs = gallery_photo_pairs(gallery, gallery.faces())
         together = are_together(pairs, identities)  # by the user's word
         state = gallery.faces().revision, tuple(calibrated), lesson, pairs[together].tobytes()
         return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned, pairs[~together]))
