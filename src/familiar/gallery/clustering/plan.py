@@ -48,11 +48,9 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     _, rows, planned = np.intersect1d(now.faces.ids, before.faces.ids, assume_unique=True, return_indices=True)
     is_changed = (now.identity[rows] != before.identity[planned]) | (now.by_user[rows] != before.by_user[planned])
     deleted = np.setdiff1d(before.identity, now.identity)
-    touched = np.unique(
-        np.concatenate(
-            [now.identity[rows[is_changed]], before.identity[planned[is_changed]], deleted, _renamed(now, before)]
-        )
-    )
+    renamed = [number for number, _ in now.names.items() ^ before.names.items()]
+    changed = now.identity[rows[is_changed]], before.identity[planned[is_changed]]
+    touched = np.unique(np.concatenate([*changed, deleted, np.array(renamed, np.int64)]))
     touched = touched[touched != UNASSIGNED]
     target = plan.identity[planned]
     moves = ~is_changed & (target != now.identity[rows])
@@ -71,12 +69,6 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     return replace(plan, assignments=now, identity=identity, domain=domain)
 
 
-def _renamed(now: FaceAssignments, before: FaceAssignments) -> Int64[np.ndarray, " k"]:
-    """List the identities whose names differ."""
-    changed = now.names.items() ^ before.names.items()
-    return np.array(sorted({number for number, _ in changed}), np.int64)
-
-
 def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
     """Write the assignments that change, and delete unnamed identities that have no face any more."""
     assignments, identity = plan.assignments, plan.identity.copy()
@@ -85,13 +77,15 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
     repository.identities.insert(last_identity + 1 + index for index in range(new_count))
     identity = np.where(identity < UNASSIGNED, last_identity + UNASSIGNED - identity, identity)
     changed = np.flatnonzero(identity != assignments.identity)
-    ids = assignments.faces.ids
-    removed = changed[identity[changed] == UNASSIGNED]
-    repository.assignments.unassign(int(ids[row]) for row in removed)
-    repository.assignments.assign_by_clustering(
-        (int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED
-    )
-    _write_domains(repository, plan)
+    is_removed, ids = identity[changed] == UNASSIGNED, assignments.faces.ids
+    repository.assignments.unassign(ids[changed[is_removed]].tolist())
+    moved = changed[~is_removed]
+    repository.assignments.assign_by_clustering(zip(ids[moved].tolist(), identity[moved].tolist(), strict=True))
+    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
+    stored = dict(repository.domains.all())
+    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
+    repository.domains.delete(stored.keys() - domains.keys())
+    repository.domains.set(sorted(domains.items() - stored.items()))
     repository.identities.delete_empty()
     assigned = identity[identity != UNASSIGNED]
     return ClusterResult(
@@ -101,15 +95,6 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
         changed=len(changed),
         threshold=plan.album.main.threshold,
     )
-
-
-def _write_domains(repository: Repository, plan: Plan) -> None:
-    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(repository.domains.all())
-    ids = plan.assignments.faces.ids
-    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    repository.domains.delete(stored.keys() - domains.keys())
-    repository.domains.set((face, domain) for face, domain in domains.items() if stored.get(face) != domain)
 
 
 def unassign_conflicts(
