@@ -61,14 +61,12 @@ def _read_assignments(gallery: Store) -> FaceAssignments:
         names = repository.identities.names()
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)
-    if assignment_rows:
-        assignments = np.array(assignment_rows, np.int64)
-        rows = faces.rows_of(assignments[:, 0])
-        identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
+    assignments = np.array(assignment_rows, np.int64).reshape(-1, 3)
+    rows = faces.rows_of(assignments[:, 0])
+    identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
     domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
-    if domain_rows:
-        domains = np.array(domain_rows, np.int64)
-        domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
+    domains = np.array(domain_rows, np.int64).reshape(-1, 2)
+    domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
     return FaceAssignments(faces, identity, by_user, domain, names)
 
 

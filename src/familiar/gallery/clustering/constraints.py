@@ -122,15 +122,12 @@ def _seeds(
 
 def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of rows that are faces of one photo."""
-    order = np.argsort(photos, kind="stable")
-    ends = np.flatnonzero(np.diff(photos[order], append=-1)) + 1
-    starts = np.concatenate([[0], ends[:-1]])
-    several = np.flatnonzero(ends - starts > 1)
-    pairs = [np.empty((0, 2), np.int64)]
-    for start, end in zip(starts[several], ends[several], strict=True):
-        first, second = np.triu_indices(end - start, 1)
-        pairs.append(np.stack([order[start + first], order[start + second]], axis=1))
-    return np.concatenate(pairs)
+    _, numbers, counts = np.unique(photos, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero(counts[numbers] > 1)
+    shared = shared[np.argsort(numbers[shared], kind="stable")]
+    by_photo = np.split(shared, np.cumsum(counts[counts > 1])[:-1])
+    pairs = (rows[np.stack(np.triu_indices(len(rows), 1), axis=1)] for rows in by_photo)
+    return np.concatenate([np.empty((0, 2), np.int64), *pairs])
 
 
 def gallery_photo_pairs(gallery: Store, faces: FaceTable) -> Int64[np.ndarray, "p 2"]:

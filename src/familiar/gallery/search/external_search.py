@@ -249,17 +249,13 @@ def _rank(
 
 def _centered(rows: Float32[np.ndarray, "n d"], gallery: Store, means: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
     """Subtract the means of each part of the space."""
-    if not any(means):
-        return rows
-    space = gallery.space
-    centered, parts = rows.copy(), space.part_of(rows)
-    for part, packed in enumerate(means):
-        centering, members = unpack_centering(packed), np.flatnonzero(parts == part)
+    space, centered = gallery.space, rows.copy()
+    parts = space.part_of(rows)
+    for part, centering in enumerate(map(unpack_centering, means)):
+        members, columns = np.flatnonzero(parts == part), space.part_columns[part]
         if centering is not None and len(members):
-            columns = space.part_columns[part] if space.parts else slice(None)
-            values = np.zeros_like(centered[members])
-            values[:, columns] = centering.apply(rows[members, columns])
-            centered[members] = values
+            centered[members] = 0
+            centered[members, columns] = centering.apply(rows[members, columns])
     return centered
 
 
@@ -277,17 +273,10 @@ def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tupl
 
 def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
     """Whether two sets of means are so similar that the index need not be written again."""
-    if len(older) != len(newer):
+    if [each and each["species"] for each in older] != [each and each["species"] for each in newer]:
         return False
-    for old, new in zip(older, newer, strict=True):
-        if old is None or new is None:
-            if old is not new:
-                return False
-            continue
-        shift = np.linalg.norm(np.array(old["means"]) - np.array(new["means"]), axis=1)
-        if old["species"] != new["species"] or shift.max() > MAX_MEANS_SHIFT:
-            return False
-    return True
+    pairs = ((np.array(old["means"]), np.array(new["means"])) for old, new in zip(older, newer, strict=True) if old)
+    return all(np.linalg.norm(old - new, axis=1).max() <= MAX_MEANS_SHIFT for old, new in pairs)
 
 
 def _open(gallery: Store, external: ExternalIndex) -> MilvusIndex:

@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
-from familiar.core.gallery_types import Decision, SpeciesThreshold
+from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesThreshold
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.clustering.review_queue import doubtful_identities
@@ -77,14 +77,7 @@ def gallery_statistics(gallery: Store) -> GalleryStatistics:
         return GalleryStatistics(
             photos=photo_count,
             faces=face_count,
-            identities=tuple(
-                Identity(
-                    *(each.identity, each.name, each.faces, each.confirmed),
-                    *((each.best[0], paths[each.best[0]]) if each.best else (None, None)),
-                    each.identity in doubtful,
-                )
-                for each in summaries
-            ),
+            identities=tuple(_identity(each, paths, doubtful) for each in summaries),
             unassigned=face_count - sum(each.faces for each in summaries),
             space=gallery.space,
             clustering=clustering_calibration(gallery, album.main_part),
@@ -101,3 +94,9 @@ def _size_bytes(gallery: Store) -> int:
         with contextlib.suppress(FileNotFoundError):  # other processes may delete temporary files
             total += path.stat().st_size
     return total
+
+
+def _identity(summary: IdentitySummary, paths: dict[int, str], doubtful: frozenset[int]) -> Identity:
+    number, face = summary.identity, next(iter(summary.best), None)
+    path = None if face is None else paths[face]
+    return Identity(number, summary.name, summary.faces, summary.confirmed, face, path, number in doubtful)
