@@ -11,7 +11,7 @@ from functools import cache, partial
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import (
     confirmed_rows,
     fit_own_calibration,
@@ -49,7 +49,8 @@ def calibrate_if_due(gallery: Store, repository: Repository, decision: str | Non
         if space.gallery_calibration.fitted or (previous is not None and not previous.automatic):
             continue
         if len(spaces) > 1:
-            counts = _confirmed_counts(assignments(), part)
+            is_confirmed = assignments().by_user & (assignments().faces.parts == part)
+            counts = np.unique(assignments().identity[is_confirmed], return_counts=True)[1].tolist()
         last_faces = 0 if previous is None else previous.faces or 0
         if not _has_enough_pairs(counts) or min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
             continue
@@ -99,9 +100,3 @@ def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.nd
 
 def _has_enough_pairs(counts: Sequence[int]) -> bool:
     return min(pair_totals(np.repeat(np.arange(len(counts)), counts))) >= MIN_CALIBRATION_PAIRS
-
-
-def _confirmed_counts(assignments: FaceAssignments, part: int) -> list[int]:
-    """Count the confirmed faces of each identity that belong to a part of the space."""
-    identities = assignments.identity[assignments.by_user & (assignments.faces.parts == part)]
-    return np.unique(identities, return_counts=True)[1].tolist()

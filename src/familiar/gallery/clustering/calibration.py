@@ -178,7 +178,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
     with gallery.write() as repository:
-        if not _has_same_confirmed_faces(gallery, assignments):
+        if _confirmed_faces(load_assignments(gallery)) != _confirmed_faces(assignments):
             raise GalleryBusy(
                 f"{gallery.folder}: another program changed its faces, or which are confirmed, during the calibration; "
                 "calibrate again"
@@ -187,18 +187,10 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     return fitted
 
 
-def _has_same_confirmed_faces(gallery: Store, before: FaceAssignments) -> bool:
-    """Tell whether the same faces are confirmed in the same identities as before; others may have come."""
-    now = load_assignments(gallery)
-    if now.faces.embeddings.shape[1:] != before.faces.embeddings.shape[1:]:
-        return False
-    rows, rows_before = confirmed_rows(now), confirmed_rows(before)
-    columns = (
-        (now.faces.ids[rows], before.faces.ids[rows_before]),
-        (now.identity[rows], before.identity[rows_before]),
-        (now.faces.embeddings[rows], before.faces.embeddings[rows_before]),
-    )
-    return all(np.array_equal(first, second) for first, second in columns)
+def _confirmed_faces(assignments: FaceAssignments) -> tuple[bytes, ...]:
+    """Return what a calibration is fitted on; other faces may come meanwhile."""
+    rows, faces = confirmed_rows(assignments), assignments.faces
+    return tuple(values[rows].tobytes() for values in (faces.ids, assignments.identity, faces.embeddings))
 
 
 def reset_calibration(gallery: Store) -> None:

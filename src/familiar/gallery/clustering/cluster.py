@@ -144,10 +144,8 @@ def _compute_plan(
     clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
     for number, species in enumerate(album.thresholds):
         species_rows = np.flatnonzero(album.species == number)
-        embeddings = album.rows[species_rows]
-        extended = np.where(
-            is_new[species_rows], extend_domains(embeddings, domain[species_rows]), domain[species_rows]
-        )
+        embeddings, domains = album.rows[species_rows], domain[species_rows]
+        extended = np.where(is_new[species_rows], extend_domains(embeddings, domains), domains)
         selected = np.flatnonzero(album.species[rows] == number)
         within = np.searchsorted(species_rows, rows[selected])
         partition, updated = cluster_by_domain(
@@ -168,11 +166,10 @@ def _compute_plan(
         updated[is_added] += domain.max(initial=IN_DOMAIN)
         domain[species_rows] = extended
         domain[rows[selected]] = updated
-    labels = _label_clusters(
-        clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed_identity[rows]
-    )
+    fixed = fixed_identity[rows]
+    labels = _label_clusters(clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed)
     identity = np.where(subset_mask, fixed_identity, assignments.identity)
-    identity[rows] = unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
+    identity[rows] = unassign_conflicts(labels, fixed, constraints.cannot_link)
     return Plan(assignments, identity, domain, album)
 
 

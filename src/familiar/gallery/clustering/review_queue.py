@@ -97,32 +97,20 @@ def answer_question(gallery: Store, question: Question, same: bool) -> None:
         check_faces(gallery, (question.first_face, question.second_face))
         if not is_still_valid(gallery, question):
             raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
-        _apply_answer(gallery, question, same)
-
-
-def _apply_answer(gallery: Store, question: Question, same: bool) -> None:
-    first, second = question.first_face, question.second_face
-    with gallery.read() as repository:
-        same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
-    if question.kind == "split":
-        if same:
-            corrections.confirm(gallery, [first, second])
-        else:
-            corrections.mark_different(gallery, first, second)
-    elif question.kind == "outlier":
-        if same:
-            corrections.confirm(gallery, [first])
-        else:
+        first, second = question.first_face, question.second_face
+        with gallery.read() as repository:
+            same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
+        if question.kind == "outlier" and not same:
             corrections.reject(gallery, [first], question.first)
-    elif not same:
-        corrections.mark_different(gallery, first, second)
-    elif question.first is not None and question.second is not None:
-        corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
-    elif question.first is None and question.second is None:
-        # Off from the unassigned faces, as a new identity.
-        corrections.split(gallery, [first, second], same_photo=same_photo)
-    elif question.first is None:
-        assert question.second is not None
-        corrections.move(gallery, [first], question.second, same_photo=same_photo)
-    else:
-        corrections.move(gallery, [second], question.first, same_photo=same_photo)
+        elif not same:
+            corrections.mark_different(gallery, first, second)
+        elif question.kind != "merge":
+            corrections.confirm(gallery, [first] if question.kind == "outlier" else [first, second])
+        elif question.first is not None and question.second is not None:
+            corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
+        elif question.first is not None:
+            corrections.move(gallery, [second], question.first, same_photo=same_photo)
+        elif question.second is not None:
+            corrections.move(gallery, [first], question.second, same_photo=same_photo)
+        else:  # off from the unassigned faces, as a new identity
+            corrections.split(gallery, [first, second], same_photo=same_photo)

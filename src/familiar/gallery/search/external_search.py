@@ -146,12 +146,10 @@ def sync_external_index(
         if len(rows) or removed:
             index.flush()
     with index_lock(gallery.folder):
-        is_complete = _existing(gallery, uid, faces) == current.keys()
-        if is_complete:
+        if _existing(gallery, uid, faces) == current.keys():
             replace(external, faces_revision=faces.revision).save(gallery.folder)
-    if not is_complete:
-        return sync_external_index(gallery, on_rows)
-    return SyncResult(len(current), len(rows), len(removed))
+            return SyncResult(len(current), len(rows), len(removed))
+    return sync_external_index(gallery, on_rows)  # some faces were forgotten meanwhile
 
 
 def check_external_index(gallery: Store) -> list[str]:
