@@ -166,8 +166,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     totals: list[tuple[int, int]] = []
     for part in range(len(gallery.space.part_spaces)):
         rows = confirmed_rows(assignments, part)
-        identities = assignments.identity[rows]
-        totals.append(pair_totals(np.unique(identities, return_inverse=True)[1]) if len(rows) else (0, 0))
+        totals.append(pair_totals(assignments.identity[rows]))
         if min(totals[-1]) >= MIN_CALIBRATION_PAIRS:
             fitted[part] = fit_own_calibration(assignments, rows)
     if not fitted:

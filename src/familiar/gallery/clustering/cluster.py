@@ -72,8 +72,7 @@ def recluster(
     assignments = load_assignments(gallery)
     album = load_album(gallery)
     compared = album.comparable(assignments.domain)
-    free_mask = np.zeros(len(assignments.identity), np.bool_)
-    free_mask[assignments.faces.rows_of(released)] = True
+    free_mask = np.isin(assignments.faces.ids, released)
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
     for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
@@ -87,10 +86,8 @@ def recluster(
     if not len(rows):
         return write_plan(repository, Plan(assignments, assignments.identity, assignments.domain, album))
     neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(album.rows)))
-    nearby = np.unique(
-        np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(changed_identities, np.int64)])
-    )
-    subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
+    nearby = {*changed_identities, *np.unique(assignments.identity[neighbors]).tolist()} - {UNASSIGNED}
+    subset_mask = free_mask | np.isin(assignments.identity, list(nearby))
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     searched = [None] * len(album.thresholds)
     plan = _compute_plan(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64
 
 from familiar.core.errors import GalleryBusy
 from familiar.core.gallery_types import ClusterResult
@@ -58,11 +58,9 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     identity, domain = now.identity.copy(), now.domain.copy()
     identity[rows[moves]] = target[moves]
     domain[rows[~is_changed]] = plan.domain[planned[~is_changed]]
-    everything: Int64[np.ndarray, " n"] = np.arange(len(identity))
-    unmoved: Bool[np.ndarray, " n"] = identity == now.identity
-    fixed_identity = np.where(unmoved, identity, UNASSIGNED)
-    cannot_link = build_constraints(gallery, now, fixed_identity, everything)[0].cannot_link
-    identity = unassign_conflicts(identity, fixed_identity, cannot_link)
+    fixed_identity = np.where(identity == now.identity, identity, UNASSIGNED)
+    constraints, _ = build_constraints(gallery, now, fixed_identity, np.arange(len(identity)))
+    identity = unassign_conflicts(identity, fixed_identity, constraints.cannot_link)
     is_new = identity < UNASSIGNED
     sizes = np.bincount(UNASSIGNED - identity[is_new])
     identity[is_new] = np.where(sizes[UNASSIGNED - identity[is_new]] > 1, identity[is_new], UNASSIGNED)

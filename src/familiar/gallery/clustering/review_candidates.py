@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -33,27 +32,25 @@ _MAX_CANDIDATES = 1000  # questions of each kind
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """The identities that have faces, and each unassigned face as a cluster of its own."""
+    """The identities that have faces, and each unassigned face as a cluster of its own.
+
+    Attributes:
+        assignments: of all faces.
+        compared: all faces, as they are compared.
+        labels: the cluster of each face, from 0: unassigned faces first, then the identities by their numbers.
+        sizes: number of faces of each cluster.
+        sums: the sum of each cluster's embeddings.
+        members: the rows of each cluster's faces, rising.
+        last_rows: the last row of each cluster.
+    """
 
     assignments: FaceAssignments
     compared: Comparable
-
-    @cached_property
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        """The cluster of each face, from 0: unassigned faces first, then the identities by their numbers."""
-        identity = self.assignments.identity
-        keys = np.where(identity == UNASSIGNED, np.arange(len(identity)) - len(identity), identity)
-        return np.unique(keys, return_inverse=True)[1]
-
-    @cached_property
-    def sizes(self) -> Int64[np.ndarray, " g"]:
-        """Number of faces of each cluster."""
-        return np.bincount(self.labels)
-
-    @cached_property
-    def sums(self) -> Float32[np.ndarray, "g d"]:
-        """The sum of each cluster's embeddings."""
-        return sum_by_label(self.compared.embeddings, self.labels)
+    labels: Int64[np.ndarray, " n"]
+    sizes: Int64[np.ndarray, " g"]
+    sums: Float32[np.ndarray, "g d"]
+    members: list[Int64[np.ndarray, " _"]]
+    last_rows: Int64[np.ndarray, " g"]
 
     def probability(
         self,
@@ -66,16 +63,6 @@ class Clusters:
         intercept, by_excess, by_log_size = curve
         excess = (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
         return 0.5 * (1 + np.tanh(0.5 * (intercept + by_excess * excess + by_log_size * log_size)))
-
-    @cached_property
-    def members(self) -> list[Int64[np.ndarray, " _"]]:
-        """The rows of each cluster's faces, rising."""
-        return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.sizes)[:-1])
-
-    @cached_property
-    def last_rows(self) -> Int64[np.ndarray, " g"]:
-        """The last row of each cluster."""
-        return np.array([rows[-1] for rows in self.members], np.int64)
 
 
 class Candidate(NamedTuple):
@@ -97,16 +84,10 @@ class Candidate(NamedTuple):
 
     def question(self, assignments: FaceAssignments) -> Question:
         """Choose the faces of the question."""
-        return Question(
-            self.kind,
-            assignments.central_face(self.first_rows),
-            assignments.central_face(self.second_rows),
-            identity_of(assignments, self.first_rows),
-            identity_of(assignments, self.second_rows),
-            self.similarity,
-            self.probability,
-            self.gain,
-        )
+        first, second = self.first_rows, self.second_rows
+        faces = assignments.central_face(first), assignments.central_face(second)
+        identities = identity_of(assignments, first), identity_of(assignments, second)
+        return Question(self.kind, *faces, *identities, self.similarity, self.probability, self.gain)
 
 
 def load_candidates(gallery: Store) -> list[Candidate]:
@@ -116,9 +97,15 @@ def load_candidates(gallery: Store) -> list[Candidate]:
 
 def _find_candidates(gallery: Store) -> list[Candidate]:
     assignments = load_assignments(gallery)
-    if len(assignments.identity) < 2:
+    identity, count = assignments.identity, len(assignments.identity)
+    if count < 2:
         return []
-    clusters = Clusters(assignments, load_album(gallery).comparable(assignments.domain))
+    labels = np.unique(np.where(identity == UNASSIGNED, np.arange(count) - count, identity), return_inverse=True)[1]
+    compared, sizes = load_album(gallery).comparable(assignments.domain), np.bincount(labels)
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    last_rows = np.array([rows[-1] for rows in members], np.int64)
+    sums = sum_by_label(compared.embeddings, labels)
+    clusters = Clusters(assignments, compared, labels, sizes, sums, members, last_rows)
     candidates = [*_splits(gallery, clusters), *_merges(gallery, clusters), *_outliers(clusters)]
     return sorted(candidates, key=lambda candidate: -candidate.gain)
 

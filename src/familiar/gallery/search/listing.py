@@ -166,9 +166,9 @@ def _summarize(gallery: Store) -> dict[int, IdentitySummary]:
         assignments, numbers = load_assignments(gallery), repository.identities.numbers()
     templates = compute_templates(assignments, np.arange(len(assignments.identity)), assignments.faces.unit_rows)
     central = central_faces(assignments, templates, SUMMARY_FACES)
-    confirmed = np.bincount(templates.identity_indices[assignments.by_user[templates.rows]], minlength=len(central))
+    confirmed = np.bincount(templates.indices[assignments.by_user[templates.rows]], minlength=len(central))
     best = [tuple(assignments.faces.ids[rows[rows != UNASSIGNED]].tolist()) for rows in central]
-    details = zip(templates.sizes.tolist(), confirmed.tolist(), best, strict=True)
+    details = zip(np.diff(templates.starts).tolist(), confirmed.tolist(), best, strict=True)
     details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
     summaries = [
         IdentitySummary(number, assignments.names.get(number), *details_by_number.get(number, (0, 0, ())))

@@ -78,24 +78,18 @@ def _search_faces(
         prefixes = _prefixes(gallery, faces, prefix)
         count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
         rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, count, allowed)
-    else:
-        has_index = allowed is None and prefix is None and len(query) == gallery.space.embedding_dim
-        candidates = _search_index(gallery, faces, queries, k + INDEX_EXTRA) if has_index else None
-        if candidates is None:
-            rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
-        else:
-            rows, similarity = brute_force.rerank(faces.embeddings, queries, candidates, k)
-    return faces.ids[rows[0]], similarity[0]
-
-
-def _search_index(
-    gallery: Store, faces: FaceTable, queries: Float32[np.ndarray, "1 d"], k: int
-) -> Int64[np.ndarray, "1 hits"] | None:
-    index = open_index(gallery)
+        return faces.ids[rows[0]], similarity[0]
+    has_index = allowed is None and prefix is None and len(query) == gallery.space.embedding_dim
+    index = open_index(gallery) if has_index else None
     try:
-        return None if index is None else faces.rows_of(index.search(queries, k)[0][0])[None]
+        candidates = None if index is None else faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
     except KeyError:  # another process is erasing the index
-        return None
+        candidates = None
+    if candidates is None:
+        rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
+    else:
+        rows, similarity = brute_force.rerank(faces.embeddings, queries, candidates[None], k)
+    return faces.ids[rows[0]], similarity[0]
 
 
 def search_identities(
@@ -139,17 +133,10 @@ def search_identities(
         number, rows = int(templates.numbers[index]), templates.rows_of(index)
         similarity = adapted.vectors(rows) @ adapted.query
         best = int(similarity.argmax())
-        matches.append(
-            Match(
-                number,
-                assignments.names.get(number),
-                int(assignments.faces.ids[rows[best]]),
-                float(similarity[best]),
-                float(mean[index]),
-                None if probability is None else float(probability[index]),
-                bool(is_known[index]),
-            )
-        )
+        name, face = assignments.names.get(number), int(assignments.faces.ids[rows[best]])
+        chance = None if probability is None else float(probability[index])
+        known = bool(is_known[index])
+        matches.append(Match(number, name, face, float(similarity[best]), float(mean[index]), chance, known))
     # Of equal means the one with the better face comes first, then the lower number.
     return sorted(matches, key=lambda match: (-match.mean, -match.best, match.identity))[:k]
 
@@ -297,10 +284,10 @@ def _hits(
     with gallery.read() as repository:
         individuals = repository.assignments.estimated_identities()
         row_of_face = {row.face: row for row in repository.faces.rows(ids.tolist())}
+        rows = [row_of_face[face] for face in ids.tolist()]
     odds = _odds(similarity.astype(np.float64), individuals, model)
-    hits: list[Hit] = []
-    for index, face in enumerate(ids.tolist()):
-        row = row_of_face[face]
-        probability = None if odds is None else float(odds[index] / (1 + odds[index]))
-        hits.append(Hit(face, row.path, row.box_xyxy_px, row.identity, row.name, float(similarity[index]), probability))
-    return hits
+    probabilities = [None] * len(ids) if odds is None else (odds / (1 + odds)).tolist()
+    return [
+        Hit(row.face, row.path, row.box_xyxy_px, row.identity, row.name, value, probability)
+        for row, value, probability in zip(rows, similarity.tolist(), probabilities, strict=True)
+    ]

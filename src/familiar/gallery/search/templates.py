@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -21,28 +20,17 @@ class Templates:
         numbers: identity numbers, rising.
         rows: rows of the identities' faces: from `starts[i]` on those of `numbers[i]`, rising.
         starts: index into `rows` of each identity's first face, and last the number of `rows`.
+        indices: index into `numbers` of each of the `rows`.
         sums: sum of each identity's embeddings, which has the direction of their mean.
+        norms: the Euclidean norms of `sums`.
     """
 
     numbers: Int64[np.ndarray, " i"]
     rows: Int64[np.ndarray, " m"]
     starts: Int64[np.ndarray, " i+1"]
+    indices: Int64[np.ndarray, " m"]
     sums: Float32[np.ndarray, "i d"]
-
-    @property
-    def sizes(self) -> Int64[np.ndarray, " i"]:
-        """The number of faces of each identity."""
-        return np.diff(self.starts)
-
-    @cached_property
-    def norms(self) -> Float32[np.ndarray, " i"]:
-        """The Euclidean norms of `sums`."""
-        return np.linalg.norm(self.sums, axis=1)
-
-    @property
-    def identity_indices(self) -> Int64[np.ndarray, " m"]:
-        """The index into `numbers` of each of the `rows`."""
-        return np.repeat(np.arange(len(self.numbers)), self.sizes)
+    norms: Float32[np.ndarray, " i"]
 
     def rows_of(self, index: int) -> Int64[np.ndarray, " k"]:
         """Return the rows of the faces of `numbers[index]`."""
@@ -68,7 +56,8 @@ def compute_templates(
     for block in blocks(len(assigned), 1, _BLOCK_ROWS):
         block_identities, first = np.unique(indices[block], return_index=True)
         sums[block_identities] += np.add.reduceat(vectors(assigned[block]), first, axis=0)
-    return Templates(numbers, assigned, np.append(starts, len(assigned)).astype(np.int64), sums)
+    ends = np.append(starts, len(assigned)).astype(np.int64)
+    return Templates(numbers, assigned, ends, indices, sums, np.linalg.norm(sums, axis=1))
 
 
 def central_faces(assignments: FaceAssignments, templates: Templates, count: int) -> Int64[np.ndarray, "i count"]:
@@ -81,7 +70,7 @@ def central_faces(assignments: FaceAssignments, templates: Templates, count: int
         Rows of at most `count` faces of each identity, filled up with -1.
     """
     similarity = np.empty(len(templates.rows), np.float32)
-    identity_indices = templates.identity_indices
+    identity_indices = templates.indices
     for block in blocks(len(templates.rows), 1, _BLOCK_ROWS):
         vectors = assignments.faces.unit_rows(templates.rows[block])
         similarity[block] = np.einsum("nd,nd->n", vectors, templates.sums[identity_indices[block]])
