@@ -1,6 +1,5 @@
 """The questions that may be asked about a gallery's clusters, and what their answers are expected to correct."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -133,17 +132,21 @@ def _splits(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
     is_second = np.zeros(len(labels), np.bool_)
     for number, divided in halves.items():
         is_second[clusters.members[number]] = divided.is_second
+    sides = (by_user & is_second, by_user & ~is_second)
+    confirmed = np.minimum(*(np.bincount(labels[side], minlength=len(clusters.sizes)) for side in sides))
     first, second = marked_pairs(gallery, clusters.assignments.faces.ids, same=True).T
     across = (labels[first] == labels[second]) & (is_second[first] != is_second[second])
-    answered = set(labels[first[across]].tolist())
-    for number, divided in halves.items():
-        rows, smaller = clusters.members[number], divided.smaller
-        sides = rows[~divided.is_second], rows[divided.is_second]
-        if smaller < 2 or number in answered or all(by_user[side].any() for side in sides):
-            continue
-        different = clusters.probability(DIFFERENT_BY_SPLIT, np.array([divided.across]), rows[-1:]).item()
-        gain = different * math.sqrt(smaller * (len(rows) - smaller))
-        yield Candidate("split", *sides, frozenset([number]), divided.across, 1 - different, gain)
+    confirmed[labels[first[across]]] = 1
+    smaller = {number: divided.smaller for number, divided in halves.items()}
+    eligible = [number for number in halves if smaller[number] > 1 and not confirmed[number]]
+    numbers, sizes = np.array(eligible, np.int64), np.array([smaller[number] for number in eligible], np.int64)
+    similarity = np.array([halves[number].across for number in eligible], np.float64)
+    different = clusters.probability(DIFFERENT_BY_SPLIT, similarity, clusters.last_rows[numbers])
+    gain = different * np.sqrt(sizes * (clusters.sizes[numbers] - sizes))
+    for index, number in enumerate(eligible):
+        rows, divided = clusters.members[number], halves[number]
+        values = divided.across, float(1 - different[index]), float(gain[index])
+        yield Candidate("split", rows[~divided.is_second], rows[divided.is_second], frozenset([number]), *values)
 
 
 def _merges(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
@@ -183,7 +186,7 @@ def _outliers(clusters: Clusters) -> Iterator[Candidate]:
     gain = different * np.sqrt(sizes[rows] - 1)
     for index in np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES].tolist():
         cluster = int(labels[rows[index]])
-        others = np.setdiff1d(clusters.members[cluster], rows[index])
+        others = clusters.members[cluster][clusters.members[cluster] != rows[index]]
         numbers = float(similarity[index]), float(1 - different[index]), float(gain[index])
         yield Candidate("outlier", rows[index : index + 1], others, frozenset([cluster]), *numbers)
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from familiar.gallery.store.external_index import (
 )
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.index_lock import index_lock
-from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
 
@@ -209,40 +208,26 @@ def search_external_index(
                 gallery.folder,
             )
             return None
-        if not only.empty:
-            passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
-            if len(passing) <= MAX_RANKED:  # a graph of all faces may not reach a few of them
-                return _rank(gallery, repository, np.array(passing, np.int64), query, k, external.means)
+        passing = None if only.empty else repository.faces.filtered(*astuple(only))
+        if passing is None or len(passing) > MAX_RANKED:  # a graph of all faces may not reach a few of them
             if replace(only, species=None) != NO_FILTER:
                 return None
-        try:
-            index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
-            centered = _centered(query[None], gallery, external.index_means)[0]
-            candidates = index.search(centered, k + EXTRA, group=only.species)
-        except IndexUnavailable as error:
-            log.warning("%s, so every face is compared", error)
-            return None
-        return _rank(gallery, repository, candidates, query, k, external.means)
-
-
-def _rank(
-    gallery: Store,
-    repository: Repository,
-    candidates: Int64[np.ndarray, " c"],
-    query: Float32[np.ndarray, " d"],
-    k: int,
-    means: tuple[Any, ...],
-) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
-    """Compare a query with the stored embeddings of some faces."""
-    stored = repository.faces.embeddings(candidates.tolist())
-    faces = np.array([face for face, _ in stored], np.int64)
-    dtype, dim = gallery.embedding_dtype, gallery.space.embedding_dim
-    vectors = np.frombuffer(b"".join(blob for _, blob in stored), dtype).reshape(-1, dim).astype(np.float32)
-    same_part = gallery.space.part_of(vectors) == gallery.space.part_of(query[None])[0]
-    faces, vectors = faces[same_part], vectors[same_part]
-    similarity = _centered(vectors, gallery, means) @ _centered(query[None], gallery, means)[0]
-    order = np.lexsort((faces, -similarity))[:k]
-    return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
+            try:
+                index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
+                centered = _centered(query[None], gallery, external.index_means)[0]
+                passing = index.search(centered, k + EXTRA, group=only.species).tolist()
+            except IndexUnavailable as error:
+                log.warning("%s, so every face is compared", error)
+                return None
+        stored, space = repository.faces.embeddings(passing), gallery.space
+        faces = np.array([face for face, _ in stored], np.int64)
+        encoded = np.frombuffer(b"".join(blob for _, blob in stored), gallery.embedding_dtype)
+        vectors = encoded.reshape(-1, space.embedding_dim).astype(np.float32)
+        same_part = space.part_of(vectors) == space.part_of(query[None])[0]
+        faces, vectors = faces[same_part], vectors[same_part]
+        similarity = _centered(vectors, gallery, external.means) @ _centered(query[None], gallery, external.means)[0]
+        order = np.lexsort((faces, -similarity))[:k]
+        return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
 
 
 def _centered(rows: Float32[np.ndarray, "n d"], gallery: Store, means: Sequence[Any]) -> Float32[np.ndarray, "n d"]:

@@ -1,5 +1,6 @@
 """List the photos, faces and identities of a gallery page by page, and how certain each assignment is."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import groupby, islice
 
@@ -73,14 +74,14 @@ def identity_summaries(
         after: number of faces and identity number of the last identity of the previous page.
         limit: maximum number of identities.
     """
-    summaries = (
+    summaries = list(all_summaries(gallery).values())
+    start = 0 if after is None else bisect_right(summaries, (-after[0], after[1]), key=_order)
+    listed = (
         each
-        for each in all_summaries(gallery).values()
-        if (each.faces or each.name is not None)
-        and named in (None, each.name is not None)
-        and (after is None or (-each.faces, each.identity) > (-after[0], after[1]))
+        for each in islice(summaries, start, None)
+        if (each.faces or each.name is not None) and named in (None, each.name is not None)
     )
-    return list(islice(summaries, limit))
+    return list(islice(listed, limit))
 
 
 def identity_summary(gallery: Store, identity: int) -> IdentitySummary:
@@ -167,14 +168,19 @@ def _summarize(gallery: Store) -> dict[int, IdentitySummary]:
     templates = compute_templates(assignments, np.arange(len(assignments.identity)), assignments.faces.unit_rows)
     central = central_faces(assignments, templates, SUMMARY_FACES)
     confirmed = np.bincount(templates.indices[assignments.by_user[templates.rows]], minlength=len(central))
-    best = [tuple(assignments.faces.ids[rows[rows != UNASSIGNED]].tolist()) for rows in central]
+    faces = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])
+    best = [tuple(face for face in row if face != UNASSIGNED) for row in faces.tolist()]
     details = zip(np.diff(templates.starts).tolist(), confirmed.tolist(), best, strict=True)
     details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
     summaries = [
         IdentitySummary(number, assignments.names.get(number), *details_by_number.get(number, (0, 0, ())))
         for number in numbers
     ]
-    return {each.identity: each for each in sorted(summaries, key=lambda each: (-each.faces, each.identity))}
+    return {each.identity: each for each in sorted(summaries, key=_order)}
+
+
+def _order(summary: IdentitySummary) -> tuple[int, int]:
+    return -summary.faces, summary.identity
 
 
 def _count(gallery: Store) -> Counts:
