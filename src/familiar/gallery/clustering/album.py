@@ -160,29 +160,30 @@ def _measure(
     thresholds: list[SpeciesThreshold] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
-        embeddings, learned_within = (
-            faces.unit_rows(rows)[:, faces.columns(part)],
-            np.flatnonzero(np.isin(rows, learned)),
-        )
+        embeddings = faces.unit_rows(rows)[:, faces.columns(part)]
+        learned_within = np.flatnonzero(np.isin(rows, learned))
         whitening, estimate, gain = None, None, None
         if not _is_by_user(calibrated[part]):
             # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
             # would be one cluster.
             model_threshold = model_clustering(gallery, part).threshold
             whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
-        if whitening and (lesson := learn(whitening, embeddings, identities[rows], learned_within)):
-            whitening, gain = lesson
+        if whitening and (result := learn(whitening, embeddings, identities[rows], learned_within)):
+            whitening, gain = result
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated[part].threshold if estimate is None else estimate.threshold
         different_rows = np.searchsorted(rows, different[(species[different] == number).all(axis=1)])
-        measured = (estimate.uncertainty, estimate.false_match_rate) if estimate else (None, None)
+        uncertainty, rate = (estimate.uncertainty, estimate.false_match_rate) if estimate else (None, None)
         in_one_photo, in_bursts = (
             (len(pairs), _count_matches(embeddings, whitening, pairs, threshold))
             for pairs in (different_rows, burst_pairs(faces.photo_ids[rows], times))
         )
-        taught = (len(np.unique(identities[rows[learned_within]])), gain.after - gain.before) if gain else (0, None)
+        individuals = len(np.unique(identities[rows[learned_within]]))
+        lesson = (individuals, gain.after - gain.before) if gain else (0, None)
         whitenings.append(whitening)
-        thresholds.append(SpeciesThreshold(name, len(rows), threshold, *measured, *in_one_photo, *in_bursts, *taught))
+        thresholds.append(
+            SpeciesThreshold(name, len(rows), threshold, uncertainty, rate, *in_one_photo, *in_bursts, *lesson)
+        )
     return Album(faces, species, parts, tuple(whitenings), tuple(thresholds))
 
 

@@ -99,4 +99,4 @@ def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.nd
 
 
 def _has_enough_pairs(counts: Sequence[int]) -> bool:
-    return min(pair_totals(np.repeat(np.arange(len(counts)), counts))) >= MIN_CALIBRATION_PAIRS
+    return min(pair_totals(np.repeat(np.arange(len(counts)), np.array(counts, np.int64)))) >= MIN_CALIBRATION_PAIRS

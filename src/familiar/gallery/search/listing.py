@@ -111,11 +111,8 @@ def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
         model, rows = models[int(part)], members[(groups == (domain, part)).all(axis=1)]
         if domain == IN_DOMAIN:
             similarities = _similarity_to_others(assignments.faces.unit_rows(rows))
-            fits, threshold = (
-                _similarity_to_others(album.rows[rows]),
-                album.thresholds[album.species[rows[0]]].threshold,
-            )
-            shift = 0.0
+            fits = _similarity_to_others(album.rows[rows])
+            threshold, shift = album.thresholds[album.species[rows[0]]].threshold, 0.0
         else:
             domain_rows = np.flatnonzero(assignments.domain == domain)
             adapted = whiten_to_domain(assignments.faces.unit_rows(domain_rows))
