@@ -122,7 +122,7 @@ def load_album(gallery: Store) -> Album:
         learned = learned_rows(gallery)
         identities = load_assignments(gallery).identity
         lesson = learned.tobytes() + identities[learned].tobytes()
-        pairs = gallery_photo_pairs(gallery)
+        pairs = gallery_photo_pairs(gallery, gallery.faces())
         together = are_together(pairs, identities)  # by the user's word
         state = gallery.faces().revision, tuple(calibrated), lesson, pairs[together].tobytes()
         return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned, pairs[~together]))
@@ -155,62 +155,63 @@ def _measure(
     faces, identities = gallery.faces(), load_assignments(gallery).identity
     with gallery.read() as repository:
         labels, times = repository.faces.species(), repository.photos.times()
-    names, species = _complete_species(labels, faces.unit_rows())
-    names, parts, species = _by_part(names, species, faces.parts)
+    names, parts, species = _number_species(labels, faces)
     whitenings: list[AlbumWhitening | None] = []
     thresholds: list[SpeciesThreshold] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)[:, faces.columns(part)]
-        whitening, estimate = None, None
+        learned_within = np.flatnonzero(np.isin(rows, learned))
+        whitening, estimate, gain = None, None, None
         if not _is_by_user(calibrated[part]):
             # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
             # would be one cluster.
             model_threshold = model_clustering(gallery, part).threshold
             whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
-        learned_within = np.flatnonzero(np.isin(rows, learned))
-        result = None if whitening is None else learn(whitening, embeddings, identities[rows], learned_within)
-        if result is not None:
-            whitening = result[0]
+        if whitening and (result := learn(whitening, embeddings, identities[rows], learned_within)):
+            whitening, gain = result
             estimate = album_threshold(whitening, embeddings) or estimate
         threshold = calibrated[part].threshold if estimate is None else estimate.threshold
         different_rows = np.searchsorted(rows, different[(species[different] == number).all(axis=1)])
-        same = burst_pairs(faces.photo_ids[rows], times)
-        stranger_matches, same_matches = (
-            _count_matches(embeddings, whitening, pairs, threshold) for pairs in (different_rows, same)
+        uncertainty, rate = (estimate.uncertainty, estimate.false_match_rate) if estimate else (None, None)
+        in_one_photo, in_bursts = (
+            (len(pairs), _count_matches(embeddings, whitening, pairs, threshold))
+            for pairs in (different_rows, burst_pairs(faces.photo_ids[rows], times))
         )
+        individuals = len(np.unique(identities[rows[learned_within]]))
+        lesson = (individuals, gain.after - gain.before) if gain else (0, None)
         whitenings.append(whitening)
         thresholds.append(
-            SpeciesThreshold(
-                name,
-                len(rows),
-                threshold,
-                None if estimate is None else estimate.uncertainty,
-                None if estimate is None else estimate.false_match_rate,
-                len(different_rows),
-                stranger_matches,
-                len(same),
-                same_matches,
-                0 if result is None else len(np.unique(identities[rows[learned_within]])),
-                None if result is None else result[1].after - result[1].before,
-            )
+            SpeciesThreshold(name, len(rows), threshold, uncertainty, rate, *in_one_photo, *in_bursts, *lesson)
         )
     return Album(faces, species, parts, tuple(whitenings), tuple(thresholds))
 
 
-def _by_part(
-    names: list[str | None], species: Int64[np.ndarray, " n"], parts: Int64[np.ndarray, " n"]
+def _number_species(
+    labels: list[str | None], faces: FaceTable
 ) -> tuple[list[str | None], tuple[int, ...], Int64[np.ndarray, " n"]]:
-    """Number species and parts of the space together: faces of one species that two networks embedded are apart.
+    """Number the species of faces. One without a label is of the species with the nearest mean.
+
+    If no face has a label, all are of one species without a name. Faces of one species that two networks embedded, in
+    two parts of the space, are apart.
 
     Returns:
         The name and the part of each number, and the number of each face.
     """
-    part_count = int(parts.max(initial=0)) + 1
-    combined, numbers = np.unique(species * part_count + parts, return_inverse=True)
-    if not len(combined):
-        return names, (0,) * len(names), species
-    return [names[each // part_count] for each in combined], tuple((combined % part_count).tolist()), numbers
+    names: list[str | None] = [*sorted({label for label in labels if label is not None})] or [None]
+    if not labels:
+        return names, (0,), np.zeros(0, np.int64)
+    numbers = {name: number for number, name in enumerate(names)}
+    species = np.array([numbers.get(label, -1) for label in labels], np.int64)
+    unknown = species < 0
+    if unknown.any():
+        embeddings = faces.unit_rows()
+        means = np.stack([embeddings[species == number].mean(axis=0) for number in range(len(names))])
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        species[unknown] = (embeddings[unknown] @ means.T).argmax(axis=1)
+    part_count = len(faces.space.part_spaces)
+    combined, numbered = np.unique(species * part_count + faces.parts, return_inverse=True)
+    return [names[each // part_count] for each in combined], tuple((combined % part_count).tolist()), numbered
 
 
 def _count_matches(
@@ -222,23 +223,3 @@ def _count_matches(
     """Count the pairs of rows that reach a threshold."""
     first, second = (embeddings[side] if whitening is None else whitening.apply(embeddings[side]) for side in pairs.T)
     return int((np.einsum("pd,pd->p", first, second) >= threshold).sum())
-
-
-def _complete_species(
-    labels: list[str | None], embeddings: Float32[np.ndarray, "n d"]
-) -> tuple[list[str | None], Int64[np.ndarray, " n"]]:
-    """Return the names of the species, and the number of each face's. One without a label has that of the nearest mean.
-
-    If no face has a label, all are of one species without a name.
-    """
-    names = sorted({label for label in labels if label is not None})
-    if not names:
-        return [None], np.zeros(len(labels), np.int64)
-    numbers = {name: number for number, name in enumerate(names)}
-    species = np.array([-1 if label is None else numbers[label] for label in labels], np.int64)
-    unknown = species < 0
-    if unknown.any():
-        means = np.stack([embeddings[species == number].mean(axis=0) for number in range(len(names))])
-        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        species[unknown] = (embeddings[unknown] @ means.T).argmax(axis=1)
-    return [*names], species

@@ -11,6 +11,7 @@ from familiar.core.errors import NotInGallery
 from familiar.core.names import unify_spelling
 from familiar.gallery.photo_paths import file_sha256, photos_at_path
 from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import IN_DOMAIN
 
@@ -50,26 +51,22 @@ class FaceAssignments:
 
 def load_assignments(gallery: Store) -> FaceAssignments:
     """Read the assignments of all faces; cached until the gallery changes."""
-    with gallery.read():  # one snapshot, so that the cached value belongs to the revision it is cached for
-        return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery))
+    with (
+        gallery.read() as repository
+    ):  # one snapshot, so that the cached value belongs to the revision it is cached for
+        return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery.faces(), repository))
 
 
-def _read_assignments(gallery: Store) -> FaceAssignments:
-    with gallery.read() as repository:
-        faces = gallery.faces()
-        assignment_rows, domain_rows = repository.assignments.all(), repository.domains.all()
-        names = repository.identities.names()
+def _read_assignments(faces: FaceTable, repository: Repository) -> FaceAssignments:
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)
-    if assignment_rows:
-        assignments = np.array(assignment_rows, np.int64)
-        rows = faces.rows_of(assignments[:, 0])
-        identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
+    assignments = np.array(repository.assignments.all(), np.int64).reshape(-1, 3)
+    rows = faces.rows_of(assignments[:, 0])
+    identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
     domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
-    if domain_rows:
-        domains = np.array(domain_rows, np.int64)
-        domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
-    return FaceAssignments(faces, identity, by_user, domain, names)
+    domains = np.array(repository.domains.all(), np.int64).reshape(-1, 2)
+    domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
+    return FaceAssignments(faces, identity, by_user, domain, repository.identities.names())
 
 
 def resolve_identity(gallery: Store, reference: str) -> int:

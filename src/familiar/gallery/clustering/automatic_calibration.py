@@ -4,14 +4,14 @@ That is part of the user's decision which confirmed the faces: of its transactio
 Nothing is fitted or written where a gallery is only read.
 """
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import (
     confirmed_rows,
     fit_own_calibration,
@@ -21,6 +21,7 @@ from familiar.gallery.clustering.calibration import (
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
+from familiar.metrics.roc import pair_totals
 
 MAX_FACES = 4000  # to fit on, in two seconds; other writers wait for ten at most
 _REFIT_FACTOR = 2  # so many times as many confirmed faces as in the last fit
@@ -45,19 +46,19 @@ def calibrate_if_due(gallery: Store, repository: Repository, decision: str | Non
     fitted, assignments = own_calibrations(gallery), cache(partial(load_assignments, gallery))
     for part, space in enumerate(spaces):
         previous = fitted.get(part)
-        if space.gallery_calibration.fitted or (previous is not None and not previous.clustering.is_automatic):
+        if space.gallery_calibration.fitted or (previous is not None and not previous.automatic):
             continue
         if len(spaces) > 1:
-            counts = _confirmed_counts(assignments(), part)
-        last_faces = 0 if previous is None else previous.clustering.faces or 0
+            is_confirmed = assignments().by_user & (assignments().faces.parts == part)
+            counts = np.unique(assignments().identity[is_confirmed], return_counts=True)[1].tolist()
+        last_faces = 0 if previous is None else previous.faces or 0
         if not _has_enough_pairs(counts) or min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
             continue
         rows = confirmed_rows(assignments(), part)
         selected = rows[select_faces(assignments().identity[rows], MAX_FACES)]
         refitted = fit_own_calibration(assignments(), selected)
         if refitted.calibration.fitted:  # else the selected faces have too few pairs
-            clustering = dataclasses.replace(refitted.clustering, is_automatic=True)
-            fitted[part] = dataclasses.replace(refitted, clustering=clustering, decision=decision, previous=previous)
+            fitted[part] = replace(refitted, automatic=True, decision=decision, previous=previous)
             store_own_calibrations(repository, fitted)
 
 
@@ -98,11 +99,4 @@ def select_faces(identities: Int64[np.ndarray, " n"], count: int) -> Int64[np.nd
 
 
 def _has_enough_pairs(counts: Sequence[int]) -> bool:
-    total, squares = sum(counts), sum(count * count for count in counts)
-    return min(squares - total, total * total - squares) >= 2 * MIN_CALIBRATION_PAIRS
-
-
-def _confirmed_counts(assignments: FaceAssignments, part: int) -> list[int]:
-    """Count the confirmed faces of each identity that belong to a part of the space."""
-    identities = assignments.identity[assignments.by_user & (assignments.faces.parts == part)]
-    return np.unique(identities, return_counts=True)[1].tolist()
+    return min(pair_totals(np.repeat(np.arange(len(counts)), np.array(counts, np.int64)))) >= MIN_CALIBRATION_PAIRS

@@ -53,27 +53,30 @@ class OwnCalibration:
 
     Attributes:
         calibration: of similarities.
-        clustering: the clustering threshold.
+        threshold: similarity from which faces are clustered together.
+        f: as for `ClusteringCalibration`.
+        faces: as for `ClusteringCalibration`.
+        automatic: whether the gallery calibrated itself.
         decision: the user's decision by which a gallery calibrated itself; None: none of them.
         previous: the calibration to restore if this decision is undone.
     """
 
     calibration: Calibration
-    clustering: ClusteringCalibration
+    threshold: float
+    f: float
+    faces: int | None = None
+    automatic: bool = False
     decision: str | None = None
     previous: "OwnCalibration | None" = None
 
+    @property
+    def clustering(self) -> ClusteringCalibration:
+        """The clustering threshold."""
+        return ClusteringCalibration(self.threshold, True, self.f, self.faces, self.automatic)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what `json.dumps` takes."""
-        return {
-            "calibration": dataclasses.asdict(self.calibration),
-            "threshold": self.clustering.threshold,
-            "f": self.clustering.f,
-            "faces": self.clustering.faces,
-            "automatic": self.clustering.is_automatic,
-            "decision": self.decision,
-            "previous": None if self.previous is None else self.previous.to_dict(),
-        }
+        return dataclasses.asdict(self)
 
     @staticmethod
     def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
@@ -85,19 +88,12 @@ class OwnCalibration:
         Raises:
             KeyError, TypeError, AttributeError: it is not such a result.
         """
-        faces, previous = stored.get("faces"), stored.get("previous")
-        return OwnCalibration(
-            Calibration.from_dict(stored["calibration"]),
-            ClusteringCalibration(
-                stored["threshold"],
-                from_gallery=True,
-                f=stored["f"],
-                faces=faces,
-                is_automatic=bool(stored.get("automatic")) and isinstance(faces, int),
-            ),
-            stored.get("decision"),
-            None if previous is None else OwnCalibration.from_dict(previous),
-        )
+        previous = stored.get("previous")
+        restored: dict[str, Any] = {
+            "calibration": Calibration.from_dict(stored["calibration"]),
+            "previous": None if previous is None else OwnCalibration.from_dict(previous),
+        }
+        return OwnCalibration(**(stored | restored))
 
 
 def calibration(gallery: Store, part: int = 0) -> Calibration:
@@ -170,8 +166,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     totals: list[tuple[int, int]] = []
     for part in range(len(gallery.space.part_spaces)):
         rows = confirmed_rows(assignments, part)
-        identities = assignments.identity[rows]
-        totals.append(pair_totals(np.unique(identities, return_inverse=True)[1]) if len(rows) else (0, 0))
+        totals.append(pair_totals(assignments.identity[rows]))
         if min(totals[-1]) >= MIN_CALIBRATION_PAIRS:
             fitted[part] = fit_own_calibration(assignments, rows)
     if not fitted:
@@ -182,7 +177,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
     with gallery.write() as repository:
-        if not _has_same_confirmed_faces(gallery, assignments):
+        if _confirmed_faces(load_assignments(gallery)) != _confirmed_faces(assignments):
             raise GalleryBusy(
                 f"{gallery.folder}: another program changed its faces, or which are confirmed, during the calibration; "
                 "calibrate again"
@@ -191,18 +186,10 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     return fitted
 
 
-def _has_same_confirmed_faces(gallery: Store, before: FaceAssignments) -> bool:
-    """Tell whether the same faces are confirmed in the same identities as before; others may have come."""
-    now = load_assignments(gallery)
-    if now.faces.embeddings.shape[1:] != before.faces.embeddings.shape[1:]:
-        return False
-    rows, rows_before = confirmed_rows(now), confirmed_rows(before)
-    columns = (
-        (now.faces.ids[rows], before.faces.ids[rows_before]),
-        (now.identity[rows], before.identity[rows_before]),
-        (now.faces.embeddings[rows], before.faces.embeddings[rows_before]),
-    )
-    return all(np.array_equal(first, second) for first, second in columns)
+def _confirmed_faces(assignments: FaceAssignments) -> tuple[bytes, ...]:
+    """Return what a calibration is fitted on; other faces may come meanwhile."""
+    rows, faces = confirmed_rows(assignments), assignments.faces
+    return tuple(values[rows].tobytes() for values in (faces.ids, assignments.identity, faces.embeddings))
 
 
 def reset_calibration(gallery: Store) -> None:
@@ -240,8 +227,7 @@ def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " 
         return (table.pairwise().f + table.bcubed().f) / 2
 
     threshold, f = fit_threshold(embeddings, mean_f)
-    clustering = ClusteringCalibration(threshold, from_gallery=True, f=f, faces=len(rows))
-    return OwnCalibration(fit_calibration(embeddings, labels), clustering)
+    return OwnCalibration(fit_calibration(embeddings, labels), threshold, f, len(rows))
 
 
 def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:

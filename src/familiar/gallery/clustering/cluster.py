@@ -26,14 +26,8 @@ from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_doma
 from familiar.neighbors.knn_graph import SearchedRows
 from familiar.neighbors.purity import split_mixed
 
-"""Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
-_MAX_ATTEMPTS = 2  # if the last is overtaken by other writers too, what they changed stays as it is
 _MAX_ITERATIONS = 5  # of clustering until nothing changes
 _NEIGHBORS = 60  # nearest faces whose identities a released face might join
-
-
-class _ConcurrentWriteError(Exception):
-    """Another process wrote to the gallery while clusters were computed."""
 
 
 def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
@@ -53,21 +47,15 @@ def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = F
     """
     if rebuild:
         gallery.make_automatic_copy("before-rebuild")
-    for attempt in range(_MAX_ATTEMPTS):
-        revision = gallery.revision
-        plan = _plan(gallery, threshold, rebuild)
-        try:
-            with decision(gallery, "cluster") as repository:
-                last_face = int(plan.assignments.faces.ids.max(initial=0))
-                if gallery.revision != revision:
-                    if attempt < _MAX_ATTEMPTS - 1:
-                        raise _ConcurrentWriteError
-                    plan = adapt_plan(gallery, plan)
-                repository.settings.mark_faces_clustered(last_face)
-                return write_plan(repository, plan)
-        except _ConcurrentWriteError:
-            continue
-    raise AssertionError("the last attempt is always written")
+    revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
+    if gallery.revision != revision:  # other writers were faster; if they are again, what they changed stays as it is
+        revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
+    with decision(gallery, "cluster") as repository:
+        last_face = int(plan.assignments.faces.ids.max(initial=0))
+        if gallery.revision != revision:
+            plan = adapt_plan(gallery, plan)
+        repository.settings.mark_faces_clustered(last_face)
+        return write_plan(repository, plan)
 
 
 def recluster(
@@ -84,30 +72,27 @@ def recluster(
     assignments = load_assignments(gallery)
     album = load_album(gallery)
     compared = album.comparable(assignments.domain)
-    free_mask = np.zeros(len(assignments.identity), np.bool_)
-    free_mask[assignments.faces.rows_of(released)] = True
-    embeddings = compared.embeddings
+    free_mask = np.isin(assignments.faces.ids, released)
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
     for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
         for kind in np.unique(compared.kind[members]):
             same_kind = members[compared.kind[members] == kind]
-            mean = embeddings[same_kind].mean(axis=0)
+            mean = compared.embeddings[same_kind].mean(axis=0)
             candidates = unassigned[compared.kind[unassigned] == kind]
             min_product = np.linalg.norm(mean) * compared.thresholds[same_kind[0]]
-            free_mask[candidates[embeddings[candidates] @ mean >= min_product]] = True
+            free_mask[candidates[compared.embeddings[candidates] @ mean >= min_product]] = True
     rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return write_plan(repository, Plan(assignments, assignments.identity.copy(), assignments.domain, album))
-    faces = assignments.faces
-    neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(embeddings)))
-    nearby = np.unique(
-        np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(changed_identities, np.int64)])
-    )
-    subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
+        return write_plan(repository, Plan(assignments, assignments.identity, assignments.domain, album))
+    neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(album.rows)))
+    nearby = {*changed_identities, *np.unique(assignments.identity[neighbors]).tolist()} - {UNASSIGNED}
+    subset_mask = free_mask | np.isin(assignments.identity, list(nearby))
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     searched = [None] * len(album.thresholds)
-    plan = _compute_plan(gallery, assignments, album, fixed_identity, subset_mask, int(faces.ids[-1]), searched)
+    plan = _compute_plan(
+        gallery, assignments, album, fixed_identity, subset_mask, int(assignments.faces.ids[-1]), searched
+    )
     return write_plan(repository, plan)
 
 
@@ -156,10 +141,8 @@ def _compute_plan(
     clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
     for number, species in enumerate(album.thresholds):
         species_rows = np.flatnonzero(album.species == number)
-        embeddings = album.rows[species_rows]
-        extended = np.where(
-            is_new[species_rows], extend_domains(embeddings, domain[species_rows]), domain[species_rows]
-        )
+        embeddings, domains = album.rows[species_rows], domain[species_rows]
+        extended = np.where(is_new[species_rows], extend_domains(embeddings, domains), domains)
         selected = np.flatnonzero(album.species[rows] == number)
         within = np.searchsorted(species_rows, rows[selected])
         partition, updated = cluster_by_domain(
@@ -180,11 +163,10 @@ def _compute_plan(
         updated[is_added] += domain.max(initial=IN_DOMAIN)
         domain[species_rows] = extended
         domain[rows[selected]] = updated
-    labels = _label_clusters(
-        clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed_identity[rows]
-    )
+    fixed = fixed_identity[rows]
+    labels = _label_clusters(clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed)
     identity = np.where(subset_mask, fixed_identity, assignments.identity)
-    identity[rows] = unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
+    identity[rows] = unassign_conflicts(labels, fixed, constraints.cannot_link)
     return Plan(assignments, identity, domain, album)
 
 

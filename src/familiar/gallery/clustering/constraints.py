@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Int64
+from numpy.typing import ArrayLike
 
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
+from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.store import Store
 from familiar.neighbors.constraints import Constraints
 
@@ -37,17 +39,45 @@ def build_constraints(
         The constraints, and the identity of each of the first s seeds. These are locked: no two of them are ever
         joined. The seeds after them are faces that the user marked as the same and that are in no fixed identity.
     """
-    must_link = _constraint_pairs(gallery, assignments.faces.ids[rows], same=True)
+    must_link = marked_pairs(gallery, assignments.faces.ids[rows], same=True)
     seeds, seed_identities = _seeds(fixed_identity[rows], must_link)
     locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
-    cannot_link = np.concatenate(
+    cannot_link = cannot_link_pairs(gallery, assignments, fixed_identity, rows)
+    return Constraints(seeds, locked, cannot_link[~are_together(cannot_link, seeds)]), seed_identities
+
+
+def cannot_link_pairs(
+    gallery: Store,
+    assignments: FaceAssignments,
+    fixed_identity: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " m"],
+) -> Int64[np.ndarray, "p 2"]:
+    """List all cannot-link pairs among `rows`, as indices into them; the arguments are those of `build_constraints`.
+
+    A rejected face is paired with faces that represent the identity it was rejected from. The faces of a fixed identity
+    stay together, so one of them represents it. If no face is fixed in the identity, any of its previous faces may
+    receive its number again, so each of them counts.
+    """
+    with gallery.read() as repository:
+        rejections = repository.constraints.rejections()
+    ids = assignments.faces.ids[rows]
+    identities, first_rows = np.unique(fixed_identity[rows], return_index=True)
+    representatives = {int(identity): [int(ids[row])] for identity, row in zip(identities, first_rows, strict=True)}
+    for identity in {identity for _, identity in rejections} - representatives.keys():
+        representatives[identity] = ids[assignments.identity[rows] == identity].tolist()
+    rejected = [
+        (face, representative)
+        for face, identity in rejections
+        for representative in representatives[identity]
+        if representative != face
+    ]
+    return np.concatenate(
         [
-            same_photo_pairs(assignments.faces.photo_ids[rows]),
-            _constraint_pairs(gallery, assignments.faces.ids[rows], same=False),
-            _rejection_pairs(gallery, assignments, fixed_identity, rows),
+            _indices_of_pairs(gallery_photo_pairs(gallery, assignments.faces), rows),
+            marked_pairs(gallery, ids, same=False),
+            _indices_of_pairs(rejected, ids),
         ]
     )
-    return Constraints(seeds, locked, cannot_link[~are_together(cannot_link, seeds)]), seed_identities
 
 
 def _seeds(
@@ -68,58 +98,40 @@ def _seeds(
     # A node is a fixed identity (by its index) or, after these, a row that is in none. The smaller root wins, so that
     # a component that contains an identity has that identity as its root.
     nodes = np.where(is_fixed, seeds, len(identities) + np.arange(len(seeds)))
-    components = _UnionFind()
+    parent: dict[int, int] = {}
+
+    def root(node: int) -> int:
+        while node in parent:
+            parent[node] = parent.get(parent[node], parent[node])  # path halving
+            node = parent[node]
+        return node
+
     for first, second in nodes[must_link].tolist():
-        low, high = sorted((components.root(first), components.root(second)))
-        if high >= len(identities):
-            components.join(high, low)
+        low, high = sorted((root(first), root(second)))
+        if low < high and high >= len(identities):
+            parent[high] = low
     seed_of_root: dict[int, int] = {}
     for row in must_link.reshape(-1).tolist():
-        root = components.root(int(nodes[row]))
-        if root < len(identities):
-            seeds[row] = root
+        component = root(int(nodes[row]))
+        if component < len(identities):
+            seeds[row] = component
         else:
-            seeds[row] = seed_of_root.setdefault(root, len(identities) + len(seed_of_root))
+            seeds[row] = seed_of_root.setdefault(component, len(identities) + len(seed_of_root))
     return seeds, identities
-
-
-class _UnionFind:
-    """Disjoint sets of integers. A number that was never joined is a set of its own."""
-
-    def __init__(self) -> None:
-        self._parent: dict[int, int] = {}
-
-    def root(self, node: int) -> int:
-        """Return the number that represents the node's set."""
-        root = node
-        while root in self._parent:
-            root = self._parent[root]
-        while node != root:  # path compression
-            self._parent[node], node = root, self._parent[node]
-        return root
-
-    def join(self, root: int, new_root: int) -> None:
-        """Add the set of `root` to that of `new_root`; nothing changes if they are the same."""
-        if root != new_root:
-            self._parent[root] = new_root
 
 
 def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of rows that are faces of one photo."""
-    order = np.argsort(photos, kind="stable")
-    ends = np.flatnonzero(np.diff(photos[order], append=-1)) + 1
-    starts = np.concatenate([[0], ends[:-1]])
-    several = np.flatnonzero(ends - starts > 1)
-    pairs = [np.empty((0, 2), np.int64)]
-    for start, end in zip(starts[several], ends[several], strict=True):
-        first, second = np.triu_indices(end - start, 1)
-        pairs.append(np.stack([order[start + first], order[start + second]], axis=1))
-    return np.concatenate(pairs)
+    _, numbers, counts = np.unique(photos, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero(counts[numbers] > 1)
+    shared = shared[np.argsort(numbers[shared], kind="stable")]
+    by_photo = np.split(shared, np.cumsum(counts[counts > 1])[:-1])
+    pairs = (rows[np.stack(np.triu_indices(len(rows), 1), axis=1)] for rows in by_photo)
+    return np.concatenate([np.empty((0, 2), np.int64), *pairs])
 
 
-def gallery_photo_pairs(gallery: Store) -> Int64[np.ndarray, "p 2"]:
+def gallery_photo_pairs(gallery: Store, faces: FaceTable) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of a gallery's rows that are faces of one photo; cached until its faces change."""
-    faces = gallery.faces()
     return gallery.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
 
 
@@ -154,43 +166,16 @@ def _seconds_between(start: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def _constraint_pairs(gallery: Store, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
-    """List the pairs of rows that the user marked as the same individual, or as different ones."""
+def marked_pairs(gallery: Store, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
+    """List the pairs of indices into the rising `ids` that the user marked as one individual, or as different ones."""
     with gallery.read() as repository:
-        pairs = repository.constraints.pairs(same=same)
-    return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
+        return _indices_of_pairs(repository.constraints.pairs(same=same), ids)
 
 
-def _rejection_pairs(
-    gallery: Store,
-    assignments: FaceAssignments,
-    fixed_identity: Int64[np.ndarray, " n"],
-    rows: Int64[np.ndarray, " m"],
-) -> Int64[np.ndarray, "p 2"]:
-    """Pair each rejected face with faces that represent the identity it was rejected from.
-
-    The faces of a fixed identity stay together, so one of them represents it. If no face is fixed in the identity, any
-    of its previous faces may receive its number again, so each of them counts.
-    """
-    with gallery.read() as repository:
-        rejections = repository.constraints.rejections()
-    ids = assignments.faces.ids[rows]
-    identities, first_rows = np.unique(fixed_identity[rows], return_index=True)
-    representatives = {int(identity): [int(ids[row])] for identity, row in zip(identities, first_rows, strict=True)}
-    for identity in {identity for _, identity in rejections} - representatives.keys():
-        representatives[identity] = ids[assignments.identity[rows] == identity].tolist()
-    pairs = [
-        (face, representative)
-        for face, identity in rejections
-        for representative in representatives[identity]
-        if representative != face
-    ]
-    return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
-
-
-def _pairs_of_rows(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "q 2"]:
-    """Convert pairs of face ids to pairs of indices into the rising `ids`, leaving out pairs of other faces."""
-    if not len(ids):
-        return np.empty((0, 2), np.int64)
-    indices = np.minimum(np.searchsorted(ids, pairs), len(ids) - 1)
-    return indices[(ids[indices] == pairs).all(axis=1)].astype(np.int64)
+def _indices_of_pairs(pairs: ArrayLike, numbers: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "q 2"]:
+    """Convert pairs of numbers to pairs of indices into the rising `numbers`, leaving out pairs of others."""
+    listed = np.array(pairs, np.int64).reshape(-1, 2)
+    if not len(numbers):
+        return listed[:0]
+    indices = np.minimum(np.searchsorted(numbers, listed), len(numbers) - 1)
+    return indices[(numbers[indices] == listed).all(axis=1)].astype(np.int64)

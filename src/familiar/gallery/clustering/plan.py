@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64
 
 from familiar.core.errors import GalleryBusy
 from familiar.core.gallery_types import ClusterResult
@@ -48,11 +48,9 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     _, rows, planned = np.intersect1d(now.faces.ids, before.faces.ids, assume_unique=True, return_indices=True)
     is_changed = (now.identity[rows] != before.identity[planned]) | (now.by_user[rows] != before.by_user[planned])
     deleted = np.setdiff1d(before.identity, now.identity)
-    touched = np.unique(
-        np.concatenate(
-            [now.identity[rows[is_changed]], before.identity[planned[is_changed]], deleted, _renamed(now, before)]
-        )
-    )
+    renamed = [number for number, _ in now.names.items() ^ before.names.items()]
+    changed = now.identity[rows[is_changed]], before.identity[planned[is_changed]]
+    touched = np.unique(np.concatenate([*changed, deleted, np.array(renamed, np.int64)]))
     touched = touched[touched != UNASSIGNED]
     target = plan.identity[planned]
     moves = ~is_changed & (target != now.identity[rows])
@@ -60,21 +58,13 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     identity, domain = now.identity.copy(), now.domain.copy()
     identity[rows[moves]] = target[moves]
     domain[rows[~is_changed]] = plan.domain[planned[~is_changed]]
-    everything: Int64[np.ndarray, " n"] = np.arange(len(identity))
-    unmoved: Bool[np.ndarray, " n"] = identity == now.identity
-    fixed_identity = np.where(unmoved, identity, UNASSIGNED)
-    cannot_link = build_constraints(gallery, now, fixed_identity, everything)[0].cannot_link
-    identity = unassign_conflicts(identity, fixed_identity, cannot_link)
+    fixed_identity = np.where(identity == now.identity, identity, UNASSIGNED)
+    constraints, _ = build_constraints(gallery, now, fixed_identity, np.arange(len(identity)))
+    identity = unassign_conflicts(identity, fixed_identity, constraints.cannot_link)
     is_new = identity < UNASSIGNED
     sizes = np.bincount(UNASSIGNED - identity[is_new])
     identity[is_new] = np.where(sizes[UNASSIGNED - identity[is_new]] > 1, identity[is_new], UNASSIGNED)
     return replace(plan, assignments=now, identity=identity, domain=domain)
-
-
-def _renamed(now: FaceAssignments, before: FaceAssignments) -> Int64[np.ndarray, " k"]:
-    """List the identities whose names differ."""
-    changed = now.names.items() ^ before.names.items()
-    return np.array(sorted({number for number, _ in changed}), np.int64)
 
 
 def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
@@ -85,13 +75,15 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
     repository.identities.insert(last_identity + 1 + index for index in range(new_count))
     identity = np.where(identity < UNASSIGNED, last_identity + UNASSIGNED - identity, identity)
     changed = np.flatnonzero(identity != assignments.identity)
-    ids = assignments.faces.ids
-    removed = changed[identity[changed] == UNASSIGNED]
-    repository.assignments.unassign(int(ids[row]) for row in removed)
-    repository.assignments.assign_by_clustering(
-        (int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED
-    )
-    _write_domains(repository, plan)
+    is_removed, ids = identity[changed] == UNASSIGNED, assignments.faces.ids
+    repository.assignments.unassign(ids[changed[is_removed]].tolist())
+    moved = changed[~is_removed]
+    repository.assignments.assign_by_clustering(zip(ids[moved].tolist(), identity[moved].tolist(), strict=True))
+    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
+    stored = dict(repository.domains.all())
+    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
+    repository.domains.delete(stored.keys() - domains.keys())
+    repository.domains.set(sorted(domains.items() - stored.items()))
     repository.identities.delete_empty()
     assigned = identity[identity != UNASSIGNED]
     return ClusterResult(
@@ -101,15 +93,6 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
         changed=len(changed),
         threshold=plan.album.main.threshold,
     )
-
-
-def _write_domains(repository: Repository, plan: Plan) -> None:
-    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(repository.domains.all())
-    ids = plan.assignments.faces.ids
-    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    repository.domains.delete(stored.keys() - domains.keys())
-    repository.domains.set((face, domain) for face, domain in domains.items() if stored.get(face) != domain)
 
 
 def unassign_conflicts(

@@ -7,7 +7,7 @@ import numpy as np
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Question
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
-from familiar.gallery.clustering.review_candidates import QUESTION_KINDS, identity_of, load_candidates
+from familiar.gallery.clustering.review_candidates import identity_of, load_candidates
 from familiar.gallery.editing import corrections
 from familiar.gallery.store.store import Store
 
@@ -37,18 +37,15 @@ def propose_questions(gallery: Store, count: int = 10) -> list[Question]:
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
     with gallery.read():  # one snapshot, whatever other processes write
-        if len(load_assignments(gallery).faces.ids) < 2 or count < 1:
-            return []
-        candidates = load_candidates(gallery)
+        assignments, candidates = load_assignments(gallery), load_candidates(gallery)
     used: set[int] = set()
     selected: list[Question] = []
-    for index in np.argsort(-candidates.gain, kind="stable"):
-        clusters = {int(candidates.first[index]), int(candidates.second[index])}
-        if not clusters & used:
-            selected.append(candidates.question(int(index)))
-            used |= clusters
-        if len(selected) == count:
+    for candidate in candidates:
+        if len(selected) >= count:
             break
+        if not candidate.clusters & used:
+            selected.append(candidate.question(assignments))
+            used |= candidate.clusters
     return selected
 
 
@@ -59,9 +56,7 @@ def estimate_answers_left(gallery: Store) -> AnswersLeft:
     Answers bring up new ones, which the factors allow for.
     """
     with gallery.read():
-        if len(load_assignments(gallery).faces.ids) < 2:
-            return AnswersLeft(0, 0, 0)
-        known = int((load_candidates(gallery).gain >= MIN_GAIN).sum())
+        known = sum(candidate.gain >= MIN_GAIN for candidate in load_candidates(gallery))
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
 
 
@@ -71,12 +66,12 @@ def doubtful_identities(gallery: Store) -> frozenset[int]:
     Those of which the user confirmed faces of both halves are not among them.
     """
     with gallery.read():
-        if len(load_assignments(gallery).faces.ids) < 2:
-            return frozenset()
-        candidates = load_candidates(gallery)
-    is_doubtful = (candidates.kind == QUESTION_KINDS.index("split")) & (candidates.probability < 0.5)
-    first_rows = candidates.clusters.first_rows[candidates.first[is_doubtful]]
-    return frozenset(candidates.clusters.assignments.identity[first_rows].tolist())
+        assignments, candidates = load_assignments(gallery), load_candidates(gallery)
+    return frozenset(
+        int(assignments.identity[candidate.first_rows[0]])
+        for candidate in candidates
+        if candidate.kind == "split" and candidate.probability < 0.5
+    )
 
 
 def is_still_valid(gallery: Store, question: Question) -> bool:
@@ -102,32 +97,20 @@ def answer_question(gallery: Store, question: Question, same: bool) -> None:
         check_faces(gallery, (question.first_face, question.second_face))
         if not is_still_valid(gallery, question):
             raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
-        _apply_answer(gallery, question, same)
-
-
-def _apply_answer(gallery: Store, question: Question, same: bool) -> None:
-    first, second = question.first_face, question.second_face
-    with gallery.read() as repository:
-        same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
-    if question.kind == "split":
-        if same:
-            corrections.confirm(gallery, [first, second])
-        else:
-            corrections.mark_different(gallery, first, second)
-    elif question.kind == "outlier":
-        if same:
-            corrections.confirm(gallery, [first])
-        else:
+        first, second = question.first_face, question.second_face
+        with gallery.read() as repository:
+            same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
+        if question.kind == "outlier" and not same:
             corrections.reject(gallery, [first], question.first)
-    elif not same:
-        corrections.mark_different(gallery, first, second)
-    elif question.first is not None and question.second is not None:
-        corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
-    elif question.first is None and question.second is None:
-        # Off from the unassigned faces, as a new identity.
-        corrections.split(gallery, [first, second], same_photo=same_photo)
-    elif question.first is None:
-        assert question.second is not None
-        corrections.move(gallery, [first], question.second, same_photo=same_photo)
-    else:
-        corrections.move(gallery, [second], question.first, same_photo=same_photo)
+        elif not same:
+            corrections.mark_different(gallery, first, second)
+        elif question.kind != "merge":
+            corrections.confirm(gallery, [first] if question.kind == "outlier" else [first, second])
+        elif question.first is not None and question.second is not None:
+            corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
+        elif question.first is not None:
+            corrections.move(gallery, [second], question.first, same_photo=same_photo)
+        elif question.second is not None:
+            corrections.move(gallery, [first], question.second, same_photo=same_photo)
+        else:  # off from the unassigned faces, as a new identity
+            corrections.split(gallery, [first, second], same_photo=same_photo)

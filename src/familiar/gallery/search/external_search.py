@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from familiar.gallery.store.external_index import (
 )
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.index_lock import index_lock
-from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
 
@@ -146,12 +145,10 @@ def sync_external_index(
         if len(rows) or removed:
             index.flush()
     with index_lock(gallery.folder):
-        is_complete = _existing(gallery, uid, faces) == current.keys()
-        if is_complete:
+        if _existing(gallery, uid, faces) == current.keys():
             replace(external, faces_revision=faces.revision).save(gallery.folder)
-    if not is_complete:
-        return sync_external_index(gallery, on_rows)
-    return SyncResult(len(current), len(rows), len(removed))
+            return SyncResult(len(current), len(rows), len(removed))
+    return sync_external_index(gallery, on_rows)  # some faces were forgotten meanwhile
 
 
 def check_external_index(gallery: Store) -> list[str]:
@@ -211,55 +208,37 @@ def search_external_index(
                 gallery.folder,
             )
             return None
-        if not only.empty:
-            passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
-            if len(passing) <= MAX_RANKED:  # a graph of all faces may not reach a few of them
-                return _rank(gallery, repository, np.array(passing, np.int64), query, k, external.means)
+        passing = None if only.empty else repository.faces.filtered(*astuple(only))
+        if passing is None or len(passing) > MAX_RANKED:  # a graph of all faces may not reach a few of them
             if replace(only, species=None) != NO_FILTER:
                 return None
-        try:
-            index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
-            centered = _centered(query[None], gallery, external.index_means)[0]
-            candidates = index.search(centered, k + EXTRA, group=only.species)
-        except IndexUnavailable as error:
-            log.warning("%s, so every face is compared", error)
-            return None
-        return _rank(gallery, repository, candidates, query, k, external.means)
-
-
-def _rank(
-    gallery: Store,
-    repository: Repository,
-    candidates: Int64[np.ndarray, " c"],
-    query: Float32[np.ndarray, " d"],
-    k: int,
-    means: tuple[Any, ...],
-) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
-    """Compare a query with the stored embeddings of some faces."""
-    stored = repository.faces.embeddings(candidates.tolist())
-    faces = np.array([face for face, _ in stored], np.int64)
-    dtype, dim = gallery.embedding_dtype, gallery.space.embedding_dim
-    vectors = np.frombuffer(b"".join(blob for _, blob in stored), dtype).reshape(-1, dim).astype(np.float32)
-    same_part = gallery.space.part_of(vectors) == gallery.space.part_of(query[None])[0]
-    faces, vectors = faces[same_part], vectors[same_part]
-    similarity = _centered(vectors, gallery, means) @ _centered(query[None], gallery, means)[0]
-    order = np.lexsort((faces, -similarity))[:k]
-    return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
+            try:
+                index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
+                centered = _centered(query[None], gallery, external.index_means)[0]
+                passing = index.search(centered, k + EXTRA, group=only.species).tolist()
+            except IndexUnavailable as error:
+                log.warning("%s, so every face is compared", error)
+                return None
+        stored, space = repository.faces.embeddings(passing), gallery.space
+        faces = np.array([face for face, _ in stored], np.int64)
+        encoded = np.frombuffer(b"".join(blob for _, blob in stored), gallery.embedding_dtype)
+        vectors = encoded.reshape(-1, space.embedding_dim).astype(np.float32)
+        same_part = space.part_of(vectors) == space.part_of(query[None])[0]
+        faces, vectors = faces[same_part], vectors[same_part]
+        similarity = _centered(vectors, gallery, external.means) @ _centered(query[None], gallery, external.means)[0]
+        order = np.lexsort((faces, -similarity))[:k]
+        return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
 
 
 def _centered(rows: Float32[np.ndarray, "n d"], gallery: Store, means: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
     """Subtract the means of each part of the space."""
-    if not any(means):
-        return rows
-    space = gallery.space
-    centered, parts = rows.copy(), space.part_of(rows)
-    for part, packed in enumerate(means):
-        centering, members = unpack_centering(packed), np.flatnonzero(parts == part)
+    space, centered = gallery.space, rows.copy()
+    parts = space.part_of(rows)
+    for part, centering in enumerate(map(unpack_centering, means)):
+        members, columns = np.flatnonzero(parts == part), space.part_columns[part]
         if centering is not None and len(members):
-            columns = space.part_columns[part] if space.parts else slice(None)
-            values = np.zeros_like(centered[members])
-            values[:, columns] = centering.apply(rows[members, columns])
-            centered[members] = values
+            centered[members] = 0
+            centered[members, columns] = centering.apply(rows[members, columns])
     return centered
 
 
@@ -277,17 +256,10 @@ def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tupl
 
 def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
     """Whether two sets of means are so similar that the index need not be written again."""
-    if len(older) != len(newer):
+    if [each and each["species"] for each in older] != [each and each["species"] for each in newer]:
         return False
-    for old, new in zip(older, newer, strict=True):
-        if old is None or new is None:
-            if old is not new:
-                return False
-            continue
-        shift = np.linalg.norm(np.array(old["means"]) - np.array(new["means"]), axis=1)
-        if old["species"] != new["species"] or shift.max() > MAX_MEANS_SHIFT:
-            return False
-    return True
+    pairs = ((np.array(old["means"]), np.array(new["means"])) for old, new in zip(older, newer, strict=True) if old)
+    return all(np.linalg.norm(old - new, axis=1).max() <= MAX_MEANS_SHIFT for old, new in pairs)
 
 
 def _open(gallery: Store, external: ExternalIndex) -> MilvusIndex:

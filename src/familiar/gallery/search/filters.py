@@ -1,7 +1,7 @@
 """Filters that restrict a search to some faces of a gallery."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from jaxtyping import Bool
@@ -51,7 +51,7 @@ NO_FILTER = Filter()
 def filter_mask(gallery: Store, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
     with gallery.read() as repository:
-        passing = repository.faces.filtered(only.identities, only.species, only.since, only.until)
+        passing = repository.faces.filtered(*astuple(only))
     mask = np.zeros(len(faces.ids), np.bool_)
     mask[faces.rows_of(np.array(passing, np.int64))] = True
     return mask

@@ -1,12 +1,11 @@
 """A gallery, and what it returns, as HTML for notebooks. Few photos are read, however large the gallery is."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
 from familiar.core.errors import FamiliarError
-from familiar.core.gallery_types import GalleryFace, IdentitySummary, Question
+from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary, Question
 from familiar.core.html import HtmlTable, image, missing_image, page_fragment, text, tile, tiles
 from familiar.core.plural import pluralize
 from familiar.core.recognition_types import Hit, Match
@@ -24,6 +23,8 @@ SIDE_PX = 64
 ALBUM_FACES = 5_000  # of more, the clustering thresholds are not estimated just to display them
 _QUALITY = 65
 
+Described: TypeAlias = tuple[tuple[int, ...], tuple[str, ...]]
+"""The faces of a tile, and the lines below it."""
 Item: TypeAlias = Hit | Match | IdentitySummary | Question | GalleryFace | int
 
 
@@ -37,7 +38,8 @@ def gallery_text(gallery: Store) -> str:
             identities = len(repository.identities.numbers())
     except FamiliarError as error:
         return f"{gallery.folder}, cannot be read: {error}"
-    return f"{gallery.folder}, {_list(photos, faces, identities)}"
+    counted = pluralize(photos, "photo"), pluralize(faces, "face"), pluralize(identities, "identity")
+    return f"{gallery.folder}, {', '.join(counted)}"
 
 
 def gallery_html(gallery: Store) -> str:
@@ -52,11 +54,10 @@ def gallery_html(gallery: Store) -> str:
     try:
         with gallery.read():
             identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
-            facts, hidden = _facts(gallery), _identity_count(gallery) - len(identities)
-            faces = [face for identity in identities for face in identity.best[:FACES_SHOWN]]
-            pictures = _pictures(gallery, faces)
-            content = tiles(_identity_tile(identity, pictures) for identity in identities)
-            thresholds = _thresholds(gallery)
+            numbers = counts(gallery)
+            facts, hidden = _facts(gallery, numbers), numbers.named + numbers.unnamed - len(identities)
+            content = _tiles(gallery, [(each.best[:FACES_SHOWN], _describe(each)[1]) for each in identities])
+            thresholds = _thresholds(gallery, numbers)
     except Exception as error:  # a notebook would show a traceback in place of the value
         return page_fragment(heading, f"<p>cannot be shown: {text(str(error) or type(error).__name__)}</p>")
     more = f"<p>and {pluralize(hidden, 'identity')} more</p>" if hidden > 0 else ""
@@ -71,28 +72,25 @@ def items_html(gallery: Store, items: Iterable[Item]) -> str:
         items: search hits, matches, identities, questions, faces, or numbers of faces. The first 24 are shown.
     """
     listed = list(items)
-    shown = [(_item_faces(item), item) for item in islice(listed, ITEMS_SHOWN)]
-    pictures = _pictures(gallery, [face for faces, _ in shown for face in faces])
-    content = tiles(tile(map(pictures.__getitem__, faces), _lines(item)) for faces, item in shown)
+    content = _tiles(gallery, [_describe(item) for item in listed[:ITEMS_SHOWN]])
     hidden = len(listed) - ITEMS_SHOWN
     return page_fragment(content if listed else "<p>none</p>", f"<p>and {hidden:,} more</p>" if hidden > 0 else "")
 
 
-def _facts(gallery: Store) -> str:
-    numbers, space = counts(gallery), gallery.space
+def _facts(gallery: Store, numbers: Counts) -> str:
     named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
     table = HtmlTable()
     table.add("photos", f"{numbers.photos:,}")
     table.add("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity")
     table.add("identities", f"{numbers.named + numbers.unnamed:,}, {named}")
-    for part in space.part_spaces:
+    for part in gallery.space.part_spaces:
         species = f" for {', '.join(part.species)}" if part.species else ""
         table.add(f"model{species}", f"{part.space_id}, {part.embedding_dim} components")
     table.add("embeddings", gallery.embedding_dtype.name)
     return table.html
 
 
-def _thresholds(gallery: Store) -> str:
+def _thresholds(gallery: Store, numbers: Counts) -> str:
     """Return a table of the thresholds of each part of the space and, of smaller galleries, those of clustering."""
     table = HtmlTable(("threshold", "high precision", "balanced", "high recall", "from"), (1, 2, 3))
     for part, space in enumerate(gallery.space.part_spaces):
@@ -101,7 +99,7 @@ def _thresholds(gallery: Store) -> str:
         values = (current.high_precision, current.balanced, current.high_recall)
         species = f" ({', '.join(space.species)})" if space.species else ""
         table.add(f"same individual{species}", *(_similarity(value.similarity) for value in values), source)
-    if not 0 < counts(gallery).faces <= ALBUM_FACES:
+    if not 0 < numbers.faces <= ALBUM_FACES:
         return table.html
     clustering = [
         f"{'' if each.species is None else f'{each.species} '}{_similarity(each.threshold)}"
@@ -110,13 +108,9 @@ def _thresholds(gallery: Store) -> str:
     return f"{table.html}<p>clustered from a similarity of {text(', '.join(clustering))}</p>"
 
 
-def _identity_count(gallery: Store) -> int:
-    numbers = counts(gallery)
-    return numbers.named + numbers.unnamed
-
-
-def _identity_tile(identity: IdentitySummary, pictures: dict[int, str]) -> str:
-    return tile([pictures[face] for face in identity.best[:FACES_SHOWN]], _lines(identity))
+def _tiles(gallery: Store, described: Sequence[Described]) -> str:
+    pictures = _pictures(gallery, [face for faces, _ in described for face in faces])
+    return tiles(tile(map(pictures.__getitem__, faces), lines) for faces, lines in described)
 
 
 def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, str]:
@@ -137,36 +131,22 @@ def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, str]:
     return pictures
 
 
-def _item_faces(item: Item) -> tuple[int, ...]:
+def _describe(item: Item) -> Described:
     if isinstance(item, int):
-        return (item,)
-    if isinstance(item, IdentitySummary):
-        return item.best[:ITEM_FACES]
+        return (item,), (f"face {item}",)
     if isinstance(item, Question):
-        return item.first_face, item.second_face
-    return (item.face,)
-
-
-def _lines(item: Item) -> tuple[str, ...]:
-    """Return the lines below a tile."""
-    if isinstance(item, int):
-        return (f"face {item}",)
+        lines = f"{item.kind}? {_probability(item.probability)}", f"similarity {_similarity(item.similarity)}"
+        return (item.first_face, item.second_face), lines
+    name = item.name or ("unassigned" if item.identity is None else f"#{item.identity}")
     if isinstance(item, IdentitySummary):
         confirmed = f", {item.confirmed:,} confirmed" if item.confirmed else ""
-        return _name(item.identity, item.name), f"{pluralize(item.faces, 'face')}{confirmed}"
-    if isinstance(item, Question):
-        return f"{item.kind}? {_probability(item.probability)}", f"similarity {_similarity(item.similarity)}"
-    name = _name(item.identity, item.name)
+        return item.best[:ITEM_FACES], (name, f"{pluralize(item.faces, 'face')}{confirmed}")
     if isinstance(item, GalleryFace):
-        return name, f"face {item.face}{', confirmed' if item.by_user else ''}"
+        return (item.face,), (name, f"face {item.face}{', confirmed' if item.by_user else ''}")
     similarity = item.best if isinstance(item, Match) else item.similarity
     likely = "" if item.probability is None else f", {_probability(item.probability)}"
-    line = f"similarity {_similarity(similarity)}{likely}"
-    return (name, line, "known" if item.known else "unknown") if isinstance(item, Match) else (name, line)
-
-
-def _name(identity: int | None, name: str | None) -> str:
-    return name or ("unassigned" if identity is None else f"#{identity}")
+    known = ("known" if item.known else "unknown",) if isinstance(item, Match) else ()
+    return (item.face,), (name, f"similarity {_similarity(similarity)}{likely}", *known)
 
 
 def _similarity(value: float) -> str:
@@ -175,7 +155,3 @@ def _similarity(value: float) -> str:
 
 def _probability(value: float) -> str:
     return f"{100 * value:.0f} %"
-
-
-def _list(photos: int, faces: int, identities: int) -> str:
-    return f"{pluralize(photos, 'photo')}, {pluralize(faces, 'face')}, {pluralize(identities, 'identity')}"

@@ -1,24 +1,18 @@
 """List the photos, faces and identities of a gallery page by page, and how certain each assignment is."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Float32, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import Counts, FaceConfidence, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import (
-    UNASSIGNED,
-    FaceAssignments,
-    check_faces,
-    check_identities,
-    load_assignments,
-)
+from familiar.gallery.clustering.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.search.templates import central_faces, compute_templates
 from familiar.gallery.store.faces import FaceRow
@@ -80,23 +74,21 @@ def identity_summaries(
         after: number of faces and identity number of the last identity of the previous page.
         limit: maximum number of identities.
     """
-    index = _identity_index(gallery)
-    mask = np.ones(len(index.numbers), np.bool_)
-    if named is not None:
-        mask &= index.named == named
-    if after is not None:
-        faces, identity = after
-        mask &= (index.faces < faces) | ((index.faces == faces) & (index.numbers > identity))
-    return [index.summary(position) for position in np.flatnonzero(mask)[:limit].tolist()]
+    summaries = list(all_summaries(gallery).values())
+    start = 0 if after is None else bisect_right(summaries, (-after[0], after[1]), key=_order)
+    listed = (
+        each
+        for each in islice(summaries, start, None)
+        if (each.faces or each.name is not None) and named in (None, each.name is not None)
+    )
+    return list(islice(listed, limit))
 
 
 def identity_summary(gallery: Store, identity: int) -> IdentitySummary:
     """Return the summary of one identity; raise NotInGallery if it does not exist."""
     with gallery.read():
         check_identities(gallery, [identity])
-        index = _identity_index(gallery)
-    positions = np.flatnonzero(index.numbers == identity).tolist()
-    return index.summary(positions[0]) if positions else IdentitySummary(identity, None, 0, 0, ())
+        return all_summaries(gallery)[identity]
 
 
 def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
@@ -114,18 +106,19 @@ def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
         album = load_album(gallery)
         models = [calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
     scored: list[tuple[float, FaceConfidence]] = []
-    domains, parts = assignments.domain, assignments.faces.parts
-    comparable: set[tuple[int, int]] = {(int(domains[row]), int(parts[row])) for row in members}
-    for domain, part in sorted(comparable):
-        model, rows = models[part], members[(domains[members] == domain) & (parts[members] == part)]
-        # Out of domain only the clustering threshold is known, as in `search.verify`.
-        shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - DOMAIN_THRESHOLD
-        vectors = assignments.faces.unit_rows(rows) if domain == IN_DOMAIN else _whitened(assignments, rows, domain)
-        similarities = fits = _similarity_to_others(vectors)
-        threshold = DOMAIN_THRESHOLD
+    groups: Int64[np.ndarray, "k 2"] = np.stack([assignments.domain, assignments.faces.parts], axis=1)[members]
+    for domain, part in np.unique(groups, axis=0):
+        model, rows = models[int(part)], members[(groups == (domain, part)).all(axis=1)]
         if domain == IN_DOMAIN:
+            similarities = _similarity_to_others(assignments.faces.unit_rows(rows))
             fits = _similarity_to_others(album.rows[rows])
-            threshold = album.thresholds[album.species[rows[0]]].threshold
+            threshold, shift = album.thresholds[album.species[rows[0]]].threshold, 0.0
+        else:
+            domain_rows = np.flatnonzero(assignments.domain == domain)
+            adapted = whiten_to_domain(assignments.faces.unit_rows(domain_rows))
+            similarities = fits = _similarity_to_others(adapted[np.searchsorted(domain_rows, rows)])
+            # Out of domain only the clustering threshold is known, as in `search.verify`.
+            threshold, shift = DOMAIN_THRESHOLD, model.balanced.similarity - DOMAIN_THRESHOLD
         for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
             probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
             confidence = FaceConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
@@ -157,49 +150,34 @@ def names(gallery: Store, beginning: str, limit: int = 10) -> list[str]:
     return sorted((name for name in all_names if name.casefold().startswith(prefix)), key=str.casefold)[:limit]
 
 
-@dataclass(frozen=True, eq=False)
-class _IdentityIndex:
-    """All identities that are listed, in the order of `identity_summaries`; `best` is filled up with -1."""
+def all_summaries(gallery: Store) -> dict[int, IdentitySummary]:
+    """Summarize all identities, by their numbers, in the order of `identity_summaries`.
 
-    numbers: Int64[np.ndarray, " i"]
-    faces: Int64[np.ndarray, " i"]
-    confirmed: Int64[np.ndarray, " i"]
-    best: Int64[np.ndarray, "i 4"]
-    named: Bool[np.ndarray, " i"]
-    names: dict[int, str]
-
-    def summary(self, position: int) -> IdentitySummary:
-        number = int(self.numbers[position])
-        return IdentitySummary(
-            identity=number,
-            name=self.names.get(number),
-            faces=int(self.faces[position]),
-            confirmed=int(self.confirmed[position]),
-            best=tuple(face for face in self.best[position].tolist() if face != UNASSIGNED),
-        )
-
-
-def _identity_index(gallery: Store) -> _IdentityIndex:
+    Those without a name and a face are among them. Cached until the gallery changes.
+    """
     with gallery.read():
-        return gallery.cached("identity index", gallery.revision, lambda: _compute_identity_index(gallery))
+        return gallery.cached("summaries", gallery.revision, lambda: _summarize(gallery))
 
 
-def _compute_identity_index(gallery: Store) -> _IdentityIndex:
-    assignments = load_assignments(gallery)
-    templates = compute_templates(assignments, np.arange(len(assignments.identity)))
+def _summarize(gallery: Store) -> dict[int, IdentitySummary]:
+    with gallery.read() as repository:
+        assignments, numbers = load_assignments(gallery), repository.identities.numbers()
+    templates = compute_templates(assignments, np.arange(len(assignments.identity)), assignments.faces.unit_rows)
     central = central_faces(assignments, templates, SUMMARY_FACES)
-    with_faces = len(templates.numbers)
-    is_confirmed = assignments.by_user[templates.rows]
-    named_numbers = np.array(list(assignments.names), np.int64)
-    numbers = np.concatenate([templates.numbers, np.setdiff1d(named_numbers, templates.numbers)])
-    faces, confirmed = np.zeros((2, len(numbers)), np.int64)
-    faces[:with_faces] = templates.sizes
-    confirmed[:with_faces] = np.bincount(templates.identity_indices, is_confirmed, with_faces)
-    best = np.full((len(numbers), SUMMARY_FACES), UNASSIGNED, np.int64)
-    best[:with_faces] = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])
-    order = np.argsort(-faces, kind="stable")  # equal counts stay sorted by number
-    named = np.isin(numbers, named_numbers)
-    return _IdentityIndex(numbers[order], faces[order], confirmed[order], best[order], named[order], assignments.names)
+    confirmed = np.bincount(templates.indices[assignments.by_user[templates.rows]], minlength=len(central))
+    faces = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])
+    best = [tuple(face for face in row if face != UNASSIGNED) for row in faces.tolist()]
+    details = zip(np.diff(templates.starts).tolist(), confirmed.tolist(), best, strict=True)
+    details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
+    summaries = [
+        IdentitySummary(number, assignments.names.get(number), *details_by_number.get(number, (0, 0, ())))
+        for number in numbers
+    ]
+    return {each.identity: each for each in sorted(summaries, key=_order)}
+
+
+def _order(summary: IdentitySummary) -> tuple[int, int]:
+    return -summary.faces, summary.identity
 
 
 def _count(gallery: Store) -> Counts:
@@ -215,12 +193,6 @@ def _count(gallery: Store) -> Counts:
         unnamed=len(np.setdiff1d(assigned, named)),
         unassigned=len(assignments.identity) - len(assigned),
     )
-
-
-def _whitened(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], domain: int) -> Float32[np.ndarray, "k d"]:
-    """Return the embeddings of faces of a domain as they are compared."""
-    domain_rows = np.flatnonzero(assignments.domain == domain)
-    return whiten_to_domain(assignments.faces.unit_rows(domain_rows))[np.searchsorted(domain_rows, rows)]
 
 
 def _similarity_to_others(vectors: Float32[np.ndarray, "k d"]) -> Float32[np.ndarray, " k"]:

@@ -1,9 +1,7 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
-from dataclasses import replace
-
 import numpy as np
-from jaxtyping import Bool, Float16, Float32, Float64, Int64
+from jaxtyping import Float16, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
@@ -11,11 +9,11 @@ from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import probability_same, verify_embeddings
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
-from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
+from familiar.gallery.clustering.assignments import check_identities
+from familiar.gallery.clustering.calibration import calibration_at
 from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
-from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
+from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query, center_query
 from familiar.gallery.search.templates import Templates, compute_templates
 from familiar.gallery.store.face_table import FaceTable
 from familiar.gallery.store.index_lock import index_lock
@@ -59,36 +57,39 @@ def search_photos(
     """
     _check_query(query, k)
     with gallery.read():  # one snapshot, whatever other processes write
-        is_whole = len(query) == gallery.space.embedding_dim
-        if is_whole and prefix is None and (hits := search_external_index(gallery, query, k, only)) is not None:
-            part = int(gallery.space.part_of(query[None])[0])
-            return _hits(gallery, *hits, calibration_at(gallery, len(query), part))
-        faces = gallery.faces_at(len(query))
-        part, query = faces.part_of_query(query), faces.center_query(query)
-        allowed = None if only.empty else filter_mask(gallery, faces, only)
-        if faces.space.parts:  # only faces of the same network can be compared
-            allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
-        index = open_index(gallery) if allowed is None and prefix is None and is_whole else None
-        queries = query[None]
-        if prefix is not None and prefix < len(query):
-            prefixes = _prefixes(gallery, faces, prefix)
-            candidates = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
-            rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, candidates, allowed)
-        elif index is None:
-            rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
-        else:
-            rows, similarity = _search_index(faces, index, queries, k)
-        return _hits(gallery, faces.ids[rows[0]], similarity[0], calibration_at(gallery, len(query), part))
+        model = calibration_at(gallery, len(query), int(gallery.space.part_of(query[None])[0]))
+        is_whole = prefix is None and len(query) == gallery.space.embedding_dim
+        hits = search_external_index(gallery, query, k, only) if is_whole else None
+        if hits is None:
+            hits = _search_faces(gallery, query, k, only, prefix)
+        return _hits(gallery, *hits, model)
 
 
-def _search_index(
-    faces: FaceTable, index: HnswIndex, queries: Float32[np.ndarray, "1 d"], k: int
-) -> tuple[Int64[np.ndarray, "1 hits"], Float32[np.ndarray, "1 hits"]]:
+def _search_faces(
+    gallery: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter, prefix: int | None
+) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
+    """Find the faces most similar to a query, and their similarities, with the index in the folder if that helps."""
+    faces = gallery.faces_at(len(query))
+    part, queries = faces.part_of_query(query), faces.center_query(query)[None]
+    allowed = None if only.empty else filter_mask(gallery, faces, only)
+    if faces.space.parts:  # only faces of the same network can be compared
+        allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
+    if prefix is not None and prefix < len(query):
+        prefixes = _prefixes(gallery, faces, prefix)
+        count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
+        rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, count, allowed)
+        return faces.ids[rows[0]], similarity[0]
+    has_index = allowed is None and prefix is None and len(query) == gallery.space.embedding_dim
+    index = open_index(gallery) if has_index else None
     try:
-        candidates = faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
+        candidates = None if index is None else faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
     except KeyError:  # another process is erasing the index
-        return brute_force.search(faces.embeddings, queries, k)
-    return brute_force.rerank(faces.embeddings, queries, candidates[None], k)
+        candidates = None
+    if candidates is None:
+        rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
+    else:
+        rows, similarity = brute_force.rerank(faces.embeddings, queries, candidates[None], k)
+    return faces.ids[rows[0]], similarity[0]
 
 
 def search_identities(
@@ -117,70 +118,43 @@ def search_identities(
     """
     _check_query(query, k)
     with gallery.read():
-        assignments = _assignments_at(gallery, len(query))
-        part = assignments.faces.part_of_query(query)
-        adapted = adapt_query(gallery, assignments, assignments.faces.center_query(query))
-        templates = _templates_to_compare(gallery, assignments, adapted, part, only)
-        model, threshold = calibration_at(gallery, len(query), part), clustering_calibration(gallery, part).threshold
+        adapted = adapt_query(gallery, center_query(gallery, query))
+        templates = _templates_to_compare(gallery, adapted, only)
     if not len(templates.numbers):
         return []
+    assignments = adapted.assignments
     mean = (templates.sums @ adapted.query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
-    odds = _odds(mean.astype(np.float64) + adapted.shift, len(templates.numbers), model)
+    odds = _odds(mean.astype(np.float64) + adapted.shift, len(templates.numbers), adapted.model)
     probability = None if odds is None else odds / (1 + odds.sum())
-    is_known = mean >= threshold - adapted.shift if probability is None else probability >= 0.5
+    is_known = mean >= adapted.threshold - adapted.shift if probability is None else probability >= 0.5
+    k = min(k, len(mean))
     matches: list[Match] = []
-    for index, face, best in _nearest_templates(assignments, adapted, templates, mean, k):
-        number = int(templates.numbers[index])
-        matches.append(
-            Match(
-                number,
-                assignments.names.get(number),
-                face,
-                best,
-                float(mean[index]),
-                None if probability is None else float(probability[index]),
-                bool(is_known[index]),
-            )
-        )
-    return matches
+    for index in np.flatnonzero(mean >= np.partition(mean, -k)[-k]).tolist():
+        number, rows = int(templates.numbers[index]), templates.rows_of(index)
+        similarity = adapted.vectors(rows) @ adapted.query
+        best = int(similarity.argmax())
+        name, face = assignments.names.get(number), int(assignments.faces.ids[rows[best]])
+        chance = None if probability is None else float(probability[index])
+        known = bool(is_known[index])
+        matches.append(Match(number, name, face, float(similarity[best]), float(mean[index]), chance, known))
+    # Of equal means the one with the better face comes first, then the lower number.
+    return sorted(matches, key=lambda match: (-match.mean, -match.best, match.identity))[:k]
 
 
-def _templates_to_compare(
-    gallery: Store, assignments: FaceAssignments, adapted: AdaptedQuery, part: int, only: Filter
-) -> Templates:
+def _templates_to_compare(gallery: Store, adapted: AdaptedQuery, only: Filter) -> Templates:
     """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
 
-    def comparable() -> Bool[np.ndarray, " n"]:
-        return (assignments.domain == adapted.domain) & (assignments.faces.parts == part)
+    def compute() -> Templates:
+        assignments = adapted.assignments
+        mask = (assignments.domain == adapted.domain) & (assignments.faces.parts == adapted.part)
+        if not only.empty:
+            mask &= filter_mask(gallery, assignments.faces, only)
+        return compute_templates(assignments, np.flatnonzero(mask), adapted.vectors)
 
     if only.empty and adapted.domain == IN_DOMAIN:
-        return gallery.cached(
-            f"templates of part {part} at {len(adapted.query)}",
-            gallery.revision,
-            lambda: compute_templates(assignments, np.flatnonzero(comparable())),
-        )
-    mask = comparable()
-    if not only.empty:
-        mask &= filter_mask(gallery, assignments.faces, only)
-    rows = np.flatnonzero(mask & (assignments.identity != UNASSIGNED))
-    return compute_templates(assignments, rows, adapted.vectors(assignments, rows))
-
-
-def _nearest_templates(
-    assignments: FaceAssignments, adapted: AdaptedQuery, templates: Templates, mean: Float32[np.ndarray, " i"], k: int
-) -> list[tuple[int, int, float]]:
-    """Return the indices of the k identities of highest mean, each with its best face and that face's similarity.
-
-    Of equal means the one with the better face comes first, then the lower number.
-    """
-    k = min(k, len(mean))
-    nearest: list[tuple[int, int, float]] = []
-    for index in np.flatnonzero(mean >= np.partition(mean, -k)[-k]).tolist():
-        rows = templates.rows_of(index)
-        similarity = adapted.vectors(assignments, rows) @ adapted.query
-        best = int(similarity.argmax())
-        nearest.append((index, int(assignments.faces.ids[rows[best]]), float(similarity[best])))
-    return sorted(nearest, key=lambda match: (-float(mean[match[0]]), -match[2], match[0]))[:k]
+        key = f"templates of part {adapted.part} at {len(adapted.query)}"
+        return gallery.cached(key, gallery.revision, compute)
+    return compute()
 
 
 def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
@@ -204,28 +178,23 @@ def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> V
     _check_query(query, 1)
     query = gallery.truncate_query(query)
     with gallery.read():
-        assignments = _assignments_at(gallery, len(query))
-        members = assignments.rows_of_identity(identity)
-        if not len(members):
-            raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
-        part = assignments.faces.part_of_query(query)
-        query = assignments.faces.center_query(query)
-        adapted = adapt_query(gallery, assignments, query)
-    members = _select_part(assignments.faces, members, part)
+        centered = center_query(gallery, query)
+        adapted = adapt_query(gallery, centered)
+    assignments, model = adapted.assignments, adapted.model
+    members = assignments.rows_of_identity(identity)
+    if not len(members):
+        raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+    is_comparable = assignments.faces.parts[members] == adapted.part
+    members = members[is_comparable] if is_comparable.any() else members  # else the photo shows another species
     rows = members[assignments.domain[members] == adapted.domain]
     if not len(rows):  # the query is a cat, for instance, and the identity a person
-        adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
-    template = normalize(adapted.vectors(assignments, rows).mean(axis=0, keepdims=True))[0]
+        adapted, rows = centered, members
+    template = normalize(adapted.vectors(rows).mean(axis=0, keepdims=True))[0]
     similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
-    model = calibration_at(gallery, len(query), part)
     if not model.fitted:
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
-    threshold = (
-        model.balanced.similarity
-        if not adapted.shift
-        else clustering_calibration(gallery, part).threshold - adapted.shift
-    )
+    threshold = adapted.threshold - adapted.shift if adapted.shift else model.balanced.similarity
     probability = probability_same(similarity - threshold + model.balanced.similarity, model)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 
@@ -246,12 +215,6 @@ def verify_pair(
         faces = gallery.faces_at(length)
         model = calibration_at(gallery, length, faces.part_of_query(first))
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
-
-
-def _select_part(faces: FaceTable, rows: Int64[np.ndarray, " k"], part: int) -> Int64[np.ndarray, " j"]:
-    """Select the rows of a part of the space; all, if there is none: then the photo shows another species."""
-    selected = rows[faces.parts[rows] == part]
-    return selected if len(selected) else rows
 
 
 def _odds(
@@ -315,24 +278,16 @@ def _check_query(query: Float32[np.ndarray, " d"], k: int) -> None:
     check_unit_rows(query[None])
 
 
-def _assignments_at(gallery: Store, length: int) -> FaceAssignments:
-    """Return the assignments, with the faces as they are compared with embeddings of this length."""
-    assignments = load_assignments(gallery)
-    return (
-        replace(assignments, faces=gallery.faces_at(length)) if length != gallery.space.embedding_dim else assignments
-    )
-
-
 def _hits(
     gallery: Store, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
 ) -> list[Hit]:
     with gallery.read() as repository:
         individuals = repository.assignments.estimated_identities()
         row_of_face = {row.face: row for row in repository.faces.rows(ids.tolist())}
+        rows = [row_of_face[face] for face in ids.tolist()]
     odds = _odds(similarity.astype(np.float64), individuals, model)
-    hits: list[Hit] = []
-    for index, face in enumerate(ids.tolist()):
-        row = row_of_face[face]
-        probability = None if odds is None else float(odds[index] / (1 + odds[index]))
-        hits.append(Hit(face, row.path, row.box_xyxy_px, row.identity, row.name, float(similarity[index]), probability))
-    return hits
+    probabilities = [None] * len(ids) if odds is None else (odds / (1 + odds)).tolist()
+    return [
+        Hit(row.face, row.path, row.box_xyxy_px, row.identity, row.name, value, probability)
+        for row, value, probability in zip(rows, similarity.tolist(), probabilities, strict=True)
+    ]

@@ -3,16 +3,13 @@
 import contextlib
 from dataclasses import dataclass
 
-import numpy as np
-
-from familiar.core.gallery_types import Decision, SpeciesThreshold
+from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesThreshold
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.search.listing import all_summaries
 from familiar.gallery.search.search import open_index
-from familiar.gallery.search.templates import central_faces, compute_templates
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 
@@ -75,13 +72,13 @@ def gallery_statistics(gallery: Store) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
     with gallery.read() as repository:
         photo_count, paths = repository.photos.count(), {row.face: row.path for row in repository.faces.rows()}
-        identities = _identities(gallery, repository.identities.numbers(), paths)
-        face_count, album = len(gallery.faces().ids), load_album(gallery)
+        face_count, album, doubtful = len(gallery.faces().ids), load_album(gallery), doubtful_identities(gallery)
+        summaries = all_summaries(gallery).values()
         return GalleryStatistics(
             photos=photo_count,
             faces=face_count,
-            identities=identities,
-            unassigned=face_count - sum(identity.faces for identity in identities),
+            identities=tuple(_identity(each, paths, doubtful) for each in summaries),
+            unassigned=face_count - sum(each.faces for each in summaries),
             space=gallery.space,
             clustering=clustering_calibration(gallery, album.main_part),
             thresholds=album.thresholds,
@@ -99,23 +96,7 @@ def _size_bytes(gallery: Store) -> int:
     return total
 
 
-def _identities(gallery: Store, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
-    assignments = load_assignments(gallery)
-    templates = compute_templates(assignments, np.arange(len(assignments.identity)))
-    is_confirmed = assignments.by_user[templates.rows]
-    confirmed_counts = np.bincount(templates.identity_indices, is_confirmed, len(templates.numbers))
-    details = zip(
-        templates.sizes.tolist(),
-        confirmed_counts.astype(np.int64).tolist(),
-        assignments.faces.ids[central_faces(assignments, templates, 1)[:, 0]].tolist(),
-        strict=True,
-    )
-    doubtful = doubtful_identities(gallery)
-    details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
-    identities: list[Identity] = []
-    for number in numbers:
-        faces, confirmed, face = details_by_number.get(number, (0, 0, None))
-        path = None if face is None else paths[face]
-        name = assignments.names.get(number)
-        identities.append(Identity(number, name, faces, confirmed, face, path, number in doubtful))
-    return tuple(sorted(identities, key=lambda identity: (-identity.faces, identity.number)))
+def _identity(summary: IdentitySummary, paths: dict[int, str], doubtful: frozenset[int]) -> Identity:
+    number, face = summary.identity, next(iter(summary.best), None)
+    path = None if face is None else paths[face]
+    return Identity(number, summary.name, summary.faces, summary.confirmed, face, path, number in doubtful)

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Float64
 
 from familiar.core.data_table import (
     Column,
@@ -34,19 +34,24 @@ def face_table(gallery: Store, embedding_dtype: EmbeddingDtype | None = None) ->
     with gallery.read() as repository:  # one snapshot
         stored = gallery.stored_faces()
         faces = sorted(repository.faces.rows(), key=lambda row: row.face)
-    rows = [
-        (
-            *(row.face, row.photo, row.path, row.identity, row.name, row.by_user and int(row.by_user)),
-            *(row.species, row.score, row.quality, *row.box_xyxy_px, row.taken_at),
-        )
-        for row in faces
-    ]
-    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-    columns = {name: _column(name, column) for name, column in zip(_COLUMNS, values, strict=True)}
+    boxes: Float64[np.ndarray, "n 4"] = np.array([row.box_xyxy_px for row in faces], np.float64).reshape(-1, 4)
     spaces, space_id = stored.space.part_spaces, stored.space.space_id
     embeddings = stored.embeddings if embedding_dtype is None else stored.embeddings.astype(embedding_dtype, copy=False)
-    columns["space"] = texts(space.space_id for space in spaces)[stored.parts]
-    columns["embedding"] = read_only(embeddings)
+    columns: dict[str, Column] = {
+        "face": stored.ids.copy(),
+        "photo": stored.photo_ids.copy(),
+        "path": texts(row.path for row in faces),
+        "identity": optional_integers(row.identity for row in faces),
+        "name": texts(row.name for row in faces),
+        "confirmed": np.array([bool(row.by_user) for row in faces], np.bool_),
+        "species": texts(row.species for row in faces),
+        "score": np.array([row.score for row in faces], np.float64),
+        "quality": np.array([row.quality for row in faces], np.float64),
+        **dict(zip(("left_px", "top_px", "right_px", "bottom_px"), np.ascontiguousarray(boxes.T), strict=True)),
+        "taken_at": optional_times(row.taken_at for row in faces),
+        "space": texts(space.space_id for space in spaces)[stored.parts],
+        "embedding": read_only(embeddings),
+    }
     components = [
         {"space": space.space_id, "first": part.start, "end": part.stop}
         for space, part in zip(spaces, stored.space.part_columns, strict=True)
@@ -81,35 +86,3 @@ def as_unit_rows(embeddings: Any) -> Float32[np.ndarray, "n d"]:
     rows = rows.astype(np.float32, copy=False)
     check_unit_rows(rows)
     return rows
-
-
-_COLUMNS = (
-    "face",
-    "photo",
-    "path",
-    "identity",
-    "name",
-    "confirmed",
-    "species",
-    "score",
-    "quality",
-    "left_px",
-    "top_px",
-    "right_px",
-    "bottom_px",
-    "taken_at",
-)
-_TEXTS = ("path", "name", "species")
-_INTEGERS = ("face", "photo")
-
-
-def _column(name: str, values: tuple[Any, ...]) -> Column:
-    if name in _TEXTS:
-        return texts(values)
-    if name == "identity":
-        return optional_integers(values)
-    if name == "taken_at":
-        return optional_times(values)
-    if name == "confirmed":
-        return np.array([bool(by_user) for by_user in values], np.bool_)
-    return np.array(values, np.int64 if name in _INTEGERS else np.float64)

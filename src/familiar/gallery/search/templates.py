@@ -1,7 +1,7 @@
 """Identity templates: the sum of each identity's embeddings, and the faces most similar to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -19,57 +19,45 @@ class Templates:
     Attributes:
         numbers: identity numbers, rising.
         rows: rows of the identities' faces: from `starts[i]` on those of `numbers[i]`, rising.
-        starts: index into `rows` of each identity's first face.
+        starts: index into `rows` of each identity's first face, and last the number of `rows`.
+        indices: index into `numbers` of each of the `rows`.
         sums: sum of each identity's embeddings, which has the direction of their mean.
+        norms: the Euclidean norms of `sums`.
     """
 
     numbers: Int64[np.ndarray, " i"]
     rows: Int64[np.ndarray, " m"]
-    starts: Int64[np.ndarray, " i"]
+    starts: Int64[np.ndarray, " i+1"]
+    indices: Int64[np.ndarray, " m"]
     sums: Float32[np.ndarray, "i d"]
-
-    @property
-    def sizes(self) -> Int64[np.ndarray, " i"]:
-        """The number of faces of each identity."""
-        return np.diff(self.starts, append=len(self.rows))
-
-    @cached_property
-    def norms(self) -> Float32[np.ndarray, " i"]:
-        """The Euclidean norms of `sums`."""
-        return np.linalg.norm(self.sums, axis=1)
-
-    @property
-    def identity_indices(self) -> Int64[np.ndarray, " m"]:
-        """The index into `numbers` of each of the `rows`."""
-        return np.repeat(np.arange(len(self.numbers)), self.sizes)
+    norms: Float32[np.ndarray, " i"]
 
     def rows_of(self, index: int) -> Int64[np.ndarray, " k"]:
         """Return the rows of the faces of `numbers[index]`."""
-        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.rows)
-        return self.rows[self.starts[index] : end]
+        return self.rows[self.starts[index] : self.starts[index + 1]]
 
 
 def compute_templates(
-    assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarray, "k d"] | None = None
+    assignments: FaceAssignments,
+    rows: Int64[np.ndarray, " k"],
+    vectors: Callable[[Int64[np.ndarray, " b"]], Float32[np.ndarray, "b d"]],
 ) -> Templates:
     """Compute the templates of the identities that have faces among `rows`.
 
     Args:
         assignments: of all faces.
         rows: rising rows of the faces that count; unassigned ones are ignored.
-        vectors: embeddings of these faces, if others than the stored ones.
+        vectors: returns the embeddings of some of these faces.
     """
-    assigned = np.flatnonzero(assignments.identity[rows] != UNASSIGNED)
-    assigned = assigned[np.argsort(assignments.identity[rows[assigned]], kind="stable")]
-    numbers, starts = np.unique(assignments.identity[rows[assigned]], return_index=True)
-    identity_indices = np.repeat(np.arange(len(numbers)), np.diff(starts, append=len(assigned)))
+    assigned = rows[assignments.identity[rows] != UNASSIGNED]
+    assigned = assigned[np.argsort(assignments.identity[assigned], kind="stable")]
+    numbers, starts, indices = np.unique(assignments.identity[assigned], return_index=True, return_inverse=True)
     sums = np.zeros((len(numbers), assignments.faces.embeddings.shape[1]), np.float32)
     for block in blocks(len(assigned), 1, _BLOCK_ROWS):
-        selected = assigned[block]
-        block_vectors = assignments.faces.unit_rows(rows[selected]) if vectors is None else vectors[selected]
-        block_identities, first = np.unique(identity_indices[block], return_index=True)
-        sums[block_identities] += np.add.reduceat(block_vectors, first, axis=0)
-    return Templates(numbers, rows[assigned], starts.astype(np.int64), sums)
+        block_identities, first = np.unique(indices[block], return_index=True)
+        sums[block_identities] += np.add.reduceat(vectors(assigned[block]), first, axis=0)
+    ends = np.append(starts, len(assigned)).astype(np.int64)
+    return Templates(numbers, assigned, ends, indices, sums, np.linalg.norm(sums, axis=1))
 
 
 def central_faces(assignments: FaceAssignments, templates: Templates, count: int) -> Int64[np.ndarray, "i count"]:
@@ -82,7 +70,7 @@ def central_faces(assignments: FaceAssignments, templates: Templates, count: int
         Rows of at most `count` faces of each identity, filled up with -1.
     """
     similarity = np.empty(len(templates.rows), np.float32)
-    identity_indices = templates.identity_indices
+    identity_indices = templates.indices
     for block in blocks(len(templates.rows), 1, _BLOCK_ROWS):
         vectors = assignments.faces.unit_rows(templates.rows[block])
         similarity[block] = np.einsum("nd,nd->n", vectors, templates.sums[identity_indices[block]])
