@@ -144,8 +144,8 @@ def test_damaged_gallery_that_a_server_has_open_is_restored_under_it(album: Stor
     previous = restore(album.folder, tmp_path / "backup.zip").previous
     assert previous is not None
     assert previous.name.startswith("damaged-")
-    with contextlib.closing(sqlite3.connect(previous / DATABASE)) as kept:
-        assert kept.execute("SELECT count(*) FROM faces").fetchone() == (3,)
+    with contextlib.closing(sqlite3.connect(previous / DATABASE)) as copy:
+        assert copy.execute("SELECT count(*) FROM faces").fetchone() == (3,)
     assert album.faces().ids.tolist() == [1, 2, 3]
     split(album, [3], "Tom")
     assert album.damage() == []
@@ -343,8 +343,8 @@ def test_restoring_twice_does_not_bring_back_what_was_replaced(album: Store):
 def test_forget_erases_what_killed_and_finished_restores_have_left(album: Store):
     with Store.create(album.folder / "damaged-fur", SPACE) as other:  # a name that a user may choose
         enroll_vectors(other, draw_individuals([1]))
-    for left in (".familiar-draft-killed", "damaged-20260501-120000-2"):
-        shutil.copytree(album.folder, album.folder / left, ignore=shutil.ignore_patterns(".*", "damaged-*"))
+    for name in (".familiar-draft-killed", "damaged-20260501-120000-2"):
+        shutil.copytree(album.folder, album.folder / name, ignore=shutil.ignore_patterns(".*", "damaged-*"))
     with draft_folder(album.folder):
         assert not forget_photos(album, [1]).erased, "while another process is restoring"
     assert album.purge_deleted()

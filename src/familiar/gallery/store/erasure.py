@@ -166,8 +166,8 @@ class Erasure(Table):
         self.erase_watch_notes(photos)
         self._connection.run(f"DELETE FROM photos WHERE id IN {marked}", [json.dumps(photos)])
         # An identity that was merged into a forgotten one had a name of its own in this copy.
-        left = {number for (number,) in self._connection.rows("SELECT DISTINCT identity_id FROM assignments")}
-        for number in {*identities, *(shown - left if identities else ())}:
+        remaining = {number for (number,) in self._connection.rows("SELECT DISTINCT identity_id FROM assignments")}
+        for number in {*identities, *(shown - remaining if identities else ())}:
             self.erase_identity(number)
 
     def erase_identity(self, number: int) -> None:
