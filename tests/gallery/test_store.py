@@ -145,18 +145,6 @@ def test_gallery_on_read_only_media_is_read_unless_it_has_a_log(
     assert sorted(disc.iterdir()) == before
 
 
-def test_gallery_copied_without_its_log_is_that_of_an_earlier_moment(gallery: Store, folder: Path, tmp_path: Path):
-    enroll_vectors(gallery, draw_individuals([2]))
-    gallery.close()
-    with Store.open(folder) as reopened:
-        enroll_vectors(reopened, draw_individuals([1]), "in the log")
-        (tmp_path / "copy").mkdir()
-        shutil.copy(folder / DATABASE, tmp_path / "copy")
-    with Store.open(tmp_path / "copy") as copy:
-        assert copy.faces().ids.tolist() == [1, 2]
-        assert check(copy).problems == ()
-
-
 def test_accepts_paths_with_invalid_utf8(folder: Path):
     folder = folder / os.fsdecode(b"caf\xe9")
     name = os.fsdecode(b"M\xfcsli.jpg")
