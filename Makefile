@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKER
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all fuzz test-durations test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
+.PHONY: quickstart test test-fast test-all fuzz test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -31,18 +31,14 @@ test-fast: $(VENV)/ready
 test-all: $(VENV)/ready $(PLAIN)/ready
 	$(MAKE) --jobs 3 lint test-plain pytest-all
 
-# "=" before the file, or pytest takes one that exists for a folder of tests.
+# Ends with the slowest tests, and those whose fixtures take longest to set up.
 pytest-all: $(VENV)/ready
-	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file=$(VENV)/test-durations.json
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations=50
 
 # Look for inputs that break what reads files and requests of others: for SECONDS each, going on where the last run ended.
 SECONDS ?= 60
 fuzz: $(VENV)/ready
 	cd tests && ../$(VENV)/bin/python -m fuzzing --seconds $(SECONDS) --output ../.cache/fuzzing
-
-# Every test, and docs/test-durations.md made anew.
-test-durations: pytest-all
-	cd tests && ../$(VENV)/bin/python -m support.durations_page ../$(VENV)/test-durations.json ../docs/test-durations.md
 
 test-plain: $(PLAIN)/ready
 	$(PLAIN)/bin/python -m pytest --override-ini addopts=--strict-markers -m plain tests/plain

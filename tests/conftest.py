@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # the plain environment has none
     from playwright.sync_api import Browser
 
 pytest_plugins = [
-    "support.durations",
     "support.doctest_photos",
     "support.shared_artifacts",
 ]

@@ -8,7 +8,6 @@ from familiar.gallery.clustering import automatic_calibration, learning
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import clustering_calibration
-from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.learning import learned_rows
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_identity
@@ -62,16 +61,6 @@ def test_learns_from_five_individuals_and_compares_the_others_better(lit: Store)
     assert main.learned_gain is not None
     assert main.learned_gain > 0.03
     assert mean_similarity_within(lit, range(12, 24)) > before + 0.03
-
-
-def test_undoing_the_correction_takes_back_what_it_taught(lit: Store):
-    confirm(lit, range(4))
-    before = load_album(lit).rows.copy()
-    confirm(lit, range(4, 5))
-    assert not np.array_equal(load_album(lit).rows, before)
-    undo(lit)
-    assert learned_faces(lit) == []
-    np.testing.assert_array_equal(load_album(lit).rows, before)
 
 
 def test_undoing_later_corrections_restores_what_was_learned_then(lit: Store):
@@ -142,14 +131,6 @@ def test_nothing_learned_is_used_without_a_gain(gallery: Store):
     assert len(learned_faces(gallery)) == 5 * EACH
     assert load_album(gallery).main.learned_individuals == 0
     np.testing.assert_array_equal(load_album(gallery).rows, before)
-
-
-def test_named_and_confirmed_identities_teach_too(lit: Store):
-    cluster(lit)
-    identities = np.unique(load_assignments(lit).identity)
-    for number in identities[identities >= 0][:6].tolist():
-        corrections.name_identity(lit, number, f"name {number}", confirm=True)
-    assert len(learned_faces(lit)) >= 10
 
 
 def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(lit: Store, monkeypatch: pytest.MonkeyPatch):

@@ -1,9 +1,6 @@
 """Which identity a face gets that is added or moved by hand, and undoing it."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import UNASSIGNED
@@ -11,41 +8,21 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.integrity.check import check
 from familiar.gallery.store.store import Store
 from support.small_gallery import (
-    DECISION_TABLES,
     draw_individuals,
     embedder_returning,
-    enroll_in_one_photo,
     enroll_vectors,
     identity_of,
     rows,
 )
 
-EVERYTHING = (*DECISION_TABLES, "domains", "faces", "photos", "decisions", "changes", "previous_faces")
 LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
-LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
-
-
-def enroll_boxes(gallery: Store, axes: list[int], name: str = "together") -> list[int]:
-    """Enroll one photo with a face of each individual, given by axis, side by side and 100 px apart."""
-    faces = enroll_in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
-    with gallery.write(faces_change=True) as repository:
-        repository.connection.executemany(
-            "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
-            ((100 * index, 100 * index + 50, face) for index, face in enumerate(faces)),
-        )
-    return faces
 
 
 def individual_embedding(axis: int, seed: int = 9) -> np.ndarray:
     """Return one more embedding of an individual of `individuals`, shape (1, 16)."""
     return draw_individuals([int(index == axis) for index in range(axis + 1)], seed)
-
-
-def photo_of(gallery: Store, face: int) -> int:
-    return int(gallery.faces().photo_ids[gallery.faces().rows_of(np.array([face]))[0]])
 
 
 FREE = (1000.0, 0.0, 1050.0, 50.0)
@@ -120,45 +97,3 @@ def test_only_named_identities_survive_losing_their_last_face(gallery: Store):
     delete_face(gallery, 1)
     delete_face(gallery, 2)
     assert rows(gallery)["identities"] == [(1, "Mia", "{}")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_undo_restores_every_row_after_add_move_and_delete(gallery: Store):
-    enroll_vectors(gallery, draw_individuals([3, 3]))
-    first, second = enroll_boxes(gallery, [0, 1])
-    cluster(gallery)
-    corrections.confirm(gallery, [2])
-    corrections.mark_different(gallery, 1, 4)
-    corrections.reject(gallery, [first])
-    corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
-    with gallery.write(faces_change=True) as repository:
-        repository.connection.execute("INSERT INTO domains VALUES (5, 7)")
-        repository.connection.execute(
-            "UPDATE faces SET species = 'cats', landmarks_px = ?, left_px = ?, score = ? WHERE id IN (1, ?)",
-            (LANDMARKS.tobytes(), 0.1 + 0.2, 1 / 3, first),  # not exactly representable in short decimal form
-        )
-    for number in (1, 2, 4, 5, first, second):
-        before, vectors = rows(gallery, EVERYTHING), gallery.faces().embeddings
-        with embedder_returning(individual_embedding(3)[0]) as embedder:
-            added = add_face(gallery, embedder, photo_of(gallery, number), (300.0, 0.0, 350.0, 50.0))
-            set_face_box(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
-            set_face_box(gallery, embedder, number, FREE)
-        delete_face(gallery, number)
-        delete_face(gallery, added)
-        assert number not in gallery.faces().ids
-        undone = [undo(gallery).kind for _ in range(5)]
-        assert undone == ["delete face", "delete face", "move face", "move face", "add face"]
-        assert rows(gallery, EVERYTHING) == before, number
-        np.testing.assert_array_equal(gallery.faces().embeddings, vectors)  # not the cached ones
-    assert check(gallery).problems == ()
-
-
-def test_second_connection_sees_deletion_and_undo(gallery: Store, folder: Path):
-    enroll_vectors(gallery, draw_individuals([3]))
-    with Store.open(folder) as other:
-        assert other.faces().ids.tolist() == [1, 2, 3]
-        delete_face(gallery, 2)
-        assert other.faces().ids.tolist() == [1, 3]
-        undo(gallery)
-        assert other.faces().ids.tolist() == [1, 2, 3]

@@ -1,5 +1,6 @@
 """Adding, moving and deleting faces by hand: embedding, assignment and undo."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +95,8 @@ def test_moved_photo_is_read_from_the_given_path(detected: Store, embedder: Embe
     set_face_box(detected, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
     with pytest.raises(Contradiction, match="changed since it was enrolled; enroll it again"):
         add_face(detected, embedder, 2, RIGHT, path=there)
-
-
-def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: Store, embedder: Embedder, pairs):
-    pairs[0].write_bytes(pairs[1].read_bytes())
-    for change in (lambda: add_face(detected, embedder, 1, RIGHT), lambda: set_face_box(detected, embedder, 1, RIGHT)):
-        with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enroll it again"):
-            change()
+    with pytest.raises(Contradiction, match="changed since it was enrolled; enroll it again"):
+        set_face_box(detected, embedder, 2, RIGHT, path=there)
 
 
 @pytest.mark.slow
@@ -172,45 +168,32 @@ def test_rejects_other_model_before_reading_the_photo(detected: Store, other_emb
     assert len(detected.faces().ids) == 3
 
 
-def run_after_embedding(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
-    """Run an action, as of another process, between the embedding of a face and the write."""
-    embed_box = manual_faces._embed_box
-
-    def embed_box_and_run(*arguments: Any) -> Any:
-        face = embed_box(*arguments)
-        action()
-        return face
-
-    monkeypatch.setattr(manual_faces, "_embed_box", embed_box_and_run)
-
-
 def test_rejects_changes_that_conflict_with_another_process(
-    detected: Store,
-    folder: Path,
-    embedder: Embedder,
-    other_embedder: Embedder,
-    monkeypatch: pytest.MonkeyPatch,
+    detected: Store, folder: Path, embedder: Embedder, other_embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ):
     embed_box = manual_faces._embed_box
 
-    def add_to(other: Store) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(manual_faces, "_embed_box", embed_box)
-            assert add_face(other, embedder, 1, RIGHT) == 4
+    def overtake(change: Callable[[Store], object]) -> None:
+        """Let another process change the gallery after the next embedding, during which no lock is held."""
 
-    with Store.open(folder) as other:
-        with monkeypatch.context() as patch:  # no lock is held during the embedding
-            run_after_embedding(patch, lambda: add_to(other))
-            with pytest.raises(Contradiction, match="face 4 is there already"):
-                add_face(detected, embedder, 1, RIGHT)
-        with monkeypatch.context() as patch:
-            run_after_embedding(patch, lambda: delete_face(other, 4))
-            with pytest.raises(NotInGallery, match="face 4 has just been deleted"):
-                set_face_box(detected, embedder, 4, RIGHT)
-        with monkeypatch.context() as patch:
-            run_after_embedding(patch, lambda: migrate(other, other_embedder))
-            with pytest.raises(SpaceMismatch, match="not in"):
-                add_face(detected, embedder, 1, RIGHT)
+        def embed_then_change(*arguments: Any) -> Any:
+            face = embed_box(*arguments)
+            monkeypatch.setattr(manual_faces, "_embed_box", embed_box)
+            with Store.open(folder) as other:
+                change(other)
+            return face
+
+        monkeypatch.setattr(manual_faces, "_embed_box", embed_then_change)
+
+    overtake(lambda other: add_face(other, embedder, 1, RIGHT))
+    with pytest.raises(Contradiction, match="face 4 is there already"):
+        add_face(detected, embedder, 1, RIGHT)
+    overtake(lambda other: delete_face(other, 4))
+    with pytest.raises(NotInGallery, match="face 4 has just been deleted"):
+        set_face_box(detected, embedder, 4, RIGHT)
+    overtake(lambda other: migrate(other, other_embedder))
+    with pytest.raises(SpaceMismatch, match="not in"):
+        add_face(detected, embedder, 1, RIGHT)
     assert len(detected.faces().ids) == 3
 
 
@@ -221,11 +204,6 @@ def test_deleted_face_does_not_return_on_enrollment(detected: Store, embedder: E
     assert enroll(detected, embedder, pairs, LeftHalf()).known == 3
     assert detected.faces().ids.tolist() == [1, 3]
     assert add_face(detected, embedder, 2, LEFT) == 4  # the number is not reused
-
-
-def test_enrollment_records_no_decision(detected: Store):
-    assert decisions(detected) == []
-    assert rows(detected, ("changes", "previous_faces")) == {"changes": [], "previous_faces": []}
 
 
 def brighten(path: Path) -> None:
@@ -247,26 +225,3 @@ def test_undo_leaves_faces_of_edited_photos_unchanged(detected: Store, embedder:
     undo(detected)  # the assignment of a missing face is dropped
     assert rows(detected)["assignments"] == []
     assert check(detected).problems == ()
-
-
-def test_migration_reembeds_faces_moved_or_restored_during_it(
-    detected: Store, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
-):
-    box = (2.0, 0.0, 48.0, 46.0)
-    batches: list[int] = []
-    delete_face(detected, 2)
-    set_face_box(detected, embedder, 3, box)
-
-    def another(done: int) -> None:
-        batches.append(done)
-        if len(batches) == 2:  # both have been embedded
-            with Store.open(folder) as other:
-                assert [undo(other).kind for _ in range(2)] == ["move face", "delete face"]
-                set_face_box(other, embedder, 1, box)
-
-    migrate(detected, Embedder(other_embedder.bundle, threads=2), on_batch=another)
-    expected_embeddings = [
-        expected(other_embedder, path, Detection(face_box, None, 1.0))[0]
-        for path, face_box in zip(pairs, (box, LEFT, LEFT), strict=True)
-    ]
-    np.testing.assert_allclose(detected.faces().embeddings, expected_embeddings, atol=1e-5)

@@ -55,21 +55,6 @@ def test_embeddings_are_what_the_gallery_has_in_memory(album: Gallery) -> None:
         embeddings[0] = 0
 
 
-def test_embeddings_stay_as_they_were(album: Gallery) -> None:
-    embeddings = album.embeddings()
-    expected = embeddings.copy()
-    enroll_vectors(album.database, draw_individuals([1], seed=1), "new")
-    album.close()
-    np.testing.assert_array_equal(embeddings, expected)
-
-
-def test_embeddings_of_another_dtype_are_converted(album: Gallery) -> None:
-    for dtype in ("float16", "float32"):
-        converted = album.table(dtype)["embedding"]
-        assert converted.dtype == dtype
-        np.testing.assert_allclose(converted, album.embeddings(), atol=1e-3)
-
-
 def test_table_of_faces(album: Gallery) -> None:
     frame = album.to_pandas()
     assert frame["face"].tolist() == [1, 2, 3, 4, 5]
@@ -81,14 +66,6 @@ def test_table_of_faces(album: Gallery) -> None:
     assert frame["taken_at"].isna().all()
     assert "embedding" not in frame
     assert len(album.to_pandas(vectors=True)["embedding"][0]) == DIM
-
-
-def test_lists_of_results_become_frames(album: Gallery) -> None:
-    identities = pd.DataFrame(album.identities())
-    assert identities[["identity", "faces", "confirmed"]].to_numpy().tolist() == [[1, 3, 3], [2, 2, 0]]
-    hits = pd.DataFrame(album.search(album.embeddings()[0].astype(np.float32), 2))
-    assert hits["face"].tolist()[0] == 1
-    assert {"path", "similarity", "probability", "name"} <= set(hits.columns)
 
 
 def test_empty_gallery_has_all_columns(tmp_path: Path, album: Gallery) -> None:

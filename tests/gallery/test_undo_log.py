@@ -20,6 +20,8 @@ from familiar.gallery.clustering.review_queue import answer_question, propose_qu
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.lost_pets import register
+from familiar.gallery.lost_pets.reports import Report, find_pet
 from familiar.gallery.store.store import Store
 from support.property_tests import expensive
 from support.small_gallery import (
@@ -35,9 +37,10 @@ from support.small_gallery import (
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*DECISION_TABLES, "domains", "faces")
+TABLES = (*DECISION_TABLES, "domains", "faces", "reports")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
+REPORTS = st.builds(Report, st.sampled_from(["lost", "found", "home"]), note=st.text(max_size=5))
 
 
 class DecisionMachine(RuleBasedStateMachine):
@@ -97,7 +100,7 @@ class DecisionMachine(RuleBasedStateMachine):
             assert _confirmed(before) <= _confirmed(after)
         if action is cluster:
             assert [row for row in before["identities"] if row[1]] == [row for row in after["identities"] if row[1]]
-        elif action is not corrections.merge and action is not answer_question:
+        elif action not in (corrections.merge, answer_question, register.reunite):
             assert {row[0] for row in before["identities"] if row[1]} <= {row[0] for row in after["identities"]}
         return True
 
@@ -192,6 +195,28 @@ class DecisionMachine(RuleBasedStateMachine):
         answered = {(question.first_face, question.second_face)}
         remaining = {(question.first_face, question.second_face) for question in propose_questions(self.gallery, 100)}
         assert not answered & remaining
+
+    @rule(index=INDEX, report=REPORTS)
+    def report_pet(self, index: int, report: Report) -> None:
+        number = self._identity(index)
+        self._decide(register.set_reports, {number: report})
+        assert find_pet(self.gallery, number).report == report
+
+    @rule(first=INDEX, second=INDEX)
+    def dismiss_pet(self, first: int, second: int) -> None:
+        pets = self._identity(first), self._identity(second)
+        if self._decide(register.dismiss, *pets):
+            assert pets[1] in register.dismissed_pets(self.gallery, pets[0])
+            assert self._decide(register.reconsider, *pets)
+            assert pets[1] not in register.dismissed_pets(self.gallery, pets[0])
+
+    @rule(first=INDEX, second=INDEX)
+    def reunite_pets(self, first: int, second: int) -> None:
+        lost, other = self._identity(first), self._identity(second)
+        assume(lost != other)
+        self._decide(register.set_reports, {lost: Report("lost"), other: Report("found")})
+        if self._decide(register.reunite, lost, other):
+            assert find_pet(self.gallery, lost).report.status == "home"
 
     @rule(index=INDEX, axis=st.integers(0, 4), left_px=st.sampled_from(LEFT_PX))
     def add_face(self, index: int, axis: int, left_px: int) -> None:
@@ -299,7 +324,7 @@ def _confirmed(tables: dict[str, list[Any]]) -> set[tuple[int, int]]:
 
 _SETTINGS = settings(
     expensive(),
-    stateful_step_count=20,
+    stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 

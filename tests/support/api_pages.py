@@ -7,7 +7,6 @@ the docstrings when the site is built.
 import importlib
 import inspect
 import pkgutil
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -84,18 +83,3 @@ def _defines_something(module: ModuleType) -> bool:
 
 def _summary(documented: object) -> str:
     return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split()).replace("|", "\\|").rstrip(".")
-
-
-def page(package: str) -> str:
-    """Return the text of a package's page before its entries are filled in."""
-    module = importlib.import_module(f"familiar.{package}")
-    text = (inspect.getdoc(module) or "").strip()
-    return f"# familiar.{package}\n\n{text}\n\n<!-- table: api familiar.{package} -->\n<!-- end of table -->\n"
-
-
-def write_missing_pages(folder: Path) -> list[Path]:
-    """Create a page for each package that has none; return those that were created."""
-    created = [folder / f"{name}.md" for name in packages() if not (folder / f"{name}.md").exists()]
-    for path in created:
-        path.write_text(page(path.stem))
-    return created

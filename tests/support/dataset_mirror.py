@@ -7,6 +7,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,13 +24,13 @@ PEOPLE = {"Ann_Lee": 3, "Bob": 2, "Cy": 1}
 PAIRS = "1\nAnn_Lee\t1\t3\nAnn_Lee\t2\tBob\t1\n"
 
 
+@dataclass(frozen=True)
 class Mirror:
     """A local server of `folder` at `url`; `requested_paths` collects the paths of requests."""
 
-    def __init__(self, folder: Path, url: str, requested_paths: list[str]) -> None:
-        self.folder = folder
-        self.url = url
-        self.requested_paths = requested_paths
+    folder: Path
+    url: str
+    requested_paths: list[str]
 
 
 @contextmanager

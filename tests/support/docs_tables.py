@@ -14,7 +14,7 @@ import click
 
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import Documented, LossSettings
-from support.api_pages import package_entries, package_rows, packages, write_missing_pages
+from support.api_pages import package_entries, package_rows, packages
 
 DOCS = Path(__file__).parents[2] / "docs"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -174,9 +174,7 @@ def _plain(value: object) -> str:
 
 
 def main() -> None:
-    """Write the tables into every page that has one, and a page for each package that has none."""
-    for path in write_missing_pages(DOCS / "reference" / "python"):
-        print(path.relative_to(DOCS))
+    """Write the tables into every page that has one."""
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text()
         if (updated := with_tables(page)) != page:

@@ -6,6 +6,7 @@ Its ONNX is encoded by hand, since the plain environment does not have the `onnx
 from pathlib import Path
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.core.protobuf import encode_field
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.photos.preprocessing import Preprocessing
 
@@ -37,38 +38,32 @@ def write_mean_color_bundle(path: Path, calibration: Calibration, space_id: str 
 def _mean_color_onnx() -> bytes:
     """Encode Transpose, Cast, GlobalAveragePool, Flatten and LpNormalization by the field numbers of onnx.proto."""
 
-    def field(number: int, body: bytes | int) -> bytes:
-        if isinstance(body, int):
-            return bytes([number << 3, body])
-        assert len(body) < 128
-        return bytes([number << 3 | 2, len(body)]) + body
+    def number(field: int, value: int) -> bytes:
+        return bytes([field << 3, value])
 
-    def long_field(number: int, body: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
+    def text(field: int, value: str) -> bytes:
+        return encode_field(field, value.encode())
 
     def node(operator: str, input_name: str, output_name: str, attribute: bytes = b"") -> bytes:
-        names = field(1, input_name.encode()) + field(2, output_name.encode())
-        return names + field(4, operator.encode()) + (field(5, attribute) if attribute else b"")
+        return encode_field(1, text(1, input_name) + text(2, output_name) + text(4, operator) + attribute)
 
     def attribute(name: str, kind: int, values: bytes) -> bytes:
-        return field(1, name.encode()) + values + bytes([0xA0, 0x01, kind])
+        return encode_field(5, text(1, name) + values + bytes([0xA0, 0x01, kind]))
 
-    def value(name: str, element_type: int, *dimensions: str | int) -> bytes:
-        shape = b"".join(
-            field(1, field(1, size) if isinstance(size, int) else field(2, size.encode())) for size in dimensions
-        )
-        return field(1, name.encode()) + field(2, field(1, field(1, element_type) + field(2, shape)))
+    def value(field: int, name: str, element_type: int, *dimensions: int) -> bytes:
+        sizes = [text(2, "n"), *(number(1, size) for size in dimensions)]
+        shape = b"".join(encode_field(1, size) for size in sizes)
+        tensor = encode_field(1, number(1, element_type) + encode_field(2, shape))
+        return encode_field(field, text(1, name) + encode_field(2, tensor))
 
     graph = (
-        field(
-            1, node("Transpose", "crops", "planes", attribute("perm", 7, b"".join(field(8, x) for x in (0, 3, 1, 2))))
-        )
-        + field(1, node("Cast", "planes", "images", attribute("to", 2, field(3, 1))))
-        + field(1, node("GlobalAveragePool", "images", "pooled"))
-        + field(1, node("Flatten", "pooled", "flat"))
-        + field(1, node("LpNormalization", "flat", "embeddings"))
-        + field(2, b"g")
-        + field(11, value("crops", 2, "n", 32, 32, 3))
-        + field(12, value("embeddings", 1, "n", 3))
+        node("Transpose", "crops", "planes", attribute("perm", 7, b"".join(number(8, axis) for axis in (0, 3, 1, 2))))
+        + node("Cast", "planes", "images", attribute("to", 2, number(3, 1)))
+        + node("GlobalAveragePool", "images", "pooled")
+        + node("Flatten", "pooled", "flat")
+        + node("LpNormalization", "flat", "embeddings")
+        + text(2, "g")
+        + value(11, "crops", 2, 32, 32, 3)
+        + value(12, "embeddings", 1, 3)
     )
-    return field(1, 8) + long_field(7, graph) + field(8, field(2, 18))
+    return number(1, 8) + encode_field(7, graph) + encode_field(8, number(2, 18))

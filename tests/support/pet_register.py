@@ -1,11 +1,26 @@
-"""Folders of drawn lost and found pets, as a shelter has them."""
+"""Lost and found pets: entered in a gallery, and in folders of drawn photos, as a shelter has them."""
 
+import zlib
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.gallery.editing import corrections
+from familiar.gallery.lost_pets.register import set_reports
+from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo
+from support.small_gallery import draw_individuals, enroll_vectors
 
 LOST_PHOTOS, FOUND_PHOTOS = 3, 2
+
+
+def add_pet(gallery: Store, axis: int, photos: int, name: str, report: Report | None = None) -> int:
+    """Enroll photos of an individual on one axis, and name it; without a report it has only the name."""
+    embeddings = draw_individuals([0] * axis + [photos], seed=zlib.crc32(name.encode()))
+    identity = corrections.split(gallery, enroll_vectors(gallery, embeddings, name), name).identity
+    if report is not None:
+        set_reports(gallery, {identity: report})
+    return identity
 
 
 def draw_register(folder: Path, lost: int, found_lost: int, unknown: int) -> dict[str, str | None]:
