@@ -1,9 +1,6 @@
 """The copy before the first write of a day: when it is made, which are kept, and what is erased from them."""
 
 import contextlib
-import errno
-import logging
-import os
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -107,19 +104,6 @@ def test_clock_set_back_a_year_costs_no_copy_of_today(filled: Store, folder: Pat
     clock.day -= timedelta(366)
     write(filled)
     assert days(folder) == ["2024-05-03", "2024-05-02", "2024-05-01", "2023-05-04"]
-
-
-def test_copy_that_fails_warns_and_the_write_is_made(filled: Store, folder: Path, caplog, monkeypatch):
-    def refuse(_: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(automatic_copies, "fsync_file", refuse)
-    with caplog.at_level(logging.WARNING):
-        write(filled)
-    assert "the automatic copy failed" in caplog.text
-    assert "No space left on device" in caplog.text
-    assert filled.revision == 2
-    assert [path.name for path in (folder / "backups").iterdir()] == [".lock"]
 
 
 def test_forgetting_erases_photos_and_names_from_every_copy(folder: Path):

@@ -11,7 +11,6 @@ from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import write_router
 from familiar.gallery.editing.manual_faces import delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.gallery_model import open_gallery_model
 from support import color_album
 from support.color_album import draw_photo
 from support.colored_squares import ColoredSquares, use_colored_squares
@@ -92,12 +91,6 @@ def test_gallery_whose_model_had_no_file_asks_for_it(tmp_path: Path, mean_color_
     color_album.create_gallery(tmp_path / "album", mean_color_bundle, photos).close()
     with Gallery.open(tmp_path / "album") as gallery, pytest.raises(FamiliarError, match="--model PATH"):
         gallery.search(photos[0])
-
-
-def test_shipped_model_is_remembered_by_its_name(tmp_path: Path):
-    with Gallery.create(tmp_path / "album", "pet-nano") as gallery:
-        assert gallery.database.model_reference.model == "pet-nano"
-        assert open_gallery_model(gallery.database).space == gallery.embedder.space
 
 
 # --- the detector -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -118,6 +118,25 @@ class Choice:
         return x, y, x + self.rng.uniform(12, 24), y + self.rng.uniform(12, 24)
 
 
+ARGUMENTS: dict[str, Callable[[Choice], dict[str, Any]]] = {  # those of a method of Gallery and Client in its order
+    "name": lambda choice: {"identity": choice.identity(), "name": choice.name()},
+    "merge": lambda choice: {"into": choice.identity(), "others": [choice.identity()]},
+    "move": lambda choice: {"faces": choice.some_faces(), "to": choice.identity()},
+    "split": lambda choice: {"faces": choice.some_faces(), "name": choice.name()},
+    "reject": lambda choice: {"faces": choice.some_faces()},
+    "confirm": lambda choice: {"faces": choice.some_faces()},
+    "cluster": lambda choice: {"rebuild": choice.rng.random() < 0.5},
+    "undo": lambda choice: {"expected": choice.rng.choice([None, choice.last_decision])},
+    "mark_different": lambda choice: {"first": choice.face(), "second": choice.face()},
+    "add_face": lambda choice: {"photo": choice.photo()[0], "box": choice.box()},
+    "set_face_box": lambda choice: {"face": choice.face(), "box": choice.box()},
+    "delete_face": lambda choice: {"face": choice.face()},
+    "search": lambda choice: {"face": choice.face()},
+    "forget": lambda choice: {"identity": choice.identity()},
+    "forget_photo": lambda choice: {"path": choice.photo()[1]},
+}
+
+
 def draw(path: Path, rng: random.Random, squares: int = 1) -> Path:
     """Save a photo that no other process draws, of one or more individuals."""
     chosen = [np.array(rng.choice(COLORS)) for _ in range(squares)]
@@ -150,38 +169,10 @@ class Writer:
 
     def arguments(self, kind: str, choice: Choice) -> dict[str, Any]:
         """Draw the arguments of an operation; those of a correction in the order of `Gallery` and `Client`."""
-        match kind:
-            case "name":
-                return {"identity": choice.identity(), "name": choice.name()}
-            case "merge":
-                return {"into": choice.identity(), "others": [choice.identity()]}
-            case "move":
-                return {"faces": choice.some_faces(), "to": choice.identity()}
-            case "split":
-                return {"faces": choice.some_faces(), "name": choice.name()}
-            case "reject" | "confirm":
-                return {"faces": choice.some_faces()}
-            case "cluster":
-                return {"rebuild": self.rng.random() < 0.5}
-            case "undo":
-                return {"expected": choice.last_decision if self.rng.random() < 0.5 else None}
-            case "enroll":
-                path = self.task.root / self.task.role / f"{self.number}.png"
-                return {"path": str(draw(path, self.rng, self.rng.choice([1, 1, 2])))}
-            case "mark_different":
-                return {"first": choice.face(), "second": choice.face()}
-            case "add_face":
-                return {"photo": choice.photo()[0], "box": choice.box()}
-            case "set_face_box":
-                return {"face": choice.face(), "box": choice.box()}
-            case "delete_face" | "search":
-                return {"face": choice.face()}
-            case "forget" | "register":
-                return {"identity": choice.identity()}
-            case "forget_photo":
-                return {"path": choice.photo()[1]}
-            case _:
-                return {}
+        if kind == "enroll":
+            path = self.task.root / self.task.role / f"{self.number}.png"
+            return {"path": str(draw(path, self.rng, self.rng.choice([1, 1, 2])))}
+        return ARGUMENTS[kind](choice) if kind in ARGUMENTS else {}
 
     def run(self, kind: str, arguments: dict[str, Any]) -> Any:
         """Do an operation; return what it returned."""
@@ -241,8 +232,7 @@ class LibraryWriter(Writer):
             faces = self.gallery.database.faces()
             rows = np.flatnonzero(faces.ids == face)
             hits = self.gallery.search(faces.unit_rows(rows)[0], 5) if len(rows) else []
-            hit_rows = [[hit.face, hit.identity, hit.name] for hit in hits]
-            return {"revision": self.gallery.database.revision, "hits": hit_rows}
+            return {"revision": self.gallery.database.revision, "hits": [(hit.face, hit.name) for hit in hits]}
 
 
 def read_all(gallery: Store) -> dict[str, Any]:
@@ -264,7 +254,7 @@ class CommandWriter(Writer):
     """Uses the command line, in this process."""
 
     weights: ClassVar[dict[str, int]] = CORRECTIONS | {
-        "forget": 1, "forget_photo": 2, "register": 3, "calibrate": 1, "export_import": 2, "stats": 8, "review": 4,
+        "forget": 1, "forget_photo": 2, "calibrate": 1, "export_import": 2, "stats": 8, "review": 4,
     }  # fmt: skip
 
     def command(self, name: str, *arguments: object) -> Any:
@@ -276,37 +266,26 @@ class CommandWriter(Writer):
         return json.loads(result.stdout or "null")
 
     def run(self, kind: str, arguments: dict[str, Any]) -> Any:
-        match kind:
-            case "name":
-                return self.command("name", f"#{arguments['identity']}", arguments["name"])
-            case "merge":
-                return self.command("merge", f"#{arguments['into']}", *(f"#{other}" for other in arguments["others"]))
-            case "move":
-                return self.command("move", *arguments["faces"], "--to", f"#{arguments['to']}")
-            case "split":
-                return self.command("split", *arguments["faces"], "--name", arguments["name"])
-            case "reject" | "confirm":
-                return self.command(kind, *arguments["faces"])
-            case "cluster":
-                return self.command("cluster", *(["--rebuild"] if arguments["rebuild"] else []))
-            case "undo":
-                expected = arguments["expected"]
-                return self.command("undo", *([] if expected is None else ["--change", expected]))
-            case "enroll":
-                return self.command("enroll", arguments["path"], "--model", self.model_file)
-            case "forget":
-                return self.command("forget", "--identity", f"#{arguments['identity']}", "--yes")
-            case "forget_photo":
-                return self.command("forget", "--photo", arguments["path"], "--yes")
-            case "register":
-                table = self.task.root / "register.csv"
-                table.write_text(f"name,status,place\n#{arguments['identity']},lost,street {self.number}\n")
-                return self.command("register", table)
-            case "export_import":
-                self.command("export", "--output", self.task.root / "cli.csv")
-                return self.command("import", self.task.root / "cli.csv")
-            case _:
-                return self.command(kind)
+        if kind == "enroll":
+            return self.command("enroll", arguments["path"], "--model", self.model_file)
+        if kind == "export_import":
+            self.command("export", "--output", self.task.root / "cli.csv")
+            return self.command("import", self.task.root / "cli.csv")
+        return self.command(kind.removesuffix("_photo"), *WORDS[kind](arguments) if kind in WORDS else ())
+
+
+WORDS: dict[str, Callable[[dict[str, Any]], list[Any]]] = {  # of commands
+    "name": lambda given: [f"#{given['identity']}", given["name"]],
+    "merge": lambda given: [f"#{given['into']}", f"#{given['others'][0]}"],
+    "move": lambda given: [*given["faces"], "--to", f"#{given['to']}"],
+    "split": lambda given: [*given["faces"], "--name", given["name"]],
+    "reject": lambda given: given["faces"],
+    "confirm": lambda given: given["faces"],
+    "cluster": lambda given: ["--rebuild"] if given["rebuild"] else [],
+    "undo": lambda given: [] if given["expected"] is None else ["--change", given["expected"]],
+    "forget": lambda given: ["--identity", f"#{given['identity']}", "--yes"],
+    "forget_photo": lambda given: ["--photo", given["path"], "--yes"],
+}
 
 
 class ApiWriter(Writer):
