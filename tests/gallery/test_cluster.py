@@ -59,19 +59,6 @@ def test_without_constraints_matches_neighbors_clustering(gallery: Store):
     assert result.threshold == THRESHOLD
 
 
-def test_clusters_are_independent_of_enrollment_order(gallery: Store, tmp_path):
-    embeddings = scattered(80)
-    enroll_vectors(gallery, embeddings)
-    cluster(gallery)
-    expected = groups(gallery)
-    order = np.random.default_rng(1).permutation(80)
-    with Store.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
-        faces = np.array(enroll_vectors(other, embeddings[order]))
-        cluster(other)
-        original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
-        assert {frozenset(original[face] for face in members) for members in groups(other)} == expected
-
-
 def test_empty_gallery_and_single_face_have_no_clusters(gallery: Store):
     assert cluster(gallery).identities == 0
     enroll_vectors(gallery, draw_individuals([1]))

@@ -281,7 +281,7 @@ def test_collection_at_the_previous_address_is_removed(gallery: Store, tmp_path:
     assert collections(tmp_path / "other.db") == set()
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+def change_during_sync(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Let something happen once while faces are prepared for the index."""
     centered = external_search._centered
 
@@ -307,7 +307,7 @@ def test_faces_forgotten_while_they_are_written_are_not_written(
 
     monkeypatch.setattr(MilvusIndex, "write", record)
     with Store.open(gallery.folder) as other:
-        meanwhile(monkeypatch, lambda: forget_photos(other, [tmp_path / "new 0.jpg"]))
+        change_during_sync(monkeypatch, lambda: forget_photos(other, [tmp_path / "new 0.jpg"]))
         assert sync_external_index(gallery) == SyncResult(81, 0, 0)  # again, after the first
     assert written == new[1:]
     assert check(gallery).problems == ()
@@ -341,7 +341,7 @@ def test_gallery_restored_while_it_is_synced_is_reported(
 ):
     enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
     backup(gallery, tmp_path / "backup.zip")
-    meanwhile(monkeypatch, lambda: restore(gallery.folder, tmp_path / "backup.zip"))
+    change_during_sync(monkeypatch, lambda: restore(gallery.folder, tmp_path / "backup.zip"))
     with pytest.raises(GalleryBusy, match="repaired or restored just now; try again"):
         sync_external_index(gallery)
     assert sync_external_index(gallery) == SyncResult(82, 82, 0)

@@ -96,9 +96,10 @@ def test_forgets_an_identity_or_photos(album: Gallery, photos: Path):
     assert album.forget(identity="#2").faces == 3
     assert album.forget(photos=photos / "blue1.png").photos == 1
     assert album.statistics().faces == 3
-    for arguments in ({}, {"identity": 1, "photos": [photos / "red1.png"]}):
-        with pytest.raises(ValueError, match="either an identity or photos"):
-            album.forget(**arguments)
+    with pytest.raises(ValueError, match="either an identity or photos"):
+        album.forget(identity=1, photos=[photos / "red1.png"])
+    with pytest.raises(ValueError, match="either an identity or photos"):
+        album.forget()
 
 
 def test_labels_and_exports(album: Gallery, tmp_path: Path):

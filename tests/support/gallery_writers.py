@@ -275,16 +275,16 @@ class CommandWriter(Writer):
 
 
 WORDS: dict[str, Callable[[dict[str, Any]], list[Any]]] = {  # of commands
-    "name": lambda given: [f"#{given['identity']}", given["name"]],
-    "merge": lambda given: [f"#{given['into']}", f"#{given['others'][0]}"],
-    "move": lambda given: [*given["faces"], "--to", f"#{given['to']}"],
-    "split": lambda given: [*given["faces"], "--name", given["name"]],
-    "reject": lambda given: given["faces"],
-    "confirm": lambda given: given["faces"],
-    "cluster": lambda given: ["--rebuild"] if given["rebuild"] else [],
-    "undo": lambda given: [] if given["expected"] is None else ["--change", given["expected"]],
-    "forget": lambda given: ["--identity", f"#{given['identity']}", "--yes"],
-    "forget_photo": lambda given: ["--photo", given["path"], "--yes"],
+    "name": lambda arguments: [f"#{arguments['identity']}", arguments["name"]],
+    "merge": lambda arguments: [f"#{arguments['into']}", f"#{arguments['others'][0]}"],
+    "move": lambda arguments: [*arguments["faces"], "--to", f"#{arguments['to']}"],
+    "split": lambda arguments: [*arguments["faces"], "--name", arguments["name"]],
+    "reject": lambda arguments: arguments["faces"],
+    "confirm": lambda arguments: arguments["faces"],
+    "cluster": lambda arguments: ["--rebuild"] if arguments["rebuild"] else [],
+    "undo": lambda arguments: [] if arguments["expected"] is None else ["--change", arguments["expected"]],
+    "forget": lambda arguments: ["--identity", f"#{arguments['identity']}", "--yes"],
+    "forget_photo": lambda arguments: ["--photo", arguments["path"], "--yes"],
 }
 
 
