@@ -15,15 +15,6 @@ def test_intact_gallery_has_no_problems(gallery: Store):
     assert gallery.revision == revision
 
 
-def test_reports_dangling_foreign_key(gallery: Store):
-    enroll_vectors(gallery, draw_individuals([1]))
-    gallery._connection.execute("PRAGMA foreign_keys = OFF")
-    with gallery.write() as repository:
-        repository.connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
-    (problem,) = check(gallery).problems
-    assert problem.startswith("assignments, row 1: refers to a missing row of identities")
-
-
 def test_reports_invalid_embedding(gallery: Store):
     enroll_vectors(gallery, draw_individuals([2]))
     with gallery.write(faces_change=True) as repository:

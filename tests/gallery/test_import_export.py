@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,20 +41,14 @@ def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iter
 
 def faces_by_label(gallery: Store) -> dict[str, set[str]]:
     """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
-    assignments = load_assignments(gallery)
+    faces: defaultdict[str, set[str]] = defaultdict(set)
     with gallery.read() as repository:
-        face_at = {
-            face: f"{Path(os.fsdecode(path)).name} {left_px:.0f}"
-            for face, path, left_px in repository.connection.rows(
-                "SELECT faces.id, path, left_px FROM faces JOIN photos ON photos.id = photo_id"
-            )
-        }
-    faces: dict[str, set[str]] = {}
-    for row, number in enumerate(assignments.identity.tolist()):
-        if number >= 0:
-            label = assignments.names.get(number, f"#{number}")
-            faces.setdefault(label, set()).add(face_at[int(assignments.faces.ids[row])])
-    return faces
+        for label, path, left_px in repository.connection.rows(
+            "SELECT coalesce(name, '#' || identities.id), path, left_px FROM identities JOIN assignments "
+            "ON identity_id = identities.id JOIN faces ON faces.id = face_id JOIN photos ON photos.id = photo_id"
+        ):
+            faces[label].add(f"{Path(os.fsdecode(path)).name} {left_px:.0f}")
+    return dict(faces)
 
 
 def without_numbers(faces_of: dict[str, set[str]]) -> list[tuple[str, list[str]]]:

@@ -131,7 +131,6 @@ ARGUMENTS: dict[str, Callable[[Choice], dict[str, Any]]] = {  # those of a metho
     "add_face": lambda choice: {"photo": choice.photo()[0], "box": choice.box()},
     "set_face_box": lambda choice: {"face": choice.face(), "box": choice.box()},
     "delete_face": lambda choice: {"face": choice.face()},
-    "search": lambda choice: {"face": choice.face()},
     "forget": lambda choice: {"identity": choice.identity()},
     "forget_photo": lambda choice: {"path": choice.photo()[1]},
 }
@@ -196,7 +195,7 @@ class LibraryWriter(Writer):
     """Uses the Python API."""
 
     weights: ClassVar[dict[str, int]] = CORRECTIONS | {
-        "answer": 6, "forget": 1, "forget_photo": 2, "calibrate": 1, "export_import": 2, "read": 14, "search": 4,
+        "answer": 6, "forget": 1, "forget_photo": 2, "calibrate": 1, "read": 14,
     }  # fmt: skip
 
     def __init__(self, task: Task) -> None:
@@ -217,22 +216,10 @@ class LibraryWriter(Writer):
                 return self.gallery.forget(identity=arguments["identity"])
             case "forget_photo":
                 return self.gallery.forget(photos=arguments["path"])
-            case "export_import":
-                self.gallery.export(self.task.root / "python.csv")
-                return self.gallery.import_labels(self.task.root / "python.csv")
             case "read":
                 return read_all(self.gallery.database)
-            case "search":
-                return self.search(arguments["face"])
             case _:
                 return self.correct(self.gallery, kind, arguments)
-
-    def search(self, face: int) -> dict[str, Any]:
-        with self.gallery.database.read():
-            faces = self.gallery.database.faces()
-            rows = np.flatnonzero(faces.ids == face)
-            hits = self.gallery.search(faces.unit_rows(rows)[0], 5) if len(rows) else []
-            return {"revision": self.gallery.database.revision, "hits": [(hit.face, hit.name) for hit in hits]}
 
 
 def read_all(gallery: Store) -> dict[str, Any]:
@@ -254,7 +241,7 @@ class CommandWriter(Writer):
     """Uses the command line, in this process."""
 
     weights: ClassVar[dict[str, int]] = CORRECTIONS | {
-        "forget": 1, "forget_photo": 2, "calibrate": 1, "export_import": 2, "stats": 8, "review": 4,
+        "forget": 1, "forget_photo": 2, "calibrate": 1, "stats": 8, "review": 4,
     }  # fmt: skip
 
     def command(self, name: str, *arguments: object) -> Any:
@@ -268,9 +255,6 @@ class CommandWriter(Writer):
     def run(self, kind: str, arguments: dict[str, Any]) -> Any:
         if kind == "enroll":
             return self.command("enroll", arguments["path"], "--model", self.model_file)
-        if kind == "export_import":
-            self.command("export", "--output", self.task.root / "cli.csv")
-            return self.command("import", self.task.root / "cli.csv")
         return self.command(kind.removesuffix("_photo"), *WORDS[kind](arguments) if kind in WORDS else ())
 
 
