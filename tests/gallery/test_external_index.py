@@ -60,53 +60,34 @@ def gallery(folder: Path, tmp_path: Path) -> Iterator[Store]:
         yield gallery
 
 
-def hits_of_exact_search(
-    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
-) -> list[tuple[int, float]]:
-    """Search without the index."""
-    path = gallery.folder / FILE
-    content = path.read_bytes()
-    path.unlink()
-    hits = search_photos(gallery, query, k, only=only)
-    path.write_bytes(content)
-    return [(hit.face, hit.similarity) for hit in hits]
-
-
-def hits_of_index(
-    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
-) -> list[tuple[int, float]]:
-    """Search with the index alone."""
+def exact_hits(gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY) -> list[int]:
+    """Check that the index finds what comparing every face finds; return the faces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "faces_at", lambda *_: pytest.fail("every face was read"))
-        return [(hit.face, hit.similarity) for hit in search_photos(gallery, query, k, only=only)]
-
-
-def assert_exact(gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY) -> None:
-    """Check that the index finds what comparing every face finds."""
-    assert_same(hits_of_index(gallery, only, k, query), hits_of_exact_search(gallery, only, k, query))
-
-
-def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
-    assert [face for face, _ in hits] == [face for face, _ in expected]
-    assert [similarity for _, similarity in hits] == pytest.approx([similarity for _, similarity in expected], abs=1e-5)
+        hits = search_photos(gallery, query, k, only=only)
+    content = (gallery.folder / FILE).read_bytes()
+    (gallery.folder / FILE).unlink()
+    expected = search_photos(gallery, query, k, only=only)
+    (gallery.folder / FILE).write_bytes(content)
+    assert [hit.face for hit in hits] == [hit.face for hit in expected]
+    assert [hit.similarity for hit in hits] == pytest.approx([hit.similarity for hit in expected], abs=1e-5)
+    return [hit.face for hit in hits]
 
 
 def test_hits_are_those_of_exact_search(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     cluster(gallery)
-    assert_exact(gallery)
+    exact_hits(gallery)
     identity = search_photos(gallery, QUERY, 1)[0].identity
     assert identity is not None
     same_identity = Filter(identities=(identity,))
-    assert_exact(gallery, same_identity, k=80)
-    assert len(hits_of_index(gallery, same_identity, k=80)) == 20
+    assert len(exact_hits(gallery, same_identity, k=80)) == 20
     with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id % 2")
     assert sync_external_index(gallery) == SyncResult(80, 40, 0)
     cats = Filter(species="cat")
-    assert_exact(gallery, cats)
-    assert {face % 2 for face, _ in hits_of_index(gallery, cats)} == {1}
+    assert {face % 2 for face in exact_hits(gallery, cats)} == {1}
     monkeypatch.setattr(external_search, "MAX_RANKED", 10)  # too many to compare one by one: Milvus has the species
-    assert_exact(gallery, cats)
+    exact_hits(gallery, cats)
     assert search_external_index(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
     assert search_external_index(gallery, QUERY, 5, same_identity) is None
 
@@ -129,8 +110,7 @@ def test_forgotten_faces_are_gone(gallery: Store, tmp_path: Path):
     assert forget_photos(gallery, [Path(hit.path)]).erased
     assert not on_disk()
     assert sync_external_index(gallery) == SyncResult(79, 79, 0)  # of the file, which had to be removed
-    assert hit.face not in [key for key, _ in hits_of_index(gallery, k=80)]
-    assert_exact(gallery)
+    assert hit.face not in exact_hits(gallery, k=80)
 
 
 def unreachable(*_: object) -> MilvusIndex:
@@ -140,11 +120,11 @@ def unreachable(*_: object) -> MilvusIndex:
 def test_unreachable_index_loses_nothing(
     gallery: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    expected = hits_of_exact_search(gallery)
+    expected = exact_hits(gallery)
     gallery._cache.clear()
     with monkeypatch.context() as patch:
         patch.setattr(external_search, "open_index", unreachable)
-        assert_same([(hit.face, hit.similarity) for hit in search_photos(gallery, QUERY, 10)], expected)
+        assert [hit.face for hit in search_photos(gallery, QUERY, 10)] == expected
         assert "milvus:http://far:19530: no answer, so every face is compared" in caplog.text
         enroll_vectors(gallery, draw_individuals([2], seed=9), prefix="new")
         with pytest.raises(IndexUnavailable, match="no answer"):
@@ -182,13 +162,13 @@ def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
         assert sync_external_index(gallery) == SyncResult(24, 24, 0)
         query = close_together([1], seed=7)[0]
-        assert_exact(gallery, query=query)
+        exact_hits(gallery, query=query)
         enroll_vectors(gallery, close_together([1], seed=3), prefix="near")
         assert sync_external_index(gallery) == SyncResult(25, 1, 0)
-        assert_exact(gallery, query=query)
+        exact_hits(gallery, query=query)
         enroll_vectors(gallery, -CATS[:20], prefix="far")
         assert sync_external_index(gallery) == SyncResult(45, 45, 0)
-        assert_exact(gallery, query=query)
+        exact_hits(gallery, query=query)
 
 
 def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
