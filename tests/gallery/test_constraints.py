@@ -9,7 +9,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.store.store import Store
 from familiar.neighbors.constraints import Constraints
-from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors
+from support.small_gallery import draw_individuals, enroll_vectors
 
 FACES = 8
 
@@ -47,14 +47,6 @@ def cannot_link(constraints: Constraints) -> set[tuple[int, int]]:
     return {(min(pair) + 1, max(pair) + 1) for pair in constraints.cannot_link.tolist()}
 
 
-def test_fixed_identities_are_the_first_seeds_and_locked(gallery: Store):
-    link(gallery, [(7, 8)])
-    constraints, identities = build(gallery, {1: 3, 2: 1, 3: 3})
-    assert constraints.seeds.tolist() == [1, 0, 1, -1, -1, -1, 2, 2]
-    assert constraints.locked.tolist() == [True, True, False]
-    assert identities == [1, 3]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_seeds_match_repeated_relabeling(gallery: Store, seed: int):
     rng = np.random.default_rng(seed)
@@ -70,11 +62,6 @@ def test_seeds_match_repeated_relabeling(gallery: Store, seed: int):
     for first in range(FACES):
         for second in range(first):
             assert (label[first] == label[second]) == (seeds[first] == seeds[second] != -1)
-
-
-def test_faces_of_one_photo_cannot_link(gallery: Store):
-    three = enroll_in_one_photo(gallery, draw_individuals([1, 1, 1]), "three.jpg")
-    assert cannot_link(build(gallery)[0]) == {(three[0], three[1]), (three[0], three[2]), (three[1], three[2])}
 
 
 def test_must_link_wins_over_cannot_link(gallery: Store):

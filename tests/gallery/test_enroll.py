@@ -101,15 +101,6 @@ def test_resumes_after_an_interruption(album: Store, embedder: Embedder, pets: l
     assert calls == [4, 8, 4, 8, 12, 16, 20, 24]
 
 
-def test_failed_record_undoes_its_batch(album: Store, embedder: Embedder, photos: list[Path]):
-    def fail(*_: object) -> None:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        enroll(album, embedder, photos, record=fail)
-    assert paths(album) == {}
-
-
 def test_moved_and_renamed_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before = rows(album, ("faces",))

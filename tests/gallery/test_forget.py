@@ -194,25 +194,6 @@ def test_forgetting_during_the_erasure_of_another_is_erased_too(
     assert check(gallery).problems == ()
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_reader_after_the_erasure_does_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    with Store.create(folder, SPACE) as gallery, Store.open(folder) as reader:
-        enroll_vectors(gallery, draw_individuals([2]))
-        (path, _) = make_paths_absolute(gallery)
-        secrets = embedding_bytes(gallery, [1])
-        compact = Store._compact
-
-        def compact_and_read(compacted: Store) -> None:
-            compact(compacted)
-            reader._connection.execute("BEGIN")
-            reader._connection.execute("SELECT * FROM gallery").fetchall()
-
-        monkeypatch.setattr(Store, "_compact", compact_and_read)
-        assert forget_photos(gallery, [path]).erased
-        assert not files_containing(folder, *secrets)
-        assert check(gallery).problems == ()
-
-
 @pytest.mark.parametrize("reason", ["damaged", "no pymilvus"])
 def test_unusable_external_index_does_not_keep_a_gallery_from_opening(
     gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str

@@ -205,27 +205,21 @@ def test_folder_export_and_import_restore_identities(
 ):
     cluster(gallery)
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
-    before = photos[2].read_bytes()
     photos[4].unlink()
     exported = export_folders(gallery, tmp_path / "linked")
     assert (exported.photos, exported.identities, exported.missing) == (6, 2, (str(photos[4]),))
     (number,) = (label for label in faces_by_label(gallery) if label.startswith("#"))
     assert {path.name for path in (tmp_path / "linked").iterdir()} == {"Rosa_Ro_", number}
-    link = tmp_path / "linked" / "Rosa_Ro_" / "red3.png"
-    assert link.is_symlink()
-    assert link.readlink() == photos[2]
+    assert (tmp_path / "linked" / "Rosa_Ro_" / "red3.png").readlink() == photos[2]
     export_folders(gallery, tmp_path / "copied", "copy")
-    assert not (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").is_symlink()
     with pytest.raises(CannotWrite, match="not empty"):
         export_folders(gallery, tmp_path / "copied", "copy")
     for path in photos[:4]:
         path.unlink()  # the copies have the same content, which identifies them
     with create_gallery(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
         imported = import_folders(fresh, tmp_path / "copied")
-        assert (imported.faces, imported.identities) == (2, 2)
-        assert len(imported.skipped) == 4
+        assert (imported.faces, imported.identities, len(imported.skipped)) == (2, 2, 4)
         assert without_numbers(faces_by_label(fresh)) == [("#", ["green1.png 0"]), ("Rosa_Ro_", ["red1.png 0"])]
-    assert (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").read_bytes() == before
 
 
 def test_folder_import_skips_what_it_cannot_use(gallery: Store, tmp_path: Path, photos: list[Path]):
