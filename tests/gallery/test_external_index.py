@@ -13,6 +13,7 @@ from familiar.core.errors import BadGallery, FamiliarError, GalleryBusy, IndexUn
 from familiar.core.species_means import SpeciesMeans
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing.forget import forget_photos
+from familiar.gallery.gallery import Gallery
 from familiar.gallery.integrity.backup import backup, restore
 from familiar.gallery.integrity.check import check
 from familiar.gallery.integrity.repair import repair
@@ -254,8 +255,7 @@ def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: 
 
 
 def test_collection_at_the_previous_address_is_removed(gallery: Store, tmp_path: Path):
-    use_external_index(gallery, f"milvus:{tmp_path / 'other.db'}")
-    sync_external_index(gallery)
+    assert Gallery(gallery).update_index(f"milvus:{tmp_path / 'other.db'}") == SyncResult(80, 80, 0)
     assert (len(collections(tmp_path / "faces.db")), len(collections(tmp_path / "other.db"))) == (0, 1)
     drop_external_index(gallery)
     assert collections(tmp_path / "other.db") == set()

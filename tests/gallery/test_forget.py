@@ -4,10 +4,11 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadGallery, FamiliarError, NotInGallery
@@ -99,12 +100,18 @@ DECISIONS = {
     "name": lambda gallery, first, _: corrections.name_identity(gallery, first, NAME),
     "rename": lambda gallery, first, _: corrections.name_identity(gallery, first, "Mia"),
     "merge": lambda gallery, first, second: corrections.merge(gallery, first, [second]),
-    "split": lambda gallery, first, second: corrections.split(gallery, [first, second]),
+    "split": lambda gallery, first, _: corrections.split(gallery, range(3 * first - 2, 3 * first + 1)),
     "undo": lambda gallery, _, __: undo(gallery),
 }
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(DECISIONS)), st.integers(1, 2), st.integers(1, 3)), max_size=6))
+@example([("name", 1, 1), ("rename", 1, 1)])
+@example([("name", 1, 1), ("merge", 2, 1)])
+@example([("name", 1, 1), ("rename", 2, 1), ("merge", 2, 1)])
+@example([("name", 1, 1), ("split", 1, 1), ("merge", 2, 1)])
+@example([("name", 2, 1), ("rename", 2, 1), ("name", 1, 1)])
+@example([("name", 1, 1), ("undo", 1, 1)])
 @settings(expensive())
 def test_forgotten_names_are_erased_from_the_decision_log(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[tuple[str, int, int]]
@@ -144,6 +151,33 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
     assert files_containing(folder, *secrets) == set()
     with Store.open(folder) as reopened:
         assert check(reopened).problems == ()
+
+
+@pytest.mark.usefixtures("indexed")
+def test_index_built_during_forgetting_is_deleted(gallery: Store, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    enroll_vectors(gallery, draw_individuals([3, 2]))
+    cluster(gallery)
+    build = search_module.HnswIndex.build
+
+    def build_and_forget(*arguments):
+        with Store.open(folder) as other:
+            forget_identity(other, 2)
+        return build(*arguments)
+
+    monkeypatch.setattr(search_module.HnswIndex, "build", build_and_forget)
+    build_index(gallery)
+    assert not list(folder.glob("*.hnsw"))
+
+
+@pytest.mark.usefixtures("gallery")
+def test_open_that_fails_to_erase_closes_the_gallery(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Store, "purge_deleted", Mock(side_effect=KeyboardInterrupt))
+    with (
+        patch.object(Store, "close", autospec=True, side_effect=Store.close) as close,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        Store.open(folder)
+    close.assert_called_once()
 
 
 @pytest.mark.usefixtures("indexed")
