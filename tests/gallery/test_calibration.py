@@ -41,7 +41,7 @@ def test_fits_on_confirmed_faces_only(gallery: Store):
     assert identity_of(gallery, 16) in (1, 2, 3)  # clustered with one of them, which must not count as evidence
     refitted = calibrate(gallery)[0]
     assert (refitted.calibration.pairs_same, refitted.calibration.pairs_different) == (30, 75)
-    np.testing.assert_allclose(refitted.calibration.balanced.similarity, expected.balanced.similarity, atol=0.01)
+    assert refitted.calibration.balanced.similarity == pytest.approx(expected.balanced.similarity, abs=0.01)
     assert (refitted.clustering.from_gallery, refitted.clustering.f) == (True, pytest.approx(1.0))
     assert 0.85 < refitted.clustering.threshold < 1.0
     assert calibration(gallery) == refitted.calibration

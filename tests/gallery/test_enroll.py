@@ -101,28 +101,25 @@ def test_resumes_after_an_interruption(album: Store, embedder: Embedder, pets: l
     assert calls == [4, 8, 4, 8, 12, 16, 20, 24]
 
 
-def test_moved_and_renamed_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):
+def test_moved_renamed_and_swapped_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     before = rows(album, ("faces",))
     renamed = photos[0].rename(photos[0].with_name("renamed.png"))
     (photos[0].parent / "below").mkdir()
     moved = photos[1].rename(photos[0].parent / "below" / photos[1].name)
-    result = enroll(album, embedder, [renamed, moved, *photos[2:]])
-    assert counts(result) == {"known": 4, "moved": 2}
+    aside = photos[2].rename(photos[2].with_name("aside"))
+    photos[3].rename(photos[2])
+    aside.rename(photos[3])
+    assert counts(enroll(album, embedder, [renamed, moved, *photos[2:]])) == {"known": 4, "moved": 4}
     assert rows(album, ("faces",)) == before
-    assert paths(album)["renamed.png"] == 1
+    assert paths(album) == {"renamed.png": 1, moved.name: 2, photos[3].name: 3, photos[2].name: 4}
     assert rows(album, ("photos",))["photos"][1][2] == bytes(moved)
 
 
 def test_a_copy_is_not_enrolled_twice(album: Store, embedder: Embedder, photos: list[Path]):
     copy = Path(shutil.copy2(photos[0], photos[0].with_name("copy.png")))
-    assert counts(enroll(album, embedder, [*photos, copy, photos[1]])) == {
-        "photos": 4,
-        "faces": 4,
-        "known": 2,
-        "copies": 1,
-    }
-    assert len(album.faces().ids) == 4
+    result = enroll(album, embedder, [*photos, copy, photos[1]])
+    assert counts(result) == {"photos": 4, "faces": 4, "known": 2, "copies": 1}
     photos[0].unlink()  # now the copy is the only file
     assert counts(enroll(album, embedder, [copy])) == {"known": 1, "moved": 1}
     assert paths(album)["copy.png"] == 1
@@ -169,16 +166,6 @@ def test_different_photo_at_the_same_path_is_a_new_photo(album: Store, embedder:
     assert load_assignments(album).identity[2] != 1
     assert counts(enroll(album, embedder, [renamed])) == {"known": 1, "moved": 1}  # found at its new path
     assert {"renamed.png": 1, photos[0].name: 3}.items() <= paths(album).items()
-
-
-def test_two_photos_with_swapped_names_are_moved(album: Store, embedder: Embedder, photos: list[Path]):
-    enroll(album, embedder, photos[:2])
-    first, second = photos[0].name, photos[1].name
-    aside = photos[0].rename(photos[0].with_name("aside"))
-    photos[1].rename(photos[0])
-    aside.rename(photos[1])
-    assert counts(enroll(album, embedder, photos[:2])) == {"known": 2, "moved": 2}
-    assert paths(album) == {first: 2, second: 1}
 
 
 def test_deleted_photos_keep_their_faces(album: Store, embedder: Embedder, photos: list[Path]):

@@ -172,10 +172,8 @@ def test_index_built_during_forgetting_is_deleted(gallery: Store, folder: Path, 
 @pytest.mark.usefixtures("gallery")
 def test_open_that_fails_to_erase_closes_the_gallery(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Store, "purge_deleted", Mock(side_effect=KeyboardInterrupt))
-    with (
-        patch.object(Store, "close", autospec=True, side_effect=Store.close) as close,
-        pytest.raises(KeyboardInterrupt),
-    ):
+    closing = patch.object(Store, "close", autospec=True, side_effect=Store.close)
+    with closing as close, pytest.raises(KeyboardInterrupt):
         Store.open(folder)
     close.assert_called_once()
 
