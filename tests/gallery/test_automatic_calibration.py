@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import Contradiction, CorruptGallery, NothingToMeasure
@@ -223,6 +223,7 @@ DECISION = st.tuples(st.sampled_from(list(DECISIONS)), st.integers(0, 2), st.int
 
 
 @given(st.lists(DECISION, min_size=2, max_size=10))
+@example([("split", 0, 4), ("split", 1, 4), ("split", 2, EACH)])  # which fits again, on twice as many faces
 @settings(expensive())
 def test_undo_restores_the_previous_calibration(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[str, int, int]]
