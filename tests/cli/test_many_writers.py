@@ -71,7 +71,7 @@ def run_all(root: Path, seed: int, operations: int, kills: int) -> int:
         if tasks and killed < kills and done > next_kill * len(tasks):
             role = rng.choice(sorted(tasks))
             time.sleep(rng.random() * 0.05)
-            os.kill(running[role].pid or 0, signal.SIGKILL)
+            running[role].kill()  # which may have ended just now
             running[role].join()
             killed += 1
             next_kill += share // (kills + 1)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from collection.crash_scenarios import draw_photos
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.store import connection, recovery, store
@@ -61,3 +62,10 @@ def album(folder: Path, embedder: Embedder) -> Iterator[Store]:
     with Store.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
         yield gallery
+
+
+@pytest.fixture(scope="session")
+def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photos of the scenarios in which processes are killed or disks are full. Tests must not change them."""
+    draw_photos(folder := tmp_path_factory.mktemp("drawn") / "photos")
+    return folder

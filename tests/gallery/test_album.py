@@ -1,7 +1,5 @@
 """From which similarity on the faces of a gallery are clustered, by species."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store
-from support.small_gallery import DIM, SPACE, draw_individuals, enroll_in_one_photo, enroll_vectors
+from support.small_gallery import DIM, draw_individuals, enroll_in_one_photo, enroll_vectors, groups
 
 EACH = 6
 
@@ -34,14 +32,6 @@ def sharing_much(sizes: list[int], seed: int = 0) -> np.ndarray:
     return normalize(rows)
 
 
-def groups(gallery: Store) -> set[frozenset[int]]:
-    assignments = load_assignments(gallery)
-    return {
-        frozenset(assignments.faces.ids[assignments.rows_of_identity(number)].tolist())
-        for number in np.unique(assignments.identity[assignments.identity >= 0]).tolist()
-    }
-
-
 def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: Store):
     rows = sharing_much([EACH] * 8)
     enroll_vectors(gallery, rows[: 3 * EACH])
@@ -55,12 +45,6 @@ def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: Store
     assert gallery_statistics(gallery).thresholds == (estimated,)
     assert cluster(gallery).threshold == estimated.threshold
     assert groups(gallery) == {frozenset(range(1 + EACH * each, 1 + EACH * (each + 1))) for each in range(8)}
-
-
-def test_given_threshold_compares_faces_as_they_are(gallery: Store):
-    enroll_vectors(gallery, sharing_much([EACH] * 6))
-    assert cluster(gallery, threshold=0.5).threshold == 0.5
-    assert len(groups(gallery)) == 1
 
 
 def test_species_are_never_compared(gallery: Store):
@@ -88,15 +72,6 @@ def test_face_without_species_is_compared_with_those_that_it_is_similar_to(galle
     assert any({faces[0], faces[1]} <= members for members in groups(gallery))
 
 
-def test_faces_of_one_photo_tell_how_often_strangers_reach_the_threshold(gallery: Store):
-    rows = draw_individuals([EACH] * 8)
-    enroll_vectors(gallery, rows)
-    twins = np.stack([rows[0], rows[1], rows[EACH]])
-    enroll_in_one_photo(gallery, twins, "three.jpg")
-    (threshold,) = load_album(gallery).thresholds
-    assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
-
-
 def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(gallery: Store):
     rows = draw_individuals([EACH] * 8)
     enroll_vectors(gallery, rows)
@@ -110,21 +85,14 @@ def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(galle
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
 
 
-def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach_the_threshold(
-    gallery: Store,
-):
-    rows = draw_individuals([6, 6, 6, 6])
-    faces = enroll_vectors(gallery, rows)
+def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach_the_threshold(gallery: Store):
+    enroll_vectors(gallery, draw_individuals([6, 6, 6, 6]))
     enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=5), "both")
-    times = ["2024-05-01T10:00:00", "2024-05-01T10:00:09", "2024-05-01T10:00:20", "2024-05-01T10:00:25"]
-    photos = [1, 2, 3, 7]  # photo 7 shows the second individual
+    seconds_of_photo = {1: 0, 2: 9, 3: 20, 7: 25, 25: 27}  # photo 7 shows the second individual, photo 25 two
     with gallery.write(faces_change=True) as repository:
-        repository.connection.executemany(
-            "UPDATE photos SET taken_at = ? WHERE id = ?", zip(times, photos, strict=True)
-        )
-        repository.connection.execute(
-            "UPDATE photos SET taken_at = '2024-05-01T10:00:27' WHERE id = ?", (len(faces) + 1,)
-        )
+        for photo, seconds in seconds_of_photo.items():
+            taken_at = f"2024-05-01T10:00:{seconds:02}"
+            repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken_at, photo))
     threshold = load_album(gallery).main
     assert (threshold.burst_pairs, threshold.burst_matches) == (2, 1)
 
@@ -153,33 +121,10 @@ def test_domains_of_two_species_have_different_numbers(gallery: Store, first: in
     assignments, species = load_assignments(gallery), load_album(gallery).species
     domains = [set(assignments.domain[species == number].tolist()) - {0} for number in range(2)]
     assert not domains[0] & domains[1]
-    members = groups(gallery)
-    assert all(not left & right for left, right in combinations(members, 2))
-
-
-def test_enrolling_clustering_and_undoing_leave_the_thresholds_as_they_were(gallery: Store):
-    enroll_vectors(gallery, draw_individuals([EACH] * 8))
-    before = load_album(gallery).thresholds
-    cluster(gallery)
-    corrections.split(gallery, [1, 2])
-    assert load_album(gallery).thresholds == before
-    undo(gallery)
-    assert load_album(gallery).thresholds == before
 
 
 def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: Store):
     """What all faces share makes an intruder as similar as the others; less that, it fits least."""
     faces = enroll_vectors(gallery, sharing_much([EACH] * 8))
     corrections.split(gallery, faces[: EACH + 1], "Mia")
-    album = load_album(gallery)
-    assert album.main.uncertainty is not None
-    fits = [album.rows[row] @ (album.rows[: EACH + 1].sum(axis=0) - album.rows[row]) for row in range(EACH + 1)]
-    order = [item.face.face for item in face_confidences(gallery, 1)]
-    assert order[-1] == faces[EACH]
-    assert order[-1] == faces[int(np.argmin(fits))]
-
-
-def test_empty_gallery_has_the_models_threshold(gallery: Store):
-    assert gallery.space == SPACE
-    assert load_album(gallery).main.threshold == clustering_calibration(gallery).threshold
-    assert cluster(gallery).faces == 0
+    assert face_confidences(gallery, 1)[-1].face.face == faces[EACH]

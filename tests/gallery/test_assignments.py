@@ -6,10 +6,8 @@ import pytest
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery.clustering.assignments import (
-    UNASSIGNED,
     check_faces,
     check_identities,
-    load_assignments,
     resolve_identity,
 )
 from familiar.gallery.editing import corrections
@@ -23,17 +21,6 @@ def gallery(gallery: Store) -> Store:
     enroll_vectors(gallery, draw_individuals([2, 1]))
     corrections.split(gallery, [1], "Mia")
     return gallery
-
-
-def test_load_assignments_reports_identities_and_names(gallery: Store):
-    assignments = load_assignments(gallery)
-    assert assignments.identity.tolist() == [1, 1, UNASSIGNED]
-    assert assignments.by_user.tolist() == [True, False, False]
-    assert assignments.names == {1: "Mia"}
-    assert assignments.rows_of_identity(1).tolist() == [0, 1]
-    assert load_assignments(gallery) is assignments
-    corrections.confirm(gallery, [2])
-    assert load_assignments(gallery).by_user.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("reference", ["Mia", "#1", " Mia "])

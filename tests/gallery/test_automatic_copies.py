@@ -1,11 +1,8 @@
 """The copy before the first write of a day: when it is made, which are kept, and what is erased from them."""
 
 import contextlib
-import errno
-import logging
-import os
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,28 +22,24 @@ from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 DAY = date(2024, 5, 1)  # a Wednesday
 
 
-class Clock(date):
+class Clock:
     """A day that a test chooses."""
 
     day = DAY
 
-    @classmethod
-    def today(cls) -> date:
-        return cls.day
+    def today(self) -> date:
+        return self.day
+
+    def now(self) -> datetime:
+        return datetime.combine(self.day, time())
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
-    class Moment(automatic_copies.datetime):
-        @classmethod
-        def now(cls, _=None):
-            return cls.combine(Clock.day, cls.min.time())
-
-    Clock.day = DAY
-    monkeypatch.setattr(store_module, "date", Clock)
-    monkeypatch.setattr(automatic_copies, "date", Clock)
-    monkeypatch.setattr(automatic_copies, "datetime", Moment)
-    return Clock
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module, name in ((store_module, "date"), (automatic_copies, "date"), (automatic_copies, "datetime")):
+        monkeypatch.setattr(module, name, clock)
+    return clock
 
 
 def write(gallery: Store) -> None:
@@ -66,7 +59,7 @@ def filled(gallery: Store, folder: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_first_write_of_a_day_makes_a_copy_of_what_was_before(filled: Store, folder: Path, clock: type[Clock]):
+def test_first_write_of_a_day_makes_a_copy_of_what_was_before(filled: Store, folder: Path, clock: Clock):
     for _ in range(2):
         write(filled)
     with Store.open(folder) as another:
@@ -82,44 +75,26 @@ def test_first_write_of_a_day_makes_a_copy_of_what_was_before(filled: Store, fol
         assert repository.connection.value("SELECT count(*) FROM identities") == 3
 
 
-def test_last_days_and_weeks_are_kept(filled: Store, folder: Path, clock: type[Clock]):
+def test_last_days_and_weeks_are_kept(filled: Store, folder: Path, clock: Clock):
     for _ in range(30):
         write(filled)
         clock.day += timedelta(1)
     assert days(folder) == ["2024-05-30", "2024-05-29", "2024-05-28", "2024-05-26", "2024-05-19"]
-    with filled.write() as repository:
-        repository.settings.set_retention(Retention(1, 0))
-    write(filled)
-    clock.day += timedelta(1)
-    write(filled)
-    assert days(folder) == ["2024-06-01"]
-    with filled.write() as repository:
-        repository.settings.set_retention(Retention(0, 0))
-    clock.day += timedelta(1)
-    write(filled)
-    assert days(folder) == ["2024-06-01"]
+    for retention, expected in ((Retention(1, 0), "2024-06-01"), (Retention(0, 0), "2024-06-01")):
+        with filled.write() as repository:
+            repository.settings.set_retention(retention)
+        clock.day += timedelta(1)
+        write(filled)
+        assert days(folder) == [expected]
 
 
-def test_clock_set_back_a_year_costs_no_copy_of_today(filled: Store, folder: Path, clock: type[Clock]):
+def test_clock_set_back_a_year_costs_no_copy_of_today(filled: Store, folder: Path, clock: Clock):
     for _ in range(3):
         write(filled)
         clock.day += timedelta(1)
     clock.day -= timedelta(366)
     write(filled)
     assert days(folder) == ["2024-05-03", "2024-05-02", "2024-05-01", "2023-05-04"]
-
-
-def test_copy_that_fails_warns_and_the_write_is_made(filled: Store, folder: Path, caplog, monkeypatch):
-    def refuse(_: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(automatic_copies, "fsync_file", refuse)
-    with caplog.at_level(logging.WARNING):
-        write(filled)
-    assert "the automatic copy failed" in caplog.text
-    assert "No space left on device" in caplog.text
-    assert filled.revision == 2
-    assert [path.name for path in (folder / "backups").iterdir()] == [".lock"]
 
 
 def test_forgetting_erases_photos_and_names_from_every_copy(folder: Path):

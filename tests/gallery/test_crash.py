@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from collection.crash_runs import run_and_kill, run_uninterrupted
-from collection.crash_scenarios import SCENARIOS, Contents, contents, draw_photos
+from collection.crash_scenarios import SCENARIOS, Contents, contents
 
 from familiar.gallery.editing.corrections import merge
 from familiar.gallery.integrity.backup import backup, restore
@@ -23,22 +23,15 @@ from support.tiers import small_and_exhaustive
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("drawn") / "photos"
-    draw_photos(folder)
-    return folder
-
-
 @pytest.mark.parametrize("kills", small_and_exhaustive(1, 4))  # benchmarks/crash.py does 200 of all tasks
 @pytest.mark.parametrize("task", SCENARIOS)
-def test_kill_keeps_acknowledged_writes_and_no_partial_write(task: str, kills: int, photos: Path, tmp_path: Path):
+def test_kill_keeps_acknowledged_writes_and_no_partial_write(task: str, kills: int, drawings: Path, tmp_path: Path):
     start, scratch = tmp_path / "start", tmp_path / "scratch"
-    rehearsal = run_uninterrupted(task, start, photos, scratch)
+    rehearsal = run_uninterrupted(task, start, drawings, scratch)
     rng = random.Random()  # unseeded: another moment in every run
     for _ in range(kills):
         after = rng.uniform(0, rehearsal.seconds)
-        outcome = run_and_kill(task, rehearsal, start, photos, scratch, after)
+        outcome = run_and_kill(task, rehearsal, start, drawings, scratch, after)
         assert not outcome.problems, f"killed after {after:.4f} of {rehearsal.seconds:.4f} s, {outcome}"
 
 
@@ -86,10 +79,10 @@ def people(folder: Path) -> Contents:
 @pytest.mark.parametrize("kills", small_and_exhaustive(1, 20))
 @pytest.mark.parametrize("task", TASKS)
 def test_kill_during_backup_restore_or_repair_leaves_the_state_before_or_after(
-    task: str, kills: int, photos: Path, tmp_path: Path
+    task: str, kills: int, drawings: Path, tmp_path: Path
 ):
     start = tmp_path / "start" / "gallery"
-    SCENARIOS["merge"].prepare(start, photos)
+    SCENARIOS["merge"].prepare(start, drawings)
     before = people(start)
     with Store.open(start) as gallery:
         backup(gallery, start.parent / "backup.zip")

@@ -6,43 +6,31 @@ import random
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from familiar.core.errors import FamiliarError
+from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.store.store import Store
+from fuzzing.mutators import bytes_mutator
 
 MUTANTS = 2000
 
 
-def mutants(seed: int, count: int) -> list[bytes]:
-    """Draw cats in three formats, with bits flipped, truncated, or with bytes inserted."""
-    from familiar.datasets.synthetic import SyntheticPhoto
-
+def mutants(seed: int, count: int) -> Iterator[bytes]:
+    """Draw cats in three formats, with pieces that are changed, cut, repeated or moved."""
     rng, intact = random.Random(seed), []
     for identity, format_name in enumerate(("JPEG", "PNG", "WEBP")):
         buffer = io.BytesIO()
-        pixels = SyntheticPhoto("cats", identity, 0, size_px=32).draw().rgb_u8
-        Image.fromarray(pixels).save(buffer, format_name)
+        Image.fromarray(SyntheticPhoto("cats", identity, 0, size_px=32).draw().rgb_u8).save(buffer, format_name)
         intact.append(buffer.getvalue())
-    mutated = []
     for index in range(count):
-        data = bytearray(intact[index % 3])
-        match rng.randrange(3):
-            case 0:
-                for _ in range(rng.randint(1, 6)):
-                    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-            case 1:
-                del data[rng.randrange(len(data)) :]
-            case _:
-                offset = rng.randrange(len(data))
-                data[offset:offset] = rng.randbytes(rng.randint(1, 30))
-        mutated.append(bytes(data))
-    return mutated
+        yield bytes_mutator(intact[index % 3], rng)
 
 
 @pytest.mark.exhaustive

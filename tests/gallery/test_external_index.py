@@ -1,7 +1,8 @@
 """Galleries searched with Milvus: found is what comparing every face finds, and the database remains the truth."""
 
+import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,57 +61,36 @@ def gallery(folder: Path, tmp_path: Path) -> Iterator[Store]:
         yield gallery
 
 
-def hits_of_exact_search(
-    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
-) -> list[tuple[int, float]]:
-    """Search without the index."""
-    path = gallery.folder / FILE
-    content = path.read_bytes()
-    path.unlink()
-    hits = search_photos(gallery, query, k, only=only)
-    path.write_bytes(content)
-    return [(hit.face, hit.similarity) for hit in hits]
-
-
-def hits_of_index(
-    gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY
-) -> list[tuple[int, float]]:
-    """Search with the index alone."""
+def exact_hits(gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.ndarray = QUERY) -> list[int]:
+    """Check that the index finds what comparing every face finds; return the faces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "faces_at", lambda *_: pytest.fail("every face was read"))
-        return [(hit.face, hit.similarity) for hit in search_photos(gallery, query, k, only=only)]
-
-
-def assert_same(hits: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
-    assert [face for face, _ in hits] == [face for face, _ in expected]
-    assert [similarity for _, similarity in hits] == pytest.approx([similarity for _, similarity in expected], abs=1e-5)
+        hits = search_photos(gallery, query, k, only=only)
+    content = (gallery.folder / FILE).read_bytes()
+    (gallery.folder / FILE).unlink()
+    expected = search_photos(gallery, query, k, only=only)
+    (gallery.folder / FILE).write_bytes(content)
+    assert [hit.face for hit in hits] == [hit.face for hit in expected]
+    assert [hit.similarity for hit in hits] == pytest.approx([hit.similarity for hit in expected], abs=1e-5)
+    return [hit.face for hit in hits]
 
 
 def test_hits_are_those_of_exact_search(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     cluster(gallery)
-    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
+    exact_hits(gallery)
     identity = search_photos(gallery, QUERY, 1)[0].identity
     assert identity is not None
     same_identity = Filter(identities=(identity,))
-    assert_same(hits_of_index(gallery, same_identity, k=80), hits_of_exact_search(gallery, same_identity, k=80))
-    assert len(hits_of_index(gallery, same_identity, k=80)) == 20
+    assert len(exact_hits(gallery, same_identity, k=80)) == 20
     with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id % 2")
     assert sync_external_index(gallery) == SyncResult(80, 40, 0)
     cats = Filter(species="cat")
-    assert_same(hits_of_index(gallery, cats), hits_of_exact_search(gallery, cats))
-    assert {face % 2 for face, _ in hits_of_index(gallery, cats)} == {1}
+    assert {face % 2 for face in exact_hits(gallery, cats)} == {1}
     monkeypatch.setattr(external_search, "MAX_RANKED", 10)  # too many to compare one by one: Milvus has the species
-    assert_same(hits_of_index(gallery, cats), hits_of_exact_search(gallery, cats))
+    exact_hits(gallery, cats)
     assert search_external_index(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
     assert search_external_index(gallery, QUERY, 5, same_identity) is None
-
-
-def test_only_changes_are_written(gallery: Store):
-    assert sync_external_index(gallery) == SyncResult(80, 0, 0)
-    enroll_vectors(gallery, draw_individuals([3], seed=9), prefix="new")
-    assert sync_external_index(gallery) == SyncResult(83, 3, 0)
-    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
 
 
 def test_index_behind_the_gallery_is_not_used(gallery: Store, caplog: pytest.LogCaptureFixture):
@@ -120,55 +100,32 @@ def test_index_behind_the_gallery_is_not_used(gallery: Store, caplog: pytest.Log
 
 
 def test_forgotten_faces_are_gone(gallery: Store, tmp_path: Path):
-    (path,) = [hit.path for hit in search_photos(gallery, QUERY, 1)]
-    (face,) = [hit.face for hit in search_photos(gallery, QUERY, 1)]
+    (hit,) = search_photos(gallery, QUERY, 1)
     with gallery.read() as repository:
-        ((_, vector),) = repository.faces.embeddings([face])
+        ((_, vector),) = repository.faces.embeddings([hit.face])
 
     def on_disk() -> bool:
         return any(vector in file.read_bytes() for file in tmp_path.rglob("*.parquet"))
 
     assert on_disk()
-    assert forget_photos(gallery, [Path(path)]).erased
+    assert forget_photos(gallery, [Path(hit.path)]).erased
     assert not on_disk()
     assert sync_external_index(gallery) == SyncResult(79, 79, 0)  # of the file, which had to be removed
-    assert face not in [key for key, _ in hits_of_index(gallery, k=80)]
-    assert_same(hits_of_index(gallery), hits_of_exact_search(gallery))
-
-
-def test_forgetting_on_a_server_removes_only_these(gallery: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(MilvusIndex, "is_file", False)
-    (hit,) = search_photos(gallery, QUERY, 1)
-    assert forget_photos(gallery, [Path(hit.path)]).erased
-    assert check(gallery).problems == ()
-    assert sync_external_index(gallery) == SyncResult(79, 0, 0)
+    assert hit.face not in exact_hits(gallery, k=80)
 
 
 def unreachable(*_: object) -> MilvusIndex:
     raise IndexUnavailable("milvus:http://far:19530: no answer")
 
 
-def test_forgetting_waits_for_an_unreachable_index(gallery: Store, monkeypatch: pytest.MonkeyPatch):
-    (hit,) = search_photos(gallery, QUERY, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(external_index, "open_index", unreachable)
-        assert not forget_photos(gallery, [Path(hit.path)]).erased
-        assert any("forgotten" in problem for problem in check(gallery).problems)
-    gallery.close()
-    with Store.open(gallery.folder) as reopened:  # which tries again
-        assert not any("forgotten" in problem for problem in check(reopened).problems)
-        sync_external_index(reopened)
-        assert check(reopened).problems == ()
-
-
 def test_unreachable_index_loses_nothing(
     gallery: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    expected = hits_of_exact_search(gallery)
+    expected = exact_hits(gallery)
     gallery._cache.clear()
     with monkeypatch.context() as patch:
         patch.setattr(external_search, "open_index", unreachable)
-        assert_same([(hit.face, hit.similarity) for hit in search_photos(gallery, QUERY, 10)], expected)
+        assert [hit.face for hit in search_photos(gallery, QUERY, 10)] == expected
         assert "milvus:http://far:19530: no answer, so every face is compared" in caplog.text
         enroll_vectors(gallery, draw_individuals([2], seed=9), prefix="new")
         with pytest.raises(IndexUnavailable, match="no answer"):
@@ -179,26 +136,8 @@ def test_unreachable_index_loses_nothing(
     assert sync_external_index(gallery) == SyncResult(82, 2, 0)
 
 
-def test_interrupted_writing_is_continued(gallery: Store, monkeypatch: pytest.MonkeyPatch):
-    enroll_vectors(gallery, draw_individuals([5], seed=9), prefix="new")
-    write = MilvusIndex.write
-
-    def write_some(index: MilvusIndex, rows: list[Row]) -> None:
-        write(index, rows[:2])
-        raise IndexUnavailable("milvus:http://far:19530: no answer")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MilvusIndex, "write", write_some)
-        with pytest.raises(IndexUnavailable):
-            sync_external_index(gallery)
-    problems = check(gallery).problems
-    assert len(problems) == 1
-    assert "3 faces are missing; mend it with: familiar gallery index" in problems[0]
-    assert sync_external_index(gallery) == SyncResult(85, 3, 0)
-
-
 def test_drift_is_found_and_mended(gallery: Store):
-    with external_search._open(gallery, read_external_index(gallery.folder) or ExternalIndex("")) as index:
+    with opened_index(gallery) as index:
         index.remove([1, 2, 3])
         changed = Row(4, VECTORS[5], 1, "")
         index.write([changed, replace(changed, key=999)])
@@ -209,30 +148,12 @@ def test_drift_is_found_and_mended(gallery: Store):
     assert check(gallery).problems == ()
 
 
-def test_dropped_index_is_gone(gallery: Store):
-    gallery._cache.clear()
-    external = read_external_index(gallery.folder)
-    drop_external_index(gallery)
-    assert read_external_index(gallery.folder) is None
-    assert sync_external_index(gallery) is None
-    assert external is not None
-    with external_search._open(gallery, external) as index:
-        assert not index.exists()
-
-
 def test_damaged_file_and_wrong_address_say_what_to_do(gallery: Store):
     with pytest.raises(FamiliarError, match=r"milvus:http://HOST:19530 or milvus:FILE\.db, got 'faiss:x'"):
         use_external_index(gallery, "faiss:x")
     (gallery.folder / FILE).write_text("{")
     with pytest.raises(BadGallery, match=r"damaged .*familiar gallery index .* --index milvus:URI"):
         search_photos(gallery, QUERY, 1)
-
-
-def test_python_interface(gallery: Store, tmp_path: Path):
-    gallery.close()
-    with Gallery.open(gallery.folder) as opened:
-        assert opened.update_index() == SyncResult(80, 0, 0)
-        assert opened.update_index(f"milvus:{tmp_path / 'other.db'}") == SyncResult(80, 80, 0)
 
 
 def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
@@ -242,13 +163,13 @@ def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
         assert sync_external_index(gallery) == SyncResult(24, 24, 0)
         query = close_together([1], seed=7)[0]
-        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+        exact_hits(gallery, query=query)
         enroll_vectors(gallery, close_together([1], seed=3), prefix="near")
         assert sync_external_index(gallery) == SyncResult(25, 1, 0)
-        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+        exact_hits(gallery, query=query)
         enroll_vectors(gallery, -CATS[:20], prefix="far")
         assert sync_external_index(gallery) == SyncResult(45, 45, 0)
-        assert_same(hits_of_index(gallery, query=query), hits_of_exact_search(gallery, query=query))
+        exact_hits(gallery, query=query)
 
 
 def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
@@ -268,14 +189,15 @@ def test_forgetting_deletes_the_means(folder: Path, tmp_path: Path):
         assert sync_external_index(gallery) == SyncResult(1, 1, 0)
 
 
+def opened_index(gallery: Store) -> contextlib.AbstractContextManager[MilvusIndex]:
+    return external_search._open(gallery, read_external_index(gallery.folder) or ExternalIndex(""))
+
+
 def collections(database: Path) -> set[str]:
     from pymilvus import MilvusClient
 
-    client = MilvusClient(str(database))
-    try:
+    with contextlib.closing(MilvusClient(str(database))) as client:
         return set(client.list_collections())
-    finally:
-        client.close()
 
 
 def replace_gallery(gallery: Store, how: str, tmp_path: Path) -> None:
@@ -333,11 +255,23 @@ def test_gallery_restored_elsewhere_leaves_the_collection_of_the_other(gallery: 
 
 
 def test_collection_at_the_previous_address_is_removed(gallery: Store, tmp_path: Path):
-    use_external_index(gallery, f"milvus:{tmp_path / 'other.db'}")
-    sync_external_index(gallery)
+    assert Gallery(gallery).update_index(f"milvus:{tmp_path / 'other.db'}") == SyncResult(80, 80, 0)
     assert (len(collections(tmp_path / "faces.db")), len(collections(tmp_path / "other.db"))) == (0, 1)
     drop_external_index(gallery)
     assert collections(tmp_path / "other.db") == set()
+
+
+def change_during_sync(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Let something happen once while faces are prepared for the index."""
+    centered = external_search._centered
+
+    def change_and_prepare(*arguments):
+        monkeypatch.setattr(external_search, "_centered", centered)
+        vectors = centered(*arguments)
+        change()
+        return vectors
+
+    monkeypatch.setattr(external_search, "_centered", change_and_prepare)
 
 
 def test_faces_forgotten_while_they_are_written_are_not_written(
@@ -345,23 +279,16 @@ def test_faces_forgotten_while_they_are_written_are_not_written(
 ):
     monkeypatch.setattr(MilvusIndex, "is_file", False)
     new = enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
-    centered, written = external_search._centered, []
-    write = MilvusIndex.write
-
-    def forget_meanwhile(*arguments):
-        vectors = centered(*arguments)
-        monkeypatch.setattr(external_search, "_centered", centered)
-        with Store.open(gallery.folder) as other:
-            assert forget_photos(other, [tmp_path / "new 0.jpg"]).erased
-        return vectors
+    written, write = [], MilvusIndex.write
 
     def record(index: MilvusIndex, entries: list[Row]) -> None:
         written.extend(entry.key for entry in entries)
         write(index, entries)
 
-    monkeypatch.setattr(external_search, "_centered", forget_meanwhile)
     monkeypatch.setattr(MilvusIndex, "write", record)
-    assert sync_external_index(gallery) == SyncResult(81, 0, 0)  # again, after the first
+    with Store.open(gallery.folder) as other:
+        change_during_sync(monkeypatch, lambda: forget_photos(other, [tmp_path / "new 0.jpg"]))
+        assert sync_external_index(gallery) == SyncResult(81, 0, 0)  # again, after the first
     assert written == new[1:]
     assert check(gallery).problems == ()
 
@@ -385,30 +312,18 @@ def test_faces_written_while_they_are_forgotten_are_erased_after_a_kill(
         with pytest.raises(KeyboardInterrupt):
             sync_external_index(gallery)
     gallery.close()
-    with Store.open(gallery.folder) as reopened:
-        external = read_external_index(gallery.folder)
-        assert external is not None
-        with external_search._open(reopened, external) as index:
-            assert index.versions().keys() == {*range(1, 81), new[1]}
+    with Store.open(gallery.folder) as reopened, opened_index(reopened) as index:
+        assert index.versions().keys() == {*range(1, 81), new[1]}
 
 
 def test_gallery_restored_while_it_is_synced_is_reported(
     gallery: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enroll_vectors(gallery, draw_individuals([2], seed=9), prefix=str(tmp_path / "new"))
-    centered = external_search._centered
-
     backup(gallery, tmp_path / "backup.zip")
-
-    def restore_meanwhile(*arguments):
-        vectors = centered(*arguments)
-        restore(gallery.folder, tmp_path / "backup.zip")
-        return vectors
-
-    with monkeypatch.context() as patch:
-        patch.setattr(external_search, "_centered", restore_meanwhile)
-        with pytest.raises(GalleryBusy, match="repaired or restored just now; try again"):
-            sync_external_index(gallery)
+    change_during_sync(monkeypatch, lambda: restore(gallery.folder, tmp_path / "backup.zip"))
+    with pytest.raises(GalleryBusy, match="repaired or restored just now; try again"):
+        sync_external_index(gallery)
     assert sync_external_index(gallery) == SyncResult(82, 82, 0)
     assert len(collections(tmp_path / "faces.db")) == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar import Gallery, load_photo
+from familiar import Gallery
 from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInGallery, SpaceMismatch
 from familiar.core.types import Crop
 from familiar.detection.cropping import crop_photo
@@ -53,13 +53,6 @@ def test_album_in_ten_lines(tmp_path: Path, photos: Path, mean_color_bundle: Pat
     assert exported
 
 
-def test_enrolling_again_adds_nothing(album: Gallery, photos: Path):
-    calls: list[int] = []
-    again = album.enroll([photos], on_batch=lambda done, _: calls.append(done))
-    assert (again.photos, again.known) == (0, 7)
-    assert calls[-1] == 7
-
-
 def test_query_may_be_path_crop_or_embedding(album: Gallery, photos: Path):
     assert album.embedder is not None
     preprocessing = album.embedder.metadata.preprocessing
@@ -85,34 +78,28 @@ def test_corrections_and_undo(album: Gallery, photos: Path):
     with pytest.raises(Contradiction):
         album.name(1, "Tom")
     album.split([str(photos / "red3.png")], "Rosa")
-    assert members(album) == {"#1": 3, "Tom": 2, "Rosa": 1}
+    questions = album.questions(5)
+    album.answer(questions[0], same=True)
+    assert questions[0] not in album.questions(5)
     album.merge("Tom", ["Rosa"])
-    assert members(album) == {"#1": 3, "Tom": 3}
+    assert "Rosa" not in members(album)
     album.move([str(photos / "blue1.png")], "Tom")
-    assert members(album)["Tom"] == 4
     album.reject([str(photos / "blue1.png")])
-    assert members(album)["Tom"] == 3
+    before = members(album)
     album.confirm([str(photos / "green1.png")])
     assert [change.kind for change in album.changes(3)] == ["confirm", "reject", "move"]
     assert [album.undo().kind, album.undo().kind] == ["confirm", "reject"]
-    assert members(album)["Tom"] == 4
-
-
-def test_questions_are_answered(album: Gallery, photos: Path):
-    album.split([str(photos / "red3.png")])
-    questions = album.questions(5)
-    assert questions
-    album.answer(questions[0], same=True)
-    assert questions[0] not in album.questions(5)
+    assert members(album)["Tom"] == before["Tom"] + 1
 
 
 def test_forgets_an_identity_or_photos(album: Gallery, photos: Path):
     assert album.forget(identity="#2").faces == 3
     assert album.forget(photos=photos / "blue1.png").photos == 1
     assert album.statistics().faces == 3
-    for arguments in ({}, {"identity": 1, "photos": [photos / "red1.png"]}):
-        with pytest.raises(ValueError, match="either an identity or photos"):
-            album.forget(**arguments)
+    with pytest.raises(ValueError, match="either an identity or photos"):
+        album.forget(identity=1, photos=[photos / "red1.png"])
+    with pytest.raises(ValueError, match="either an identity or photos"):
+        album.forget()
 
 
 def test_labels_and_exports(album: Gallery, tmp_path: Path):
@@ -139,34 +126,24 @@ def test_opened_without_its_model_it_takes_embeddings_only(album: Gallery, photo
                 call(photos / "red1.png")
 
 
-def test_rejects_another_model_and_migrates_to_it(
-    album: Gallery, photos: Path, tmp_path: Path, mean_color_bundle: Path
-):
+def test_migrates_to_another_model(album: Gallery, photos: Path, tmp_path: Path, mean_color_bundle: Path):
     crops = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     other = random_bundle(tmp_path / "other.onnx", sorted(photos.iterdir()), crops)
-    folder = album.database.folder
-    with pytest.raises(SpaceMismatch):
-        Gallery.open(folder, other)
-    before = members(album)
+    before, folder = members(album), album.database.folder
     assert album.migrate(other).reembedded_faces == 7
     assert members(album) == before
     assert album.search(photos / "red1.png", 1)[0].similarity == pytest.approx(1, abs=1e-3)
     album.close()
     with Gallery.open(folder, Embedder(other)) as reopened:
         assert reopened.statistics().photos == 7
-    with pytest.raises(BadBundle):
-        Gallery.open(folder, "no-such-model")
-    assert load_photo(photos / "red1.png").rgb_u8.ndim == 3
-    with pytest.raises(FamiliarError), Gallery.open(folder, mean_color_bundle):
-        pass
+    for model, error in (("no-such-model", BadBundle), (mean_color_bundle, SpaceMismatch)):
+        with pytest.raises(error):
+            Gallery.open(folder, model)
 
 
-def test_calibration_needs_confirmed_faces(album: Gallery):
+def test_corrections_and_calibration_need_faces(album: Gallery):
     with pytest.raises(FamiliarError, match="pairs"):
         album.calibrate()
-
-
-def test_corrections_need_a_face(album: Gallery):
     for correct in (album.confirm, album.split, album.reject, lambda faces: album.move(faces, 1)):
         with pytest.raises(ValueError, match="at least one face"):
             correct([])

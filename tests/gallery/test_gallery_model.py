@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from familiar import Gallery
-from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NoFaceFound, SpaceMismatch
+from familiar.core.errors import BadBundle, Contradiction, NoFaceFound, SpaceMismatch
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import write_router
 from familiar.gallery.editing.manual_faces import delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.gallery_model import open_gallery_model
-from support import color_album
 from support.color_album import draw_photo
 from support.colored_squares import ColoredSquares, use_colored_squares
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
@@ -86,18 +84,6 @@ def test_another_model_is_refused_with_both_names_and_the_remedy(album: Path, mo
     write_mean_color_bundle(model, CALIBRATED, "other")
     with Gallery.open(album) as gallery, pytest.raises(SpaceMismatch, match=rf"{model} is another model now"):
         _ = gallery.embedder
-
-
-def test_gallery_whose_model_had_no_file_asks_for_it(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]):
-    color_album.create_gallery(tmp_path / "album", mean_color_bundle, photos).close()
-    with Gallery.open(tmp_path / "album") as gallery, pytest.raises(FamiliarError, match="--model PATH"):
-        gallery.search(photos[0])
-
-
-def test_shipped_model_is_remembered_by_its_name(tmp_path: Path):
-    with Gallery.create(tmp_path / "album", "pet-nano") as gallery:
-        assert gallery.database.model_reference.model == "pet-nano"
-        assert open_gallery_model(gallery.database).space == gallery.embedder.space
 
 
 # --- the detector -----------------------------------------------------------------------------------------------------

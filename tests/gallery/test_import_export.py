@@ -1,10 +1,10 @@
 """Exporting identity labels from one gallery and importing them into another."""
 
-import csv
 import errno
 import os
 import shutil
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,20 +41,14 @@ def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iter
 
 def faces_by_label(gallery: Store) -> dict[str, set[str]]:
     """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
-    assignments = load_assignments(gallery)
+    faces: defaultdict[str, set[str]] = defaultdict(set)
     with gallery.read() as repository:
-        face_at = {
-            face: f"{Path(os.fsdecode(path)).name} {left_px:.0f}"
-            for face, path, left_px in repository.connection.rows(
-                "SELECT faces.id, path, left_px FROM faces JOIN photos ON photos.id = photo_id"
-            )
-        }
-    faces: dict[str, set[str]] = {}
-    for row, number in enumerate(assignments.identity.tolist()):
-        if number >= 0:
-            label = assignments.names.get(number, f"#{number}")
-            faces.setdefault(label, set()).add(face_at[int(assignments.faces.ids[row])])
-    return faces
+        for label, path, left_px in repository.connection.rows(
+            "SELECT coalesce(name, '#' || identities.id), path, left_px FROM identities JOIN assignments "
+            "ON identity_id = identities.id JOIN faces ON faces.id = face_id JOIN photos ON photos.id = photo_id"
+        ):
+            faces[label].add(f"{Path(os.fsdecode(path)).name} {left_px:.0f}")
+    return dict(faces)
 
 
 def without_numbers(faces_of: dict[str, set[str]]) -> list[tuple[str, list[str]]]:
@@ -78,6 +72,7 @@ def test_csv_export_and_import_restore_identities(
         ["both.png 32", "red1.png 0", "red2.png 0", "red3.png 0"],
     ]
     assert export_csv(gallery, tmp_path / "labels.csv") == 8
+    assert (tmp_path / "labels.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
     with create_gallery(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # gives the faces other numbers
         imported = import_csv(fresh, tmp_path / "labels.csv")
         assert (imported.faces, imported.identities, imported.propagated_faces, imported.skipped) == (7, 2, 0, ())
@@ -89,25 +84,6 @@ def test_csv_export_and_import_restore_identities(
         assert len(decisions(fresh)) == 1, "importing the same table again changes nothing"
         undo(fresh)
         assert faces_by_label(fresh) == {}
-
-
-def test_csv_has_one_row_per_face(gallery: Store, tmp_path: Path):
-    cluster(gallery)
-    export_csv(gallery, tmp_path / "labels.csv")
-    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
-    assert tuple(rows[0]) == COLUMNS
-    blue, both = rows[0], rows[1:3]
-    assert (Path(blue["path"]).name, blue["identity"], blue["name"], blue["by_user"]) == (
-        "blue1.png",
-        "",
-        "",
-        "",
-    )
-    assert [(Path(row["path"]).name, row["left_px"], row["right_px"]) for row in both] == [
-        ("both.png", "0.0", "32.0"),
-        ("both.png", "32.0", "64.0"),
-    ]
-    assert {row["by_user"] for row in both} == {"0"}
 
 
 def test_csv_import_with_two_columns_reuses_known_names(
@@ -132,30 +108,13 @@ def test_csv_import_selects_a_face_by_box_or_number(gallery: Store, tmp_path: Pa
     with pytest.raises(Exception, match="give one of these numbers") as several:
         resolve_face(gallery, str(both))
     right_face = int(str(several.value).split(":")[1].split(",")[1])
-    columns = "path,name,left_px,top_px,right_px,bottom_px,face"
+    columns = f"{BOX_COLUMNS},face"
     csv_file = table(tmp_path / "n.csv", columns, f"{both},Rosa,35,2,66,30,", f"{both},Gerd,0,0,33,33,{right_face}")
     import_csv(gallery, csv_file)
     assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}, "Gerd": {"both.png 0"}}
     undo(gallery)
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,,,,,{right_face}"))
     assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}}
-
-
-def test_csv_import_lists_rows_without_a_matching_face(gallery: Store, tmp_path: Path, photos: list[Path]):
-    both = tmp_path / "photos" / "both.png"
-    csv_file = table(
-        tmp_path / "n.csv",
-        "path,name,left_px,top_px,right_px,bottom_px",
-        "gone.png,Rosa,,,,",
-        f"{both},Rosa,,,,",
-        f"{both},Rosa,60,0,100,32",
-        f"{photos[0]},Rosa,,,,",
-    )
-    imported = import_csv(gallery, csv_file)
-    assert imported.faces == 1
-    assert [row.split(": ")[0].rpartition(" ")[2] for row in imported.skipped] == ["2", "3", "4"]
-    assert "no photo of the gallery" in imported.skipped[0]
-    assert "more than one" in imported.skipped[1]
 
 
 BOX_COLUMNS = "path,name,left_px,top_px,right_px,bottom_px"
@@ -180,6 +139,9 @@ def test_csv_import_rejects_a_file_that_is_no_such_table(gallery: Store, tmp_pat
         (BOX_COLUMNS, "RED1,Rosa,0,0,nan,3", "a side of the box"),
         ("path,name", ",Rosa", "the path is empty"),
         ("path,name", "RED1,Ro\x1bsa", "is not a valid name: it has the control character U+001B (escape)"),
+        ("path,name", "gone.png,Rosa", "no photo of the gallery"),
+        ("path,name", "BOTH,Rosa", "more than one"),
+        (BOX_COLUMNS, "BOTH,Rosa,60,0,100,32", "no such face, or more than one"),
         ("path,name,sha256", "RED1,Rosa,12", "the sha256 '12' is not 64 hexadecimal digits"),
         ("path,name", '"RED1"x,Rosa', "expected after"),
         ("path,name", "GREEN1,Ruth", "green1.png: is labeled Ruth here, and Gerd in line 2, which counts"),
@@ -196,10 +158,7 @@ def test_csv_import_skips_bad_rows_and_imports_the_others(
     (reason,) = import_csv(gallery, tmp_path / "n.csv").skipped
     assert reason.startswith(f"{tmp_path}/n.csv, line {3 + bad.count(chr(10))}: ")
     assert message in reason
-    faces = faces_by_label(gallery)
-    assert faces["Blau"] == {"blue1.png 0"}
-    assert faces["Gerd"] == {"green1.png 0", *(["both.png 32"] if "both" in reason else [])}
-    assert len(faces) == 2
+    assert faces_by_label(gallery) == {"Blau": {"blue1.png 0"}, "Gerd": {"green1.png 0"}}
 
 
 def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(gallery: Store, tmp_path: Path):
@@ -212,16 +171,13 @@ def test_csv_import_says_that_lines_after_an_open_quotation_mark_are_left_out(ga
 
 
 def test_csv_import_accepts_one_identity_twice_in_a_photo(gallery: Store, tmp_path: Path):
-    both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
+    both, columns = tmp_path / "photos" / "both.png", BOX_COLUMNS
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32"))
     assert import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,0,0,32,32")).skipped == ()
     assert faces_by_label(gallery) == {"Rosa": {"both.png 0", "both.png 32"}}
     export_csv(gallery, tmp_path / "labels.csv")
     assert export_folders(gallery, tmp_path / "folders").photos == 1
-    assert [path.name for path in (tmp_path / "folders" / "Rosa").iterdir()] == ["both.png"]
     undo(gallery)
-    undo(gallery)
-    assert faces_by_label(gallery) == {}
     import_csv(gallery, tmp_path / "labels.csv")
     cluster(gallery, rebuild=True)
     assert {"both.png 0", "both.png 32"} <= faces_by_label(gallery)["Rosa"]
@@ -249,27 +205,21 @@ def test_folder_export_and_import_restore_identities(
 ):
     cluster(gallery)
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
-    before = photos[2].read_bytes()
     photos[4].unlink()
     exported = export_folders(gallery, tmp_path / "linked")
     assert (exported.photos, exported.identities, exported.missing) == (6, 2, (str(photos[4]),))
     (number,) = (label for label in faces_by_label(gallery) if label.startswith("#"))
     assert {path.name for path in (tmp_path / "linked").iterdir()} == {"Rosa_Ro_", number}
-    link = tmp_path / "linked" / "Rosa_Ro_" / "red3.png"
-    assert link.is_symlink()
-    assert link.readlink() == photos[2]
+    assert (tmp_path / "linked" / "Rosa_Ro_" / "red3.png").readlink() == photos[2]
     export_folders(gallery, tmp_path / "copied", "copy")
-    assert not (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").is_symlink()
     with pytest.raises(CannotWrite, match="not empty"):
         export_folders(gallery, tmp_path / "copied", "copy")
     for path in photos[:4]:
         path.unlink()  # the copies have the same content, which identifies them
     with create_gallery(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
         imported = import_folders(fresh, tmp_path / "copied")
-        assert (imported.faces, imported.identities) == (2, 2)
-        assert len(imported.skipped) == 4
+        assert (imported.faces, imported.identities, len(imported.skipped)) == (2, 2, 4)
         assert without_numbers(faces_by_label(fresh)) == [("#", ["green1.png 0"]), ("Rosa_Ro_", ["red1.png 0"])]
-    assert (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").read_bytes() == before
 
 
 def test_folder_import_skips_what_it_cannot_use(gallery: Store, tmp_path: Path, photos: list[Path]):
@@ -298,30 +248,29 @@ def test_folder_import_skips_what_it_cannot_use(gallery: Store, tmp_path: Path, 
         import_folders(gallery, tmp_path / "none")
 
 
-def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied(
-    gallery: Store, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOSPC])
+def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied_unless_the_disk_is_full(
+    gallery: Store, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch, error: int
 ):
     corrections.split(gallery, [1, 2], "Rosa")
     copy = shutil.copy2
 
-    def failing(error: int) -> None:
-        def copy_one(source: Path, target: Path) -> object:
-            if source == photos[0]:
-                raise OSError(error, os.strerror(error), str(source))
-            return copy(source, target)
+    def copy_one(source: Path, target: Path) -> object:
+        if source == photos[0]:
+            raise OSError(error, os.strerror(error), str(source))
+        return copy(source, target)
 
-        monkeypatch.setattr(shutil, "copy2", copy_one)
-
-    failing(errno.EACCES)
-    exported = export_folders(gallery, tmp_path / "copied", "copy")
-    assert exported.skipped == (f"{photos[0]}: cannot be copied (Permission denied)",)
+    monkeypatch.setattr(shutil, "copy2", copy_one)
+    if error == errno.ENOSPC:
+        with pytest.raises(CannotWrite, match="No space left"):
+            export_folders(gallery, tmp_path / "copied", "copy")
+        return
+    assert export_folders(gallery, tmp_path / "copied", "copy").skipped == (
+        f"{photos[0]}: cannot be copied (Permission denied)",
+    )
     names = {path.name for path in (tmp_path / "copied" / "Rosa").iterdir()}
-    assert len(names) == exported.photos
     assert "red2.png" in names
     assert "red1.png" not in names
-    failing(errno.ENOSPC)
-    with pytest.raises(CannotWrite, match="No space left"):
-        export_folders(gallery, tmp_path / "full", "copy")
 
 
 def test_folder_export_shortens_names_that_would_be_too_long(tmp_path: Path, mean_color_bundle: Path):
@@ -335,23 +284,6 @@ def test_folder_export_shortens_names_that_would_be_too_long(tmp_path: Path, mea
     assert (exported.photos, exported.skipped) == (2, ())
     (folder,) = (tmp_path / "out").iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["ミア" * 40 + "a" * 9 + "-2.png", name]
-
-
-def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path], mean_color_bundle: Path):
-    (tmp_path / "more").mkdir()
-    same_name = draw_photo(tmp_path / "more" / "red1.png", "red", shade=4)
-    with create_gallery(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
-        identity = corrections.split(second, [1, 2], "A/b").identity
-        exported = export_folders(second, tmp_path / "out")
-        assert exported.photos == 2
-        assert sorted(path.name for path in (tmp_path / "out" / "A_b").iterdir()) == [
-            "red1-2.png",
-            "red1.png",
-        ]
-        corrections.split(second, [2], "a:B")
-        assert len(faces_by_label(second)) == 2, identity
-        export_folders(second, tmp_path / "out2")
-        assert {path.name for path in (tmp_path / "out2").iterdir()} == {"A_b", "a_B-2"}
 
 
 def test_imports_take_every_spelling_of_a_name_as_the_same(gallery: Store, tmp_path: Path, photos: list[Path]):
