@@ -125,7 +125,31 @@ def test_backup_restore_and_repair_without_disk_space_change_nothing(task: str, 
     run()
 
 
-def test_failing_reads_are_told_from_damage(tmp_path: Path):
+def test_failing_reads_are_told_from_damage(drawings: Path, tmp_path: Path):
     """The disk is at fault, and what is on it may be intact: nobody is sent to a repair."""
-    with pytest.raises(CannotWrite, match="disk is full or failing"), translate_errors(tmp_path):
-        raise apsw.IOError("disk I/O error")
+    SCENARIOS["merge"].prepare(tmp_path / "gallery", drawings)
+
+    class FailingDisk(apsw.VFS):
+        def __init__(self) -> None:
+            super().__init__("failing", "")
+
+        def xOpen(self, name, flags):  # noqa: N802 - apsw's name
+            return FailingFile(name, flags)
+
+    class FailingFile(apsw.VFSFile):
+        fails = False
+
+        def __init__(self, name, flags) -> None:
+            super().__init__("", name, flags)
+
+        def xRead(self, amount, offset):  # noqa: N802
+            if FailingFile.fails:
+                raise apsw.IOError("disk I/O error")
+            return super().xRead(amount, offset)
+
+    disk = FailingDisk()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "gallery" / DATABASE), vfs="failing")) as connection:
+        FailingFile.fails = True
+        with pytest.raises(CannotWrite, match="disk is full or failing"), translate_errors(tmp_path / "gallery"):
+            connection.execute("SELECT count(*) FROM faces")
+    disk.unregister()
