@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,15 +264,13 @@ def test_collection_at_the_previous_address_is_removed(gallery: Store, tmp_path:
 
 def change_during_sync(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Let something happen once while faces are prepared for the index."""
-    centered = external_search._centered
 
-    def change_and_prepare(*arguments):
-        monkeypatch.setattr(external_search, "_centered", centered)
-        vectors = centered(*arguments)
+    def change_and_prepare(*values: Any) -> Row:
+        monkeypatch.setattr(external_search, "Row", Row)
         change()
-        return vectors
+        return Row(*values)
 
-    monkeypatch.setattr(external_search, "_centered", change_and_prepare)
+    monkeypatch.setattr(external_search, "Row", change_and_prepare)
 
 
 def test_faces_forgotten_while_they_are_written_are_not_written(

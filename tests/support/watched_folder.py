@@ -131,7 +131,8 @@ class WatchedFolder:
     def rows(self) -> dict[int, tuple[str, bytes, bool]]:
         """Return path, SHA-256 and whether it is missing, of each photo of the gallery."""
         with self.gallery.read() as repository:
-            return {row[0]: (row[1], row[4], row[5]) for row in repository.watched_files.photos()}
+            missing = dict(repository.watched_files.missing())
+            return {row.photo: (row.path, row.sha256, row.photo in missing) for row in repository.photos.rows()}
 
 
 def unique(reported: Iterable[Event]) -> list[Event]:

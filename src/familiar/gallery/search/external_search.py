@@ -131,7 +131,7 @@ def sync_external_index(
                 external.save(gallery.folder)
         for start in range(0, len(rows), WRITTEN_ROWS):
             part = rows[start : start + WRITTEN_ROWS]
-            vectors = _centered(faces.unit_rows(part), gallery, index_means)
+            vectors = gallery.space.center(faces.unit_rows(part), [*map(unpack_centering, index_means)])
             entries = [
                 Row(key, vector, current[key], species[int(row)] or "")
                 for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
@@ -214,7 +214,7 @@ def search_external_index(
                 return None
             try:
                 index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
-                centered = _centered(query[None], gallery, external.index_means)[0]
+                centered = gallery.space.center(query[None], [*map(unpack_centering, external.index_means)])[0]
                 passing = index.search(centered, k + EXTRA, group=only.species).tolist()
             except IndexUnavailable as error:
                 log.warning("%s, so every face is compared", error)
@@ -225,21 +225,10 @@ def search_external_index(
         vectors = encoded.reshape(-1, space.embedding_dim).astype(np.float32)
         same_part = space.part_of(vectors) == space.part_of(query[None])[0]
         faces, vectors = faces[same_part], vectors[same_part]
-        similarity = _centered(vectors, gallery, external.means) @ _centered(query[None], gallery, external.means)[0]
+        means = [*map(unpack_centering, external.means)]
+        similarity = space.center(vectors, means) @ space.center(query[None], means)[0]
         order = np.lexsort((faces, -similarity))[:k]
         return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
-
-
-def _centered(rows: Float32[np.ndarray, "n d"], gallery: Store, means: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
-    """Subtract the means of each part of the space."""
-    space, centered = gallery.space, rows.copy()
-    parts = space.part_of(rows)
-    for part, centering in enumerate(map(unpack_centering, means)):
-        members, columns = np.flatnonzero(parts == part), space.part_columns[part]
-        if centering is not None and len(members):
-            centered[members] = 0
-            centered[members, columns] = centering.apply(rows[members, columns])
-    return centered
 
 
 def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:

@@ -50,13 +50,7 @@ class FaceTable:
 
     def center_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
         """Subtract from a query what was subtracted from the embeddings of its part."""
-        part = self.part_of_query(query)
-        centering = self.centerings[part] if self.centerings else None
-        if centering is None:
-            return query
-        centered, columns = np.zeros_like(query), self.columns(part)
-        centered[columns] = centering.apply(query[None, columns])[0]
-        return centered
+        return self.space.center(query[None], self.centerings)[0]
 
     def part_of_query(self, query: Float32[np.ndarray, " d"]) -> int:
         """Return the number of the part that a query is compared with."""
@@ -75,17 +69,15 @@ class FaceTable:
         """Return the table with the means of its species subtracted from its embeddings, where the model has means."""
         if all(space.species_means is None for space in self.space.part_spaces):
             return self
-        embeddings, centerings = self.embeddings.copy(), list[Centering | None]()
+        centerings = list[Centering | None]()
         for part, space in enumerate(self.space.part_spaces):
             if space.species_means is None:
                 centerings.append(None)
                 continue
             rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
-            columns = self.columns(part)
-            stored = self.embeddings[rows, columns]
-            centering = Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]])
-            embeddings[rows, columns] = centering.apply(stored).astype(embeddings.dtype)
-            centerings.append(centering)
+            stored = self.embeddings[rows, self.columns(part)]
+            centerings.append(Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]]))
+        embeddings = self.space.center(self.embeddings, centerings)
         return replace(self, embeddings=embeddings, centerings=tuple(centerings))
 
     def columns(self, part: int) -> slice:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,6 +16,7 @@ from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.model import Model
 from familiar.metrics.calibration import uncalibrated
+from familiar.neighbors.centering import Centering
 
 _BLOCK_ROWS = 20_000
 
@@ -70,6 +72,25 @@ class Space:
                 squares = [np.square(rows[:, columns]).sum(axis=1) for columns in self.part_columns]
                 parts[block] = np.argmax(squares, axis=0)
         return parts
+
+    def center(
+        self, embeddings: Float[np.ndarray, "n d"], centerings: Sequence[Centering | None]
+    ) -> Float[np.ndarray, "n d"]:
+        """Subtract the means of each part from its embeddings, which may be truncated if there is one part.
+
+        Args:
+            embeddings: unit rows.
+            centerings: of each part; None: nothing is subtracted. Empty: of no part.
+        """
+        if not len(embeddings) or not any(centerings):
+            return embeddings
+        centered, parts = embeddings.copy(), self.part_of(embeddings)
+        for part, centering in enumerate(centerings):
+            rows = np.flatnonzero(parts == part) if self.parts else slice(None)
+            columns = self.part_columns[part]
+            if centering is not None:
+                centered[rows, columns] = centering.apply(embeddings[rows, columns])
+        return centered
 
     @property
     def gallery_calibration(self) -> Calibration:

@@ -9,17 +9,6 @@ from familiar.gallery.store.table import Table
 class WatchedFiles(Table):
     """SQL statements on the tables `missing_photos` and `skipped_files`."""
 
-    def photos(self) -> list[tuple[int, str, int, int, bytes, bool]]:
-        """Return id, path, size in bytes, modification time in ns, SHA-256 and whether it is missing, by rising id.
-
-        Photos that were enrolled as embeddings, without a file, are left out.
-        """
-        rows = self._connection.rows(
-            "SELECT id, path, size_bytes, modified_ns, sha256, photo_id IS NOT NULL FROM photos "
-            "LEFT JOIN missing_photos ON photo_id = id WHERE size_bytes > 0 ORDER BY id"
-        )
-        return [(photo, os.fsdecode(path), *rest, bool(missing)) for photo, path, *rest, missing in rows]
-
     def missing(self) -> list[tuple[int, str]]:
         """Return the id of each missing photo and the time at which that was noticed."""
         return self._connection.rows("SELECT photo_id, noticed_at FROM missing_photos ORDER BY 1")
