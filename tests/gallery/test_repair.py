@@ -171,6 +171,14 @@ def test_foreign_write_against_the_rules_is_not_accepted(damaged: Path, original
     assert any(text.startswith(lost) for text in result.lost), result.lost
 
 
+def test_trigger_that_a_foreign_program_dropped_is_there_again(damaged: Path, original: Contents):
+    write_as_foreign_program(damaged, "DROP TRIGGER assignments_update")  # without it nothing could be undone
+    result, lost = repaired(damaged, original)
+    assert (result.accepted, lost) == ((), {})
+    with Store.open(damaged) as gallery, gallery.read() as repository:
+        assert repository.connection.first("SELECT 1 FROM sqlite_schema WHERE name = 'assignments_update'")
+
+
 def test_damaged_calibration_is_fitted_anew(damaged: Path):
     write_as_foreign_program(damaged, "UPDATE gallery SET own_calibration = '{'")
     assert problems_of(damaged)

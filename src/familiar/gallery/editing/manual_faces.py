@@ -65,7 +65,9 @@ def add_face(
     face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
     with decision(gallery, "add face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, photo, box_xyxy_px)
-        number = repository.faces.insert_by_hand(photo, stored_face(gallery, face), face.species)
+        others = {each.species for each in repository.faces.rows_in_photos([photo])} - {None}
+        species = face.species or (others.pop() if len(others) == 1 else None)
+        number = repository.faces.insert(photo, stored_face(gallery, face), species)
         _assign_face(gallery, repository, number)
     return number
 
@@ -93,8 +95,10 @@ def set_face_box(gallery: Store, embedder: Model, face: int, box_xyxy_px: Box, *
     embedded = _embed_box(gallery, embedder, row.photo, box_xyxy_px, None, path, row.species)
     with decision(gallery, "move face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, row.photo, box_xyxy_px, except_face=face)
-        if not repository.faces.update_in_photo(face, row.photo, stored_face(gallery, embedded)):
+        if [each.photo for each in repository.faces.rows([face])] != [row.photo]:
             raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
+        repository.faces.note_deleted_boxes("id = ?", [face])
+        repository.faces.move_to_photo(face, row.photo, stored_face(gallery, embedded))
         repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
         repository.domains.delete([face])
         repository.assignments.unassign_unconfirmed(face)

@@ -145,21 +145,12 @@ class Faces(Table):
             (os.fsencode(path), except_photo),
         )
 
-    def insert(self, photo: int, face: StoredFace, species: str | None) -> None:
-        """Add a face."""
+    def insert(self, photo: int, face: StoredFace, species: str | None) -> int:
+        """Add a face, and return its id."""
         self._connection.run(
             f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, landmarks_px, score, quality, embedding, species) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (photo, *face.values, species and unify_spelling(species)),
-        )
-
-    def insert_by_hand(self, photo: int, face: StoredFace, species: str | None) -> int:
-        """Add a face, and return its id; without a species, with that which all other faces in its photo have."""
-        self._connection.run(
-            f"INSERT INTO faces ({_BOX_COLUMNS}, landmarks_px, score, quality, embedding, "
-            "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, (SELECT min(species) FROM "
-            "faces WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1)))",
-            (*face.values, photo, species and unify_spelling(species)),
         )
         return self._connection.last_insert_rowid()
 
@@ -180,16 +171,6 @@ class Faces(Table):
             "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
             (photo, *stored.values, species, face),
         )
-
-    def update_in_photo(self, face: int, photo: int, stored: StoredFace) -> bool:
-        """Store another box of a face; False if the photo has no such face. It is not detected in the old box again."""
-        self.note_deleted_boxes("id = ?", [face])
-        self._connection.run(
-            "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, landmarks_px = ?, score = ?, "
-            "quality = ?, embedding = ? WHERE id = ? AND photo_id = ?",
-            (*stored.values, face, photo),
-        )
-        return self._connection.changes() > 0
 
     def set_embeddings(self, embeddings: Iterable[tuple[bytes, int]]) -> None:
         """Replace the embeddings of faces, given as pairs of an encoded embedding and a face."""

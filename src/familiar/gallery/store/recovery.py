@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -276,13 +277,11 @@ def _last_number(connection: Connection, table: str, key: str | None) -> int | N
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Name runs of numbers: "3", "5 to 9"."""
-    start = 0
-    for index in range(1, len(numbers) + 1):
-        if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
-            first, last = numbers[start], numbers[index - 1]
-            yield str(first) if first == last else f"{first} to {last}"
-            start = index
+    """Name runs of rising numbers: "3", "5 to 9"."""
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        first, last = members[0], members[-1]
+        yield str(first) if first == last else f"{first} to {last}"
 
 
 def better_copy(folder: Path) -> Path | None:

@@ -130,17 +130,22 @@ class Store:
         make_folder(folder)
         # Written under a temporary name, so that a killed process leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
-        with translate_errors(folder), _translate_os_errors(folder):
+        try:
             unfinished.unlink(missing_ok=True)
-            with contextlib.closing(connect(unfinished, create=True)) as connection, connection:
+            with (
+                translate_errors(folder),
+                contextlib.closing(connect(unfinished, create=True)) as connection,
+                connection,
+            ):
                 create_tables(connection)
                 Repository(connection).settings.create(space, embedding_dtype, reference)
-            try:
-                publish(unfinished, path)
-            except FileExistsError as error:
-                raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
-            finally:
-                unfinished.unlink(missing_ok=True)
+            publish(unfinished, path)
+        except FileExistsError as error:
+            raise BadGallery(f"{folder}: another process has just created a gallery there; open it") from error
+        except OSError as error:
+            raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
+        finally:
+            unfinished.unlink(missing_ok=True)
         return Store.open(folder)
 
     @staticmethod
@@ -486,13 +491,3 @@ def publish(finished: Path, path: Path) -> None:
         path.open("xb").close()
         finished.replace(path)
     fsync_directory(path.parent)
-
-
-@contextlib.contextmanager
-def _translate_os_errors(folder: Path) -> Generator[None, None, None]:
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise CannotWrite(f"{folder}: no gallery can be created there ({error.strerror or error})") from error
