@@ -61,9 +61,9 @@ class Connection(apsw.Connection):
         self._cursor(statement, values)
         return self.changes()
 
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement with each of some rows of values."""
-        self.executemany(statement, rows)  # pyright: ignore
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Run a statement with each of some rows of values, and return the rows that it returns."""
+        return list(self.executemany(statement, rows))  # pyright: ignore
 
     def set(self, pragma: str, value: bool | int | str) -> Any:
         """Set a pragma; return what it is now."""

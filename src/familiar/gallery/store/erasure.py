@@ -59,18 +59,13 @@ class Erasure(Table):
 
     def erase_watch_notes(self, photos: Sequence[int]) -> None:
         """Delete events of photos, and what `familiar watch` noted of their paths, before the photos are deleted."""
-        numbers = json.dumps(list(photos))
-        self._connection.run("DELETE FROM events WHERE photo_id IN (SELECT value FROM json_each(?))", (numbers,))
-        self._connection.run(
-            "DELETE FROM skipped_files WHERE path IN "
-            "(SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?)))",
-            (numbers,),
-        )
-        self._connection.run("DELETE FROM watch_events WHERE photo_id IN (SELECT value FROM json_each(?))", (numbers,))
-        # Events of the time when a file could not be read, and was no photo of the gallery.
-        paths = self._connection.rows(
-            "SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?))", (numbers,)
-        )
+        numbers = [json.dumps(list(photos))]
+        for table in ("events", "watch_events"):
+            self._connection.run(f"DELETE FROM {table} WHERE photo_id IN (SELECT value FROM json_each(?))", numbers)
+        # Notes and events of the time when a file could not be read, and was no photo of the gallery.
+        query = "SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?))"
+        paths = self._connection.rows(query, numbers)
+        self._connection.run_many("DELETE FROM skipped_files WHERE path = ?", paths)
         skipped = self._connection.rows("SELECT id, body FROM watch_events WHERE kind = 'skipped'")
         self._connection.run_many(
             "DELETE FROM watch_events WHERE id = ?",
@@ -174,8 +169,7 @@ class Erasure(Table):
         """Delete an identity with its name, wherever that is. Faces that are assigned to it become unassigned."""
         row = self._connection.first("SELECT name FROM identities WHERE id = ?", (number,))
         self.erase_name(None if row is None else row[0])
-        self._connection.run("DELETE FROM events WHERE identity_id = ?", (number,))
-        self._connection.run("DELETE FROM assignments WHERE identity_id = ?", (number,))
-        self._connection.run("DELETE FROM rejections WHERE identity_id = ?", (number,))
+        for table in ("events", "assignments", "rejections"):
+            self._connection.run(f"DELETE FROM {table} WHERE identity_id = ?", (number,))
         self._connection.run("DELETE FROM identities WHERE id = ?", (number,))
         self.erase_watch_sightings()

@@ -156,13 +156,12 @@ class Faces(Table):
 
     def insert_without_boxes(self, faces: Iterable[tuple[int, bytes]]) -> list[int]:
         """Add pairs of a photo and an encoded embedding, and return the ids of the new faces, rising."""
-        last_id = self._connection.value("SELECT coalesce(max(id), 0) FROM faces")
-        self._connection.run_many(
-            f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, score, quality, embedding) VALUES (?, 0, 0, 0, 0, 1, 1, ?)",
+        rows = self._connection.run_many(
+            f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, score, quality, embedding) "
+            "VALUES (?, 0, 0, 0, 0, 1, 1, ?) RETURNING id",
             faces,
         )
-        rows = self._connection.rows("SELECT id FROM faces WHERE id > ? ORDER BY id", (last_id,))
-        return [row[0] for row in rows]
+        return [face for (face,) in rows]
 
     def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
         """Store a face as it was detected in another photo, and its species unless it is None."""
@@ -205,26 +204,19 @@ class Faces(Table):
             since: ISO time; only photos taken then or later.
             until: ISO time; only photos taken then or earlier. As much of the capture time counts as `until` has.
         """
-        conditions: list[str] = []
-        values: list[str | int] = []
-        if identities is not None:
-            conditions.append("identity_id IN (SELECT value FROM json_each(?))")  # there may be very many
-            values.append(json.dumps(list(identities)))
-        if species is not None:
-            conditions.append("species = ?")
-            values.append(unify_spelling(species))
-        if since is not None:
-            conditions.append("taken_at >= ?")
-            values.append(since)
-        if until is not None:
-            conditions.append("substr(taken_at, 1, length(?)) <= ?")
-            values += [until, until]
+        value_of_condition = {
+            f"identity_id {_IN_LIST}": None if identities is None else json.dumps(list(identities)),
+            "species = ?": None if species is None else unify_spelling(species),
+            "taken_at >= ?": since,
+            "taken_at < ? || '~'": until,  # which sorts after all that a time may have, so what begins so is included
+        }
+        given = {condition: value for condition, value in value_of_condition.items() if value is not None}
         rows = self._connection.rows(
             "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
-            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(conditions)}",
-            values,
+            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(given)}",
+            list(given.values()),
         )
-        return [row[0] for row in rows]
+        return [face for (face,) in rows]
 
 
 def _to_row(row: tuple[Any, ...]) -> FaceRow:

@@ -62,10 +62,6 @@ class Photos(Table):
         """Return the number of photos."""
         return self._connection.value("SELECT count(*) FROM photos")
 
-    def last_id(self) -> int:
-        """Return the highest id of a photo, or 0."""
-        return self._connection.value("SELECT coalesce(max(id), 0) FROM photos")
-
     def rows(self) -> list[PhotoRow]:
         """Return all photos, by rising number."""
         return self._select("true ORDER BY id")
@@ -127,12 +123,11 @@ class Photos(Table):
         Returns:
             The id and SHA-256 of each new photo, by rising id.
         """
-        last_id = self.last_id()
-        self._connection.run_many(
-            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING",
+        return self._connection.run_many(
+            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING "
+            "RETURNING id, sha256",
             photos,
         )
-        return self._connection.rows("SELECT id, sha256 FROM photos WHERE id > ? ORDER BY id", (last_id,))
 
     def update_file(self, photo: int, path: Path, size_bytes: int, modified_ns: int) -> None:
         """Store where a photo's file is now, its size and its modification time."""

@@ -1,9 +1,8 @@
 """The embedding space of a gallery: which model its embeddings come from, and what their similarities mean."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from familiar.core.blockwise import blocks
-from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
+from familiar.core.calibration import Calibration, prefix_calibrations_from_dict
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.model import Model
@@ -131,15 +130,7 @@ class Space:
 
     def to_json(self) -> str:
         """Serialize as the database stores it."""
-        return json.dumps(self._to_dict(), sort_keys=True)
-
-    def _to_dict(self) -> dict[str, Any]:
-        stored = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        stored["calibration"] = dataclasses.asdict(self.calibration)
-        stored["species_means"] = None if self.species_means is None else dataclasses.asdict(self.species_means)
-        stored["prefix_calibrations"] = prefix_calibrations_to_dict(self.prefix_calibrations)
-        stored["parts"] = [part._to_dict() for part in self.parts]
-        return stored
+        return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes

@@ -1,7 +1,7 @@
 """The outbox of `familiar watch`: events that were not delivered everywhere yet."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from familiar.gallery.store.table import Table
 
@@ -52,15 +52,12 @@ class WatchEvents(Table):
         """Forget all other destinations. New ones receive events from now on."""
         last_event = self.last_id()
         known = [each for (each,) in self._connection.rows("SELECT destination FROM watch_deliveries")]
-        self._delete_destinations(set(known) - set(destinations))
+        self._connection.run_many(
+            "DELETE FROM watch_deliveries WHERE destination = ?", ((each,) for each in set(known) - set(destinations))
+        )
         self._connection.run_many(
             "INSERT INTO watch_deliveries (destination, last_event) VALUES (?, ?) ON CONFLICT DO NOTHING",
             ((destination, last_event) for destination in destinations),
-        )
-
-    def _delete_destinations(self, destinations: Iterable[str]) -> None:
-        self._connection.run_many(
-            "DELETE FROM watch_deliveries WHERE destination = ?", ((each,) for each in destinations)
         )
 
     def delivered(self, destination: str) -> int:
@@ -79,12 +76,11 @@ class WatchEvents(Table):
 
     def delete_oldest(self, max_events: int) -> int:
         """Delete the oldest complete events beyond a number, and return how many that were."""
-        self._connection.run(
+        return self._connection.run(
             "DELETE FROM watch_events WHERE is_complete = 1 AND id <= "
             "(SELECT id FROM watch_events ORDER BY id DESC LIMIT 1 OFFSET ?)",
             (max_events,),
         )
-        return self._connection.changes()
 
     def last_identity(self) -> int | None:
         """Return the highest number that an identity had when events were last completed; None before the first."""
