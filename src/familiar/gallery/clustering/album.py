@@ -70,7 +70,7 @@ class Album:
         for number, whitening in enumerate(self.whitenings):
             if whitening is not None:
                 is_species = self.species == number
-                columns = self.faces.columns(self.parts[number])
+                columns = self.faces.space.part_columns[self.parts[number]]
                 whitened[is_species, columns] = whitening.apply(rows[is_species, columns])
         return whitened
 
@@ -160,7 +160,7 @@ def _measure(
     thresholds: list[SpeciesThreshold] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
-        embeddings = faces.unit_rows(rows)[:, faces.columns(part)]
+        embeddings = faces.unit_rows(rows)[:, faces.space.part_columns[part]]
         learned_within = np.flatnonzero(np.isin(rows, learned))
         whitening, estimate, gain = None, None, None
         if not _is_by_user(calibrated[part]):

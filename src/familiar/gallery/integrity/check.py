@@ -84,8 +84,7 @@ def damaged_uploads(gallery: Store) -> list[str]:
     """Describe the uploaded photos whose content is neither what their name says nor what the gallery knows."""
     problems: list[str] = []
     for path in sorted((gallery.folder / UPLOADED_PHOTOS).glob("*/*")):
-        sha256 = uploaded_sha256(path)
-        if sha256 is None:
+        if (sha256 := uploaded_sha256(path)) is None:
             continue
         try:
             content = content_sha256(path)

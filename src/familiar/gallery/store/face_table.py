@@ -75,14 +75,10 @@ class FaceTable:
                 centerings.append(None)
                 continue
             rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
-            stored = self.embeddings[rows, self.columns(part)]
+            stored = self.embeddings[rows, self.space.part_columns[part]]
             centerings.append(Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]]))
         embeddings = self.space.center(self.embeddings, centerings)
         return replace(self, embeddings=embeddings, centerings=tuple(centerings))
-
-    def columns(self, part: int) -> slice:
-        """Return the components of a part; all of them, or of their prefix, if there is only one."""
-        return self.space.part_columns[part] if self.space.parts else slice(None)
 
 
 def load_face_table(

@@ -233,10 +233,13 @@ def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], li
         return connection.rows(f"SELECT * FROM {table}"), []
     except _UNREADABLE:
         last_number = _last_number(connection, table, key)
-        if last_number is None:
-            rows, error = _read_until_error(connection, f"SELECT * FROM {table}")
-            return rows, [f"{table}: the rows after the first {len(rows):,} ({error})"]
     rows, unreadable = list[tuple[Any, ...]](), list[int]()
+    if last_number is None:
+        try:
+            rows.extend(connection.each(f"SELECT * FROM {table}"))  # keeps what comes before the error
+        except _UNREADABLE as error:
+            return rows, [f"{table}: the rows after the first {len(rows):,} ({error})"]
+        return rows, []
     ranges = [(1, last_number)]
     while ranges:
         first, last = ranges.pop()
@@ -249,15 +252,6 @@ def _read(connection: Connection, table: str) -> tuple[list[tuple[Any, ...]], li
                 middle = (first + last) // 2
                 ranges += [(first, middle), (middle + 1, last)]
     return rows, [f"{table} {name}" for name in _ranges(sorted(unreadable))]
-
-
-def _read_until_error(connection: Connection, query: str) -> tuple[list[tuple[Any, ...]], Exception]:
-    rows = list[tuple[Any, ...]]()
-    try:
-        rows.extend(connection.each(query))  # keeps what comes before the error
-    except _UNREADABLE as error:
-        return rows, error
-    raise AssertionError("it could be read")
 
 
 def _last_number(connection: Connection, table: str, key: str | None) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-_NAME = re.compile(r"(\d{4}-\d\d-\d\d)T\d{6}(-[\w-]+)?\.sqlite")
+_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}(-[\w-]+)?\.sqlite")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,4 @@ def is_copy(path: Path) -> bool:
 
 def day_of(path: Path) -> date:
     """Return the day of a copy."""
-    match = _NAME.fullmatch(path.name)
-    assert match is not None
-    return date.fromisoformat(match[1])
+    return date.fromisoformat(path.name[:10])

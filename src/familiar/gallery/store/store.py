@@ -64,13 +64,12 @@ class Store:
         require_database(folder)
         self.folder = folder
         self.read_only = not (os.access(folder, os.W_OK) and os.access(folder / DATABASE, os.W_OK))
-        self._lock = None if self.read_only else _shared_lock(folder)
-        try:
+        with contextlib.ExitStack() as opened:
+            if not self.read_only:
+                opened.callback(_shared_lock(folder).close)
             with translate_errors(folder):
-                self._connection = self._connect()
-        except BaseException:
-            self._close_lock()
-            raise
+                self._connection = self._connect(opened)
+            self._opened = opened.pop_all()
         self._repository = Repository(self._connection)
         self._cache: dict[str, tuple[Hashable, Any]] = {}  # of each key: a version, and the value at it
         self._writing = self._faces_change = False
@@ -78,26 +77,23 @@ class Store:
         self._checked_copies_on: date | None = None
         self.is_open = True
 
-    def _connect(self) -> Connection:
+    def _connect(self, opened: contextlib.ExitStack) -> Connection:
         if self.read_only and (self.folder / LOG).exists() and (self.folder / LOG).stat().st_size:
             raise BadGallery(
                 f"{self.folder}: has changes in {LOG} that are not in {DATABASE} yet, and the folder cannot be written "
                 "to; copy the folder to where it can, and open it there once"
             )
         connection = connect(self.folder / DATABASE, read_only=self.read_only)
+        opened.callback(connection.close)
+        check_format(connection, self.folder)
+        if not self.read_only:
+            configure(connection, self.folder)
         try:
-            check_format(connection, self.folder)
-            if not self.read_only:
-                configure(connection, self.folder)
-            try:
-                settings = Repository(connection).settings
-                settings.space()
-                self._uid = settings.uid()
-            except (TypeError, ValueError, KeyError) as error:
-                raise damaged(self.folder, "the row that says which model it belongs to") from error
-        except BaseException:
-            connection.close()
-            raise
+            settings = Repository(connection).settings
+            settings.space()
+            self._uid = settings.uid()
+        except (TypeError, ValueError, KeyError) as error:
+            raise damaged(self.folder, "the row that says which model it belongs to") from error
         return connection
 
     @staticmethod
@@ -175,15 +171,8 @@ class Store:
 
     def close(self) -> None:
         """Close the connection."""
-        if self.is_open:
-            self._connection.close()
-            self._close_lock()
+        self._opened.close()
         self.is_open = False
-
-    def _close_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
 
     def __enter__(self) -> "Store":
         return self
