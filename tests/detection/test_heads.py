@@ -79,12 +79,111 @@ def test_boxes_are_clipped_to_the_photo(detector_saying: Callable[..., HeadDetec
     assert head.box_xyxy_px == (0, 0, 320, 100)
 
 
-@pytest.mark.parametrize("box", [(-40, 0, -5, 50), (10, 300, 60, 340), (50, 50, 50, 90)])
+@pytest.mark.parametrize("box", [(-40, 0, -5, 50), (10, 330, 60, 360), (50, 50, 50, 90)])
 def test_boxes_beside_the_photo_are_no_heads(
     detector_saying: Callable[..., HeadDetector], box: tuple[float, ...]
 ) -> None:
     """The photo of 320 x 200 px is filled up to 224 px."""
     assert detector_saying((box, (0.9, 0, 0))).detect(photo_of(320, 200)) == []
+
+
+# Second looks
+
+
+@pytest.fixture
+def detector_looking(detector_saying: Callable[..., HeadDetector], monkeypatch: pytest.MonkeyPatch):
+    """Build a detector whose network says something else of each size and color, and keeps what it was shown."""
+
+    def build(says: Callable[[np.ndarray], Sequence[tuple[Sequence[float], Sequence[float]]]]) -> tuple:
+        detector, shown = detector_saying(), list[np.ndarray]()
+
+        class Network:
+            @staticmethod
+            def run(_: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+                shown.append(inputs["photo"][0])
+                heads = says(inputs["photo"][0])
+                boxes = np.array([box for box, _ in heads], np.float32).reshape(-1, 4)
+                scores = np.array([score for _, score in heads], np.float32).reshape(-1, 3)
+                points = np.array([landmarks_in(box) for box, _ in heads], np.float32).reshape(-1, 5, 2)
+                return [boxes, scores, points]
+
+        monkeypatch.setattr(detector, "_session", Network())
+        return detector, shown
+
+    return build
+
+
+CAT, DOG, PERSON = (0.9, 0, 0), (0, 0.9, 0), (0, 0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("size", "sides"), [((2000, 1500), []), ((3000, 1500), [500]), ((1500, 6000), [1000]), ((12_000, 900), [1024])]
+)
+def test_large_photos_are_looked_at_twice(detector_looking, size: tuple[int, int], sides: list[int]) -> None:
+    detector, shown = detector_looking(lambda _: [((10, 10, 40, 40), PERSON)])
+    detector.detect(photo_of(*size))
+    assert [max(each.shape) // 32 for each in shown] == [-(-side // 32) for side in (320, *sides)]
+
+
+def test_second_look_adds_small_heads(detector_looking) -> None:
+    """A photo of 3,840 x 3,000 px is looked at with 320 and with 640 px; each box of the second is half as large."""
+
+    def says(pixels: np.ndarray) -> list:
+        if max(pixels.shape) < 640:
+            return [((100, 100, 200, 200), CAT)]
+        return [
+            ((20, 30, 60, 60), DOG),
+            ((400, 100, 600, 300), DOG),  # too large: the first look would have found it
+            ((300, 300, 340, 340), DOG),  # on the cat
+            ((600, 40, 630, 70), PERSON),
+        ]
+
+    detector, _ = detector_looking(says)
+    heads = detector.detect(photo_of(3840, 3000))
+    assert [(head.label, head.box_xyxy_px) for head in heads] == [
+        ("cat", (1200, 1200, 2400, 2400)),
+        ("dog", (120, 180, 360, 360)),
+    ]
+    np.testing.assert_allclose(heads[1].landmarks_px, landmarks_in((120, 180, 360, 360))[:3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: int) -> None:
+    """A photo whose only red part is a head, found only where it is in the upper half."""
+    pixels = np.zeros((200, 320, 3), np.uint8)
+    box = (260, 20, 310, 80) if turns == 1 else (10, 20, 60, 80)
+    pixels[box[1] : box[3], box[0] : box[2], 0] = 255
+    red = [0, 0]
+
+    def says(shown: np.ndarray) -> list:
+        if shown.shape[0] <= shown.shape[1]:
+            return []
+        rows, columns = np.nonzero(shown[..., 0] > 128)
+        red[:] = rows.min(), columns.min()
+        if rows.max() > 160:
+            return []
+        return [((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), CAT)]
+
+    detector, shown = detector_looking(says)
+    (head,) = detector.detect(Photo(pixels, "on its side", (320, 200)))
+    assert len(shown) == 3
+    assert head.box_xyxy_px == box
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    across = [(right - y * width, top + x * height) for x, y in FACE[:3]]
+    if turns == 3:
+        across = [(left + y * width, bottom - x * height) for x, y in FACE[:3]]
+    np.testing.assert_allclose(head.landmarks_px, across, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("score", "found"), [(0.75, False), (0.85, True)])
+def test_heads_on_their_side_must_be_surer(detector_looking, score: float, found: bool) -> None:
+    """A person found upright is no reason to look again, even if pets are looked for."""
+    detector, _ = detector_looking(lambda shown: [((9, 9, 60, 60), (0, score, 0))] if shown.shape[0] > 250 else [])
+    assert bool(detector.detect(photo_of(320, 200))) == found
+    detector, shown = detector_looking(lambda _: [((9, 9, 60, 60), PERSON)])
+    assert detector.detect(photo_of(320, 200)) == []
+    assert len(shown) == 1
 
 
 def test_low_scores_are_no_heads(detector_saying: Callable[..., HeadDetector]) -> None:
