@@ -6,10 +6,10 @@ const LABELS = ["cat", "dog", "person"]; // the columns of the network's scores
 const SEARCH_SIDE_PX = 320; // the long side of a photo is enlarged or reduced to this
 const [MULTIPLE_PX, MIN_SIDE_PX] = [32, 64]; // of the sides of the network's input
 const MIN_SCORE = 0.5;
-// A large photo is looked at a second time, at a sixth of its size; see heads.py.
-const CLOSER_SHARE = 1 / 6;
+// A large photo is looked at a second time, at 2 / 15 of its size; see heads.py.
+const CLOSER_SHARE = 2 / 15;
 const CLOSER_SIDES_PX = [480, 1024];
-const MAX_CLOSER_HEAD = 1 / 5; // of the photo's long side
+const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
 const ON_HEAD = 0.5; // of the smaller box
 const MIN_TURNED_SCORE = 0.8;
 const SAME_HEAD_IOU = 0.45; // two boxes that overlap by more are one head
@@ -30,7 +30,7 @@ export async function detectHeads(photo, network, labels, minScore = MIN_SCORE) 
   const look = async (pixels, sidePx, size) =>
     distinctHeads(await findCandidates(pixels, network, minScore, sidePx, size));
   let heads = await look(searched, SEARCH_SIDE_PX, photo);
-  if (closerPx) heads.push(...smallHeads(await look(searched, closerPx, photo), heads, photo));
+  if (closerPx) heads = combine(heads, await look(searched, closerPx, photo), Math.max(photo.width, photo.height));
   if (!heads.length) heads = await lookAtTurned(searched, photo, look);
   // Only now, so that a person is never returned as a pet.
   return heads
@@ -98,14 +98,15 @@ function closerSidePx(photo) {
   return sidePx >= least ? Math.min(sidePx, most) : 0;
 }
 
-/** Those heads of a closer look that are small, and that the first look has not found. */
-function smallHeads(closer, heads, photo) {
-  const mostPx = MAX_CLOSER_HEAD * Math.max(photo.width, photo.height);
-  return closer.filter(
-    ({ box }) =>
-      Math.max(box[2] - box[0], box[3] - box[1]) <= mostPx &&
-      heads.every((other) => shared(box, other.box) < ON_HEAD * Math.min(areaOf(box), areaOf(other.box))),
+/** The large heads of the first look, and the small ones of the closer look that are not on these. */
+function combine(first, closer, photoSidePx) {
+  const sidePx = ({ box: [left, top, right, bottom] }) => Math.max(right - left, bottom - top);
+  const large = first.filter((head) => sidePx(head) >= MIN_FIRST_HEAD * photoSidePx);
+  const isOn = (a, b) => shared(a, b) >= ON_HEAD * Math.min(areaOf(a), areaOf(b));
+  const small = closer.filter(
+    (head) => sidePx(head) <= MAX_CLOSER_HEAD * photoSidePx && !large.some((other) => isOn(head.box, other.box)),
   );
+  return [...large, ...small];
 }
 
 /** The heads in a photo that lies on its side, though no EXIF data say so, in the better direction. */

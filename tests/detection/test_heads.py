@@ -117,7 +117,7 @@ CAT, DOG, PERSON = (0.9, 0, 0), (0, 0.9, 0), (0, 0, 0.9)
 
 
 @pytest.mark.parametrize(
-    ("size", "sides"), [((2000, 1500), []), ((3000, 1500), [500]), ((1500, 6000), [1000]), ((12_000, 900), [1024])]
+    ("size", "sides"), [((3000, 1500), []), ((3750, 1500), [500]), ((1500, 6000), [800]), ((12_000, 900), [1024])]
 )
 def test_large_photos_are_looked_at_twice(detector_looking, size: tuple[int, int], sides: list[int]) -> None:
     detector, shown = detector_looking(lambda _: [((10, 10, 40, 40), PERSON)])
@@ -126,11 +126,11 @@ def test_large_photos_are_looked_at_twice(detector_looking, size: tuple[int, int
 
 
 def test_second_look_adds_small_heads(detector_looking) -> None:
-    """A photo of 3,840 x 3,000 px is looked at with 320 and with 640 px; each box of the second is half as large."""
+    """A photo of 4,800 x 3,600 px is looked at with 320 and with 640 px; each box of the second is half as large."""
 
     def says(pixels: np.ndarray) -> list:
         if max(pixels.shape) < 640:
-            return [((100, 100, 200, 200), CAT)]
+            return [((100, 100, 200, 200), CAT), ((20, 20, 59, 50), CAT)]  # the second may be a whole pet
         return [
             ((20, 30, 60, 60), DOG),
             ((400, 100, 600, 300), DOG),  # too large: the first look would have found it
@@ -139,12 +139,12 @@ def test_second_look_adds_small_heads(detector_looking) -> None:
         ]
 
     detector, _ = detector_looking(says)
-    heads = detector.detect(photo_of(3840, 3000))
+    heads = detector.detect(photo_of(4800, 3600))
     assert [(head.label, head.box_xyxy_px) for head in heads] == [
-        ("cat", (1200, 1200, 2400, 2400)),
-        ("dog", (120, 180, 360, 360)),
+        ("cat", pytest.approx((1500, 1500, 3000, 3000))),
+        ("dog", pytest.approx((150, 225, 450, 450))),
     ]
-    np.testing.assert_allclose(heads[1].landmarks_px, landmarks_in((120, 180, 360, 360))[:3], rtol=1e-6)
+    np.testing.assert_allclose(heads[1].landmarks_px, landmarks_in((150, 225, 450, 450))[:3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("turns", [1, 3])
@@ -258,9 +258,9 @@ def test_suppression_keeps_the_best_of_boxes_that_overlap(
 
 @given(st.integers(1, 3000), st.integers(1, 3000))
 def test_network_gets_sides_that_are_multiples(width: int, height: int) -> None:
-    pixels, scale = _resize_for_network(np.full((height, width, 3), 255, np.uint8), 320)
+    pixels = _resize_for_network(np.full((height, width, 3), 255, np.uint8), 320)
     assert all(side % 32 == 0 and side >= 64 for side in pixels.shape[:2])
-    assert scale == 320 / max(width, height)
+    scale = 320 / max(width, height)
     filled = np.array(pixels[..., 0] > 0)
     assert filled[: max(1, round(height * scale)), : max(1, round(width * scale))].all()
     assert filled.sum() == max(1, round(height * scale)) * max(1, round(width * scale))

@@ -296,7 +296,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     scene(200, 150, ("cats", 4, 110, 30, 20)).save(folder / "small.png")
     # Both sides would do at an eighth, if it were a crop.
     scene(1501, 1123, ("cats", 5, 700, 500, 250)).save(folder / "large.jpg", quality=85)
-    scene(3000, 2100, ("cats", 7, 160, 2000, 1500)).save(folder / "very large.jpg", quality=85)
+    scene(3600, 1200, ("cats", 7, 240, 2000, 500)).save(folder / "very large.jpg", quality=85)
     turned = Image.Exif()
     turned[0x0112] = 6
     upright = scene(400, 533, ("cats", 2, 260, 70, 120))

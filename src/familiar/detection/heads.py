@@ -1,6 +1,6 @@
 """Heads of cats, dogs and people, found by the network that lies beside this file."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,10 +22,12 @@ PETS: tuple[Label, ...] = ("cat", "dog")
 SEARCH_SIDE_PX = 320
 MULTIPLE_PX, MIN_SIDE_PX = 32, 64  # of the sides of the network's input
 MIN_SCORE = 0.5
-# A large photo is looked at a second time, at a sixth of its size: so heads of 150 px are found in it, too. Making it
+# A large photo is looked at a second time, at 2 / 15 of its size: so heads of 200 px are found in it, too. Making it
 # smaller takes most of the time, and is done once for both.
-CLOSER_SHARE, CLOSER_SIDES_PX = 1 / 6, (480, 1024)
-MAX_CLOSER_HEAD = 1 / 5  # of the photo's long side: parts of larger heads look like heads
+CLOSER_SHARE, CLOSER_SIDES_PX = 2 / 15, (480, 1024)
+# Longer sides of heads, in long sides of the photo. The first look takes whole pets for smaller heads; the closer one
+# takes parts of larger heads for heads.
+MIN_FIRST_HEAD, MAX_CLOSER_HEAD = 1 / 8, 1 / 5
 ON_HEAD = 0.5  # of the smaller box
 MIN_TURNED_SCORE = 0.8  # on their sides, other animals look like pets more often
 SAME_HEAD_IOU = 0.45  # two boxes that overlap by more are one head
@@ -78,7 +80,7 @@ class HeadDetector:
             rgb_u8 = _resize(rgb_u8, closer_px)
         heads = self._look(rgb_u8, self._search_side_px, photo.size_px)
         if closer_px:
-            heads += _small_heads(self._look(rgb_u8, closer_px, photo.size_px), heads, photo.size_px)
+            heads = _combine(heads, self._look(rgb_u8, closer_px, photo.size_px), max(photo.size_px))
         if not heads:
             heads = self._look_at_turned(rgb_u8, photo.size_px)
         return sort_best_first(head for head in heads if head.label in self.labels)
@@ -87,7 +89,7 @@ class HeadDetector:
         self, rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int, photo_size_px: tuple[int, int]
     ) -> list[Detection]:
         """Find the heads of all labels in a photo, which may have been made smaller, at a long side of `side_px`."""
-        pixels, _ = _resize_for_network(rgb_u8, side_px)
+        pixels = _resize_for_network(rgb_u8, side_px)
         scale = side_px / max(photo_size_px)
         outputs = self._session.run(None, {"photo": pixels[None]})
         boxes, scores, points = (np.asarray(output, np.float32) for output in outputs)
@@ -121,17 +123,16 @@ def closer_side_px(photo_size_px: tuple[int, int]) -> int | None:
     return min(side_px, most) if side_px >= least else None
 
 
-def _small_heads(
-    closer: Iterable[Detection], heads: Sequence[Detection], photo_size_px: tuple[int, int]
-) -> list[Detection]:
-    """Choose the heads of a closer look that are small, and that the first look has not found."""
-    most_px = MAX_CLOSER_HEAD * max(photo_size_px)
-    return [
-        head
-        for head in closer
-        if max(head.box_xyxy_px[2] - head.box_xyxy_px[0], head.box_xyxy_px[3] - head.box_xyxy_px[1]) <= most_px
-        and all(overlap_of_smaller(head, other) < ON_HEAD for other in heads)
-    ]
+def _combine(first: Iterable[Detection], closer: Iterable[Detection], photo_side_px: int) -> list[Detection]:
+    """Choose the large heads of the first look, and the small ones of the closer look that are not on these."""
+    large = [head for head in first if _side_px(head) >= MIN_FIRST_HEAD * photo_side_px]
+    small = [head for head in closer if _side_px(head) <= MAX_CLOSER_HEAD * photo_side_px]
+    return large + [head for head in small if all(overlap_of_smaller(head, other) < ON_HEAD for other in large)]
+
+
+def _side_px(head: Detection) -> float:
+    left, top, right, bottom = head.box_xyxy_px
+    return max(right - left, bottom - top)
 
 
 def _turned_back(head: Detection, turns: int, photo_size_px: tuple[int, int]) -> Detection:
@@ -200,12 +201,11 @@ def _open_network(path: Path) -> ort.InferenceSession:
         ) from error
 
 
-def _resize_for_network(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> tuple[UInt8[np.ndarray, "s t 3"], float]:
-    """Resize a photo to a long side of `side_px`, fill up with black at the right and below; return also the scale."""
+def _resize_for_network(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> UInt8[np.ndarray, "s t 3"]:
+    """Resize a photo to a long side of `side_px`, fill up with black at the right and below."""
     resized = _resize(rgb_u8, side_px)
     bottom, right = (max(MIN_SIDE_PX, -(-side // MULTIPLE_PX) * MULTIPLE_PX) - side for side in resized.shape[:2])
-    filled = cv2.copyMakeBorder(resized, 0, bottom, 0, right, cv2.BORDER_CONSTANT)
-    return filled, side_px / max(rgb_u8.shape[:2])
+    return cv2.copyMakeBorder(resized, 0, bottom, 0, right, cv2.BORDER_CONSTANT)
 
 
 def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> UInt8[np.ndarray, "s t 3"]:
