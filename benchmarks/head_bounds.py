@@ -102,11 +102,11 @@ def judge_held_back(detector: HeadDetector, photos_folder: Path, held_back: Sequ
     say("turned by EXIF", look(pets, change=turned_by_exif).recall(), "at least .948")
     sides = [on_their_side(detector, photos_folder, pets, turns) for turns in (1, 3)]
     for name, label in (("all", None), ("cats", "cat"), ("dogs", "dog")):
-        found = [share_found(side, label) for side in sides]
+        recalls = [share_found(side, label) for side in sides]
         upright = share_found(as_they_are, label)
         say(
             f"on their side without EXIF, in shares of upright: {name}",
-            f"{np.mean(found) / upright:.3f}",
+            f"{np.mean(recalls) / upright:.3f}",
             "at least .9",
         )
 
@@ -130,13 +130,15 @@ def on_their_side(detector: HeadDetector, photos_folder: Path, photos: Iterable[
 
 def judge_crops(detector: HeadDetector, photos_folder: Path) -> None:
     """Judge photos that a face fills: dogs are found, people are no pets."""
-    kept = kept_dogs()
-    dogs = [path for path in find_photos(photos_folder / "dogfacenet900") if path.parent.name in kept]
-    found = [[face.label for face in detector.detect(load_photo(path))] for path in dogs]
+    held_back = kept_dogs()
+    dogs = [path for path in find_photos(photos_folder / "dogfacenet900") if path.parent.name in held_back]
+    labels_of_dogs = [[face.label for face in detector.detect(load_photo(path))] for path in dogs]
     say(
-        "kept dogs that are found", f"{np.mean([bool(labels) for labels in found]):.4f} of {len(dogs)}", "at least .995"
+        "kept dogs that are found",
+        f"{np.mean([bool(labels) for labels in labels_of_dogs]):.4f} of {len(dogs)}",
+        "at least .995",
     )
-    as_dogs = np.mean([labels[0] == "dog" for labels in found if labels])
+    as_dogs = np.mean([labels[0] == "dog" for labels in labels_of_dogs if labels])
     say("of these, as dogs", f"{as_dogs:.4f}", "")
     table = scan_folders(photos_folder / "lfw_photos_devtest")
     faces = [photos_folder / "lfw_112" / Path(str(path)).parent.name / Path(str(path)).name for path in table.photos]
@@ -156,7 +158,7 @@ def inner(photo: Photo, share: float) -> Photo:
 def judge_large(detector: HeadDetector, photos_folder: Path, photos: Sequence[LabeledPhoto]) -> None:
     """Judge heads that are small because the photo is large: those of other photos, laid on a large one."""
     for name, (width, height, side_px) in LARGE.items():
-        found: list[bool] = []
+        hits: list[bool] = []
         seconds: list[float] = []
         for number, labeled in enumerate(photos[:LARGE_PHOTOS]):
             photo, box = laid_on_large(
@@ -165,9 +167,9 @@ def judge_large(detector: HeadDetector, photos_folder: Path, photos: Sequence[La
             started = time.perf_counter()
             heads = detector.detect(photo)
             seconds.append(time.perf_counter() - started)
-            found.append(any(overlap(head.box_xyxy_px, box) >= 0.5 for head in heads))
+            hits.append(any(overlap(head.box_xyxy_px, box) >= 0.5 for head in heads))
         what = f"a head of {side_px:,} px in {name}"
-        say(what, f"{sum(found)} of {len(found)}, {1000 * median(seconds):.0f} ms", "found, at most twice the time")
+        say(what, f"{sum(hits)} of {len(hits)}, {1000 * median(seconds):.0f} ms", "found, at most twice the time")
 
 
 def laid_on_large(
@@ -240,8 +242,8 @@ def judge_people(detector: Detector, photos_folder: Path, sface: Path) -> None:
     known = ~np.isnan(similarities)
     scores, same = similarities[known], pairs.same[known]
     best = max(((scores >= threshold) == same).sum() for threshold in scores) / len(similarities)
-    found = int((~np.isnan(embeddings[:, 0])).sum())
-    say("SFace on people found by auto", f"{best:.3f}, {found} of {len(table)} found", "at least .987")
+    faces = int((~np.isnan(embeddings[:, 0])).sum())
+    say("SFace on people found by auto", f"{best:.3f}, {faces} of {len(table)} found", "at least .987")
 
 
 def judge_identities(detector: HeadDetector, photos_folder: Path) -> None:

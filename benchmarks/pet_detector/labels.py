@@ -197,9 +197,9 @@ def people(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
 
 def dog_faces(photos: Path, teachers: Teachers) -> Iterator[LabeledPhoto]:
     """Label aligned faces of dogs that are not kept for judging; the box is the teacher's, if it sees the head."""
-    kept = kept_dogs()
+    set_aside = kept_dogs()
     for path in find_photos(photos / "dogfacenet900"):
-        if path.parent.name in kept:
+        if path.parent.name in set_aside:
             continue
         rgb_u8 = load_photo(path).rgb_u8
         height, width = rgb_u8.shape[:2]

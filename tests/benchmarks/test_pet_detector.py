@@ -94,9 +94,9 @@ def test_labels_of_each_source_are_made_once(monkeypatch, tmp_path) -> None:
 
 
 def test_kept_dogs_are_not_labeled(tmp_path) -> None:
-    kept = sorted(labels.kept_dogs())
-    assert len(kept) == 150
-    for folder in (kept[0], "dog_none"):
+    set_aside = sorted(labels.kept_dogs())
+    assert len(set_aside) == 150
+    for folder in (set_aside[0], "dog_none"):
         (tmp_path / "dogfacenet900" / folder).mkdir(parents=True)
         cv2.imwrite(str(tmp_path / "dogfacenet900" / folder / "1.png"), np.zeros((100, 200, 3), np.uint8))
 

@@ -176,11 +176,11 @@ def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: i
     np.testing.assert_allclose(head.landmarks_px, across, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("score", "found"), [(0.75, False), (0.85, True)])
-def test_heads_on_their_side_must_be_surer(detector_looking, score: float, found: bool) -> None:
+@pytest.mark.parametrize(("score", "expected"), [(0.75, False), (0.85, True)])
+def test_heads_on_their_side_must_be_surer(detector_looking, score: float, expected: bool) -> None:
     """A person found upright is no reason to look again, even if pets are looked for."""
     detector, _ = detector_looking(lambda shown: [((9, 9, 60, 60), (0, score, 0))] if shown.shape[0] > 250 else [])
-    assert bool(detector.detect(photo_of(320, 200))) == found
+    assert bool(detector.detect(photo_of(320, 200))) == expected
     detector, shown = detector_looking(lambda _: [((9, 9, 60, 60), PERSON)])
     assert detector.detect(photo_of(320, 200)) == []
     assert len(shown) == 1

@@ -108,12 +108,12 @@ class HeadDetector:
     def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Detection]:
         """Find heads in a photo that lies on its side, though no EXIF data say so, in the better direction."""
         width, height = photo_size_px
-        looks: list[list[Detection]] = []
+        directions: list[list[Detection]] = []
         for turns in (1, 3):
             heads = self._look(np.rot90(rgb_u8, turns), self._search_side_px, (height, width))
             sure = [head for head in heads if head.score >= MIN_TURNED_SCORE]
-            looks.append([_turned_back(head, turns, photo_size_px) for head in sure])
-        return max(looks, key=lambda heads: max((head.score for head in heads), default=0.0))
+            directions.append([_turned_back(head, turns, photo_size_px) for head in sure])
+        return max(directions, key=lambda heads: max((head.score for head in heads), default=0.0))
 
 
 def closer_side_px(photo_size_px: tuple[int, int]) -> int | None:
