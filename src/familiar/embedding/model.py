@@ -1,5 +1,6 @@
 """The interface that bundles and routers share, and the functions that embed photos with either."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,11 +14,15 @@ from familiar.core.data_table import DataTable, TableSource, read_only, texts
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detector import Detector
+from familiar.detection.detectors import WholePhoto
+from familiar.detection.ready_crops import are_crops
 from familiar.embedding.bundle import Bundle
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
 
 if TYPE_CHECKING:
     from familiar.embedding.embedder import Embedder
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +142,37 @@ def embed_face(model: Model, crop: Crop, *, flip: bool = False) -> Float32[np.nd
     if embedded.skipped:
         raise embedded.skipped[0]
     return embedded.embeddings[0]
+
+
+def detector_for(
+    model: Model,
+    photos: Sequence[Source],
+    chosen: Detector | str | None = None,
+    model_path: Path | None = None,
+    *,
+    open_photo: PhotoOpener[Source] = load_photo,
+) -> Detector:
+    """Return the detector to search a set of photos with; none is if they are crops already, which the log says.
+
+    A router needs the detector, which tells what a face is.
+
+    Args:
+        model: that embeds the faces.
+        photos: what `open_photo` loads.
+        chosen: as for `Embedder.detector`; what is chosen is used, also in crops.
+        model_path: as for `build_detector`.
+        open_photo: loads a photo.
+    """
+    detector = model.detector(chosen, model_path)
+    is_chosen = chosen is not None or model_path is not None
+    if is_chosen or model.species is not None or not are_crops(photos, detector, open_photo=open_photo):
+        return detector
+    log.warning(
+        "a face fills nearly all of each photo: they are crops already, and are taken as they are; --detector %s looks "
+        "for faces in them all the same",
+        model.detector_name,
+    )
+    return WholePhoto()
 
 
 def embed_photos(
