@@ -24,7 +24,7 @@ LR, AGAIN_LR, LAST_LR = 1.5e-3, 1.3e-3, 8e-4
 TRUNK_LR_SHARE, WEIGHT_DECAY = 0.4, 1e-4
 WARM_UP_STEPS = 200
 AVERAGED_STEPS = 400  # of the moving average of the weights
-STATE_STEPS = 100
+STATE_STEPS = 20
 BOX_WEIGHT, POINT_WEIGHT = 4.0, 1.0
 STATISTICS_BATCHES = 8
 GRADIENT_LIMIT = 20.0
@@ -42,7 +42,7 @@ def initial_network(scenes: Scenes, weights: Path) -> DetectorNetwork:
 def train(network: DetectorNetwork, scenes: Scenes, state: Path, lr: float = LR, workers: int = 1) -> DetectorNetwork:
     """Train on all scenes once, in order; the moving average of the weights is returned.
 
-    Every 100 steps all that is needed to go on is kept in the file `state`; if it exists, training goes on from there.
+    Every 20 steps all that is needed to go on is kept in the file `state`; if it exists, training goes on from there.
     """
     network = network.to(memory_format=torch.channels_last)
     in_trunk = list(network.trunk.parameters())

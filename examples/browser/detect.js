@@ -11,7 +11,7 @@ const CLOSER_SHARE = 2 / 15;
 const CLOSER_SIDES_PX = [480, 1024];
 const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
 const ON_HEAD = 0.5; // of the smaller box
-const MIN_TURNED_SCORE = 0.8;
+const MIN_TURNED_SCORE = 0.85;
 const SAME_HEAD_IOU = 0.45; // two boxes that overlap by more are one head
 const POINTS = 5; // a person's landmarks: eyes, nose, corners of the mouth
 

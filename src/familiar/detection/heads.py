@@ -29,7 +29,7 @@ CLOSER_SHARE, CLOSER_SIDES_PX = 2 / 15, (480, 1024)
 # takes parts of larger heads for heads.
 MIN_FIRST_HEAD, MAX_CLOSER_HEAD = 1 / 8, 1 / 5
 ON_HEAD = 0.5  # of the smaller box
-MIN_TURNED_SCORE = 0.8  # on their sides, other animals look like pets more often
+MIN_TURNED_SCORE = 0.85  # on their sides, other animals look like pets more often
 SAME_HEAD_IOU = 0.45  # two boxes that overlap by more are one head
 PET_LANDMARKS = 3  # the first of a person's five
 MIN_EYE_DISTANCE = 0.15  # in widths of the box; in profile one eye is hidden
