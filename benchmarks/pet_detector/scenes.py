@@ -1,7 +1,7 @@
 """Scenes to learn from: photos zoomed, turned and joined, with what the network should say of each of their cells."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import cv2
@@ -17,7 +17,11 @@ from pet_detector.network import POINTS, STRIDE_PX
 SCENE_PX = 320
 JOINED, ZOOMED = 0.35, 0.6  # share of scenes made of four photos, and of photos that are zoomed to a head
 JOINED_AT_LAST, ZOOMED_AT_LAST = 0.2, 0.35  # in the last part of training: most photos as they are
-SMALLEST_PX, MAX_ENLARGED = 24, 3.0
+SMALLEST_PX, MAX_ENLARGED = 16, 3.0
+FILLED = 0.3  # of the photos that are zoomed: the head fills the tile, and may be cut off by its edges
+FILLED_SHARES = (0.85, 1.35)  # the head's longer side, in the tile's shorter sides
+TURNED = 0.12  # share of photos that lie on their side or, seldom, upside down
+QUARTER_TURNS = (1, 1, 3, 3, 2)
 TURN_DEG, MAX_TURN_DEG = 8.0, 25.0  # standard deviation, and the limit
 VISIBLE, BARELY_VISIBLE = 0.5, 0.1  # share of a box that lies in the scene: a head; something that is not counted
 SPREAD = 0.54  # of the cells that tell a head's box, in halves of its sides (TTFNet's alpha)
@@ -27,12 +31,14 @@ DRAWN = {
     "dogsvscats": 2.0,
     "pet_photos": 1.0,
     "other_animals": 7.0,
-    "lfw": 0.4,
+    "lfw": 0.2,
     "orl": 0.3,
+    "dogfacenet": 0.3,
     "cats64": 0.1,
     "drawn": 0.4,
 }
 DOGS_DRAWN = 1.5  # there are fewer dogs than cats
+TAKEN_FOR_PETS = {"rabbit": 2.5, "guinea_pig": 2.5, "hamster": 1.5}  # are drawn so much more often than other animals
 
 
 @dataclass
@@ -75,7 +81,10 @@ class Scenes(Dataset[tuple[torch.Tensor, ...]]):
             tiles = [(0, 0, side, side)]
         for left, top, right, bottom in tiles:
             number = rng.choice(len(self.photos), p=self.shares)
-            tile = view(self.photos[number], self.pixels[number], (right - left, bottom - top), rng, zoomed=self.zoomed)
+            photo, pixels = self.photos[number], self.pixels[number]
+            if rng.random() < TURNED:
+                photo, pixels = quarter_turned(photo, pixels, int(rng.choice(QUARTER_TURNS)))
+            tile = view(photo, pixels, (right - left, bottom - top), rng, zoomed=self.zoomed)
             scene.rgb_u8[top:bottom, left:right] = tile.rgb_u8
             shift = np.array([left, top])
             scene.heads += [
@@ -95,7 +104,34 @@ class Scenes(Dataset[tuple[torch.Tensor, ...]]):
 def how_often(photo: LabeledPhoto) -> float:
     """Return how often a photo is drawn, compared with one of `pet_photos`."""
     is_dog = any(head.label == "dog" for head in photo.heads)
-    return DRAWN[photo.source] * (DOGS_DRAWN if is_dog else 1.0)
+    animal = TAKEN_FOR_PETS.get(Path(photo.file).parent.name, 1.0)
+    return DRAWN[photo.source] * (DOGS_DRAWN if is_dog else animal)
+
+
+def quarter_turned(photo: LabeledPhoto, rgb_u8: np.ndarray, turns: int) -> tuple[LabeledPhoto, np.ndarray]:
+    """Turn a photo with its labels counterclockwise by so many right angles."""
+    for _ in range(turns):
+        width = rgb_u8.shape[1]
+        photo = replace(
+            photo,
+            heads=[
+                replace(
+                    head,
+                    box=turned_left(head.box, width),
+                    points=None if head.points is None else [[y, width - x] for x, y in head.points],
+                )
+                for head in photo.heads
+            ],
+            ignored=[turned_left(box, width) for box in photo.ignored],
+        )
+        rgb_u8 = np.rot90(rgb_u8)
+    return photo, np.ascontiguousarray(rgb_u8)
+
+
+def turned_left(box: Sequence[float], width: float) -> list[float]:
+    """Return where a box lies after a photo of this width is turned counterclockwise by a right angle."""
+    left, top, right, bottom = box
+    return [top, width - right, bottom, width - left]
 
 
 def view(
@@ -118,7 +154,10 @@ def view(
         head = photo.heads[rng.integers(len(photo.heads))]
         left, top, right, bottom = head.box
         side = max(right - left, bottom - top, 1.0)
-        target = np.exp(rng.uniform(np.log(SMALLEST_PX), np.log(min(size) * 1.05)))
+        if rng.random() < FILLED:
+            target = min(size) * rng.uniform(*FILLED_SHARES)
+        else:
+            target = np.exp(rng.uniform(np.log(SMALLEST_PX), np.log(min(size) * 1.05)))
         scale = min(target / side, MAX_ENLARGED)
         anchor = np.array([(left + right) / 2, (top + bottom) / 2])
         room = np.clip(side * scale / 2 / np.array(size), 0, 0.45)
@@ -130,7 +169,9 @@ def view(
     linear = turned @ np.diag([(-1 if mirrored else 1) * stretch, 1 / stretch])
     matrix = np.hstack([linear, (target_px - linear @ anchor)[:, None]])
     border = (
-        cv2.BORDER_REPLICATE if photo.source in ("lfw", "orl", "cats64") and rng.random() < 0.5 else cv2.BORDER_CONSTANT
+        cv2.BORDER_REPLICATE
+        if photo.source in ("lfw", "orl", "cats64", "dogfacenet") and rng.random() < 0.5
+        else cv2.BORDER_CONSTANT
     )
     fill = tuple(int(value) for value in (rng.integers(0, 256, 3) if rng.random() < 0.7 else (0, 0, 0)))
     if scale < 0.5:

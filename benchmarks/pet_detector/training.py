@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import torch
 from jaxtyping import Float
+from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from familiar.models.weights import load_weights_file, reinflate_batch_norm
 from pet_detector.network import MEAN_U8, POINTS, STD_U8, DetectorNetwork, Maps
@@ -21,6 +24,7 @@ LR, AGAIN_LR, LAST_LR = 1.5e-3, 1.3e-3, 8e-4
 TRUNK_LR_SHARE, WEIGHT_DECAY = 0.4, 1e-4
 WARM_UP_STEPS = 200
 AVERAGED_STEPS = 400  # of the moving average of the weights
+STATE_STEPS = 20
 BOX_WEIGHT, POINT_WEIGHT = 4.0, 1.0
 STATISTICS_BATCHES = 8
 GRADIENT_LIMIT = 20.0
@@ -35,24 +39,30 @@ def initial_network(scenes: Scenes, weights: Path) -> DetectorNetwork:
     return network
 
 
-def train(network: DetectorNetwork, scenes: Scenes, output: Path, lr: float = LR, workers: int = 1) -> DetectorNetwork:
+def train(network: DetectorNetwork, scenes: Scenes, state: Path, lr: float = LR, workers: int = 1) -> DetectorNetwork:
     """Train on all scenes once, in order; the moving average of the weights is returned.
 
-    After every 500 steps the average so far is kept in `output`.
+    Every 20 steps all that is needed to go on is kept in the file `state`; if it exists, training goes on from there.
     """
     network = network.to(memory_format=torch.channels_last)
-    batches = DataLoader(scenes, BATCH, num_workers=workers, drop_last=True)
     in_trunk = list(network.trunk.parameters())
     others = [parameter for name, parameter in network.named_parameters() if not name.startswith("trunk.")]
     optimizer = torch.optim.AdamW(
         [{"params": in_trunk, "lr": lr * TRUNK_LR_SHARE}, {"params": others, "lr": lr}], weight_decay=WEIGHT_DECAY
     )
-    steps = len(batches)
+    steps, done = len(scenes) // BATCH, 0
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps))
     average = copy.deepcopy(network)
+    parts = {"network": network, "average": average, "optimizer": optimizer, "schedule": schedule}
+    if state.exists():
+        stored = torch.load(state)
+        done = stored.pop("done")
+        for name, part in parts.items():
+            part.load_state_dict(stored[name])
+    batches = DataLoader(Subset(scenes, range(done * BATCH, steps * BATCH)), BATCH, num_workers=workers)
     began, sums = time.perf_counter(), torch.zeros(3)
     network.train()
-    for step, (photos_u8, *targets) in enumerate(batches, 1):
+    for step, (photos_u8, *targets) in enumerate(batches, done + 1):
         maps = network(standardized(photos_u8))
         losses = torch.stack(detection_losses(maps, *targets))
         optimizer.zero_grad()
@@ -67,10 +77,42 @@ def train(network: DetectorNetwork, scenes: Scenes, output: Path, lr: float = LR
             minutes = (time.perf_counter() - began) / 60
             print(f"step {step} of {steps}, {minutes:.1f} min: labels, boxes, landmarks {means}", flush=True)
             sums.zero_()
-        if step % 500 == 0:
-            torch.save(average.state_dict(), output)
-    torch.save(average.state_dict(), output)
+        if step % STATE_STEPS == 0:
+            unfinished = state.with_suffix(".new")
+            torch.save({"done": step} | {name: part.state_dict() for name, part in parts.items()}, unfinished)
+            unfinished.replace(state)
     return average.eval()
+
+
+def read_network(file: Path, scenes: Scenes) -> DetectorNetwork:
+    """Return the network of a file that `deploy` wrote, for training to go on.
+
+    Its scores stay scaled, and batch norms, which the file has no more, get the statistics of some scenes.
+    """
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(file).graph.initializer}
+
+    def read(name: str) -> Tensor:
+        if f"{name}q" in stored:
+            steps = stored[f"{name}q"].astype(np.float32)
+            return torch.from_numpy(steps * stored[f"{name}s"].astype(np.float32).reshape(-1, *[1] * (steps.ndim - 1)))
+        return torch.from_numpy(stored[f"{name}h" if f"{name}h" in stored else name].astype(np.float32))
+
+    network = DetectorNetwork().to(memory_format=torch.channels_last)
+    layers = [each for each in network.named_modules() if isinstance(each[1], nn.Conv2d | nn.BatchNorm2d)]
+    with torch.no_grad():
+        for (name, layer), (_, norm) in zip(layers, [*layers[1:], ("", None)], strict=True):
+            if not isinstance(layer, nn.Conv2d):
+                continue
+            layer.weight.copy_(read(f"network.{name}.weight"))
+            if layer.bias is not None:
+                layer.bias.copy_(read(f"network.{name}.bias"))
+            else:
+                assert isinstance(norm, nn.BatchNorm2d)
+                assert norm.running_var is not None
+                norm.running_var.fill_(1 - norm.eps)
+                norm.bias.copy_(read(f"network.{name}.weight_bias"))
+    reinflate_batch_norm(network, statistics_images(scenes))
+    return network
 
 
 def rate(step: int, steps: int) -> float:

@@ -6,6 +6,12 @@ const LABELS = ["cat", "dog", "person"]; // the columns of the network's scores
 const SEARCH_SIDE_PX = 320; // the long side of a photo is enlarged or reduced to this
 const [MULTIPLE_PX, MIN_SIDE_PX] = [32, 64]; // of the sides of the network's input
 const MIN_SCORE = 0.5;
+// A large photo is looked at a second time, at 2 / 15 of its size; see heads.py.
+const CLOSER_SHARE = 2 / 15;
+const CLOSER_SIDES_PX = [480, 1024];
+const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
+const ON_HEAD = 0.5; // of the smaller box
+const MIN_TURNED_SCORE = 0.85;
 const SAME_HEAD_IOU = 0.45; // two boxes that overlap by more are one head
 const POINTS = 5; // a person's landmarks: eyes, nose, corners of the mouth
 
@@ -19,18 +25,29 @@ export const DETECTORS = { pets: ["cat", "dog"], auto: LABELS };
  * @param {string[]} labels which heads to return
  */
 export async function detectHeads(photo, network, labels, minScore = MIN_SCORE) {
-  const heads = distinctHeads(await findCandidates(photo, network, minScore));
-  const area = ({ box: [left, top, right, bottom] }) => (right - left) * (bottom - top);
+  const closerPx = closerSidePx(photo);
+  const searched = closerPx ? resizeTo(photo, closerPx) : photo;
+  const look = async (pixels, sidePx, size) =>
+    distinctHeads(await findCandidates(pixels, network, minScore, sidePx, size));
+  let heads = await look(searched, SEARCH_SIDE_PX, photo);
+  if (closerPx) heads = combine(heads, await look(searched, closerPx, photo), Math.max(photo.width, photo.height));
+  if (!heads.length) heads = await lookAtTurned(searched, photo, look);
   // Only now, so that a person is never returned as a pet.
   return heads
     .filter((head) => labels.includes(head.label))
     .map((head) => ({ ...head, score: Math.min(head.score, 1) }))
-    .sort((a, b) => b.score * area(b) - a.score * area(a) || b.score - a.score);
+    .sort((a, b) => b.score * areaOf(b.box) - a.score * areaOf(a.box) || b.score - a.score);
 }
 
-/** All boxes of at least `minScore`, several for each head. */
-export async function findCandidates(photo, network, minScore) {
-  const { pixels, scale } = resizeForNetwork(photo);
+/**
+ * All boxes of at least `minScore`, several for each head.
+ * @param searched the photo, which may have been made smaller
+ * @param {number} sidePx the long side that the network gets
+ * @param photo {width, height} of the photo that the boxes are in
+ */
+export async function findCandidates(searched, network, minScore, sidePx = SEARCH_SIDE_PX, photo = searched) {
+  const pixels = fillForNetwork(resizeTo(searched, sidePx));
+  const scale = sidePx / Math.max(photo.width, photo.height);
   const { boxes, scores, points } = await network(pixels.rgb, pixels.width, pixels.height);
   const toPhoto = (value) => Math.fround(value / Math.fround(scale)); // in float32, as in Python
   const inside = (value, length) => Math.min(Math.max(toPhoto(value), 0), length);
@@ -61,23 +78,85 @@ function distinctHeads(candidates) {
 }
 
 function overlaps(a, b) {
-  const area = ([left, top, right, bottom]) => (right - left) * (bottom - top);
-  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
-  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
-  const both = Math.max(width, 0) * Math.max(height, 0);
-  return both > SAME_HEAD_IOU * (area(a) + area(b) - both);
+  const both = shared(a, b);
+  return both > SAME_HEAD_IOU * (areaOf(a) + areaOf(b) - both);
 }
 
-/** The photo at the size that is searched, filled up with black at the right and below. */
-function resizeForNetwork(photo) {
-  const scale = SEARCH_SIDE_PX / Math.max(photo.width, photo.height);
+/** The area that two boxes share. */
+function shared(a, b) {
+  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
+  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
+  return Math.max(width, 0) * Math.max(height, 0);
+}
+
+const areaOf = ([left, top, right, bottom]) => (right - left) * (bottom - top);
+
+/** The long side at which a photo of this size is looked at a second time; 0: it is not. */
+function closerSidePx(photo) {
+  const [least, most] = CLOSER_SIDES_PX;
+  const sidePx = halfToEven(Math.max(photo.width, photo.height) * CLOSER_SHARE);
+  return sidePx >= least ? Math.min(sidePx, most) : 0;
+}
+
+/** The large heads of the first look, and the small ones of the closer look that are not on these. */
+function combine(first, closer, photoSidePx) {
+  const sidePx = ({ box: [left, top, right, bottom] }) => Math.max(right - left, bottom - top);
+  const large = first.filter((head) => sidePx(head) >= MIN_FIRST_HEAD * photoSidePx);
+  const isOn = (a, b) => shared(a, b) >= ON_HEAD * Math.min(areaOf(a), areaOf(b));
+  const small = closer.filter(
+    (head) => sidePx(head) <= MAX_CLOSER_HEAD * photoSidePx && !large.some((other) => isOn(head.box, other.box)),
+  );
+  return [...large, ...small];
+}
+
+/** The heads in a photo that lies on its side, though no EXIF data say so, in the better direction. */
+async function lookAtTurned(searched, photo, look) {
+  const best = (heads) => Math.max(0, ...heads.map((head) => head.score));
+  const [left, right] = [[], []];
+  for (const [turns, looked] of [[1, left], [3, right]]) {
+    const size = { width: photo.height, height: photo.width };
+    const heads = await look(quarterTurned(searched, turns), SEARCH_SIDE_PX, size);
+    const sure = heads.filter((head) => head.score >= MIN_TURNED_SCORE);
+    looked.push(...sure.map((head) => turnedBack(head, turns, photo)));
+  }
+  return best(right) > best(left) ? right : left;
+}
+
+/** The photo turned counterclockwise by one or three right angles. */
+function quarterTurned(photo, turns) {
+  const [width, height] = [photo.height, photo.width];
+  const rgb = new Uint8Array(photo.rgb.length);
+  for (let y = 0, to = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, to += 3) {
+      const [fromX, fromY] = turns === 1 ? [photo.width - 1 - y, x] : [y, photo.height - 1 - x];
+      const from = 3 * (fromY * photo.width + fromX);
+      for (let c = 0; c < 3; c++) rgb[to + c] = photo.rgb[from + c];
+    }
+  }
+  return { rgb, width, height };
+}
+
+/** Where a head of `quarterTurned` lies in the photo. */
+function turnedBack(head, turns, { width, height }) {
+  const back = ([x, y]) => (turns === 1 ? [width - y, x] : [y, height - x]);
+  const [[x1, y1], [x2, y2]] = [back(head.box.slice(0, 2)), back(head.box.slice(2))];
+  const box = [Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)];
+  return { ...head, box, landmarks: head.landmarks && head.landmarks.map(back) };
+}
+
+function resizeTo(photo, sidePx) {
+  const scale = sidePx / Math.max(photo.width, photo.height);
   const side = (length) => Math.max(1, halfToEven(length * scale));
-  const resized = resize(photo, side(photo.width), side(photo.height));
+  return resize(photo, side(photo.width), side(photo.height));
+}
+
+/** The photo filled up with black at the right and below. */
+function fillForNetwork(resized) {
   const filled = (length) => Math.max(MIN_SIDE_PX, Math.ceil(length / MULTIPLE_PX) * MULTIPLE_PX);
   const [width, height] = [filled(resized.width), filled(resized.height)];
   const rgb = new Uint8Array(3 * width * height);
   for (let y = 0; y < resized.height; y++) {
     rgb.set(resized.rgb.subarray(3 * y * resized.width, 3 * (y + 1) * resized.width), 3 * y * width);
   }
-  return { pixels: { rgb, width, height }, scale };
+  return { rgb, width, height };
 }

@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.functional import max_pool2d
 
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.detection.heads import NETWORK_FILE
 
 SIZE = WIDTH_PX, HEIGHT_PX = 96, 64  # of small scenes: 12 x 8 cells
 UNKNOWN = [math.nan, math.nan]
@@ -80,6 +81,34 @@ def test_labels_are_read_as_written(tmp_path) -> None:
     assert labels.read_labels(tmp_path / "labels.json") == [photo]
 
 
+def test_labels_of_each_source_are_made_once(monkeypatch, tmp_path) -> None:
+    photo, calls = LabeledPhoto("a.jpg", "oxford", False), []
+    for source in ("pet_heads", "other_animals", "drawn_pets", "small_cat_faces", "dog_faces", "people", "pet_photos"):
+        monkeypatch.setattr(labels, source, lambda *_, source=source: calls.append(source) or iter([photo]))
+    monkeypatch.setattr(labels, "Teachers", lambda _: None)
+    assert labels.label_photos(tmp_path, tmp_path, tmp_path / "labels") == 7 * [photo]
+    (tmp_path / "labels" / "people.json").unlink()
+    calls.clear()
+    assert labels.label_photos(tmp_path, tmp_path, tmp_path / "labels") == 7 * [photo]
+    assert calls == ["people"]
+
+
+def test_kept_dogs_are_not_labeled(tmp_path) -> None:
+    set_aside = sorted(labels.kept_dogs())
+    assert len(set_aside) == 150
+    for folder in (set_aside[0], "dog_none"):
+        (tmp_path / "dogfacenet900" / folder).mkdir(parents=True)
+        cv2.imwrite(str(tmp_path / "dogfacenet900" / folder / "1.png"), np.zeros((100, 200, 3), np.uint8))
+
+    class Blind:
+        heads = staticmethod(lambda *_: [])
+        landmarks = staticmethod(lambda *_: None)
+
+    (labeled,) = labels.dog_faces(tmp_path, Blind())
+    assert labeled.file == "dogfacenet900/dog_none/1.png"
+    assert labeled.heads[0].box == pytest.approx([14, 5, 186, 84])
+
+
 @pytest.mark.parametrize("difficulty", [0.0, 1.0])
 @pytest.mark.parametrize(("species", "label"), [("cats", "cat"), ("dogs", "dog")])
 def test_drawn_head_contains_its_landmarks(species, label, difficulty) -> None:
@@ -131,6 +160,22 @@ def test_mirroring_twice_is_identity(box, shift) -> None:
     inside = [[-0.1, 5], [0, 0], [WIDTH_PX, 5], [95.9, 63.9], [5, HEIGHT_PX]]
     moved = turned_points(inside, np.eye(2, 3), SIZE, mirrored=False)
     assert np.isnan(moved).all(1).tolist() == [True, False, True, False, True]
+
+
+@given(boxes(), st.integers(1, 4))
+def test_quarter_turn_moves_pixels_with_boxes_and_landmarks(box, turns) -> None:
+    marked, (left, top, right, bottom) = np.zeros((HEIGHT_PX, WIDTH_PX, 3), np.uint8), map(int, box)
+    marked[top:bottom, left:right] = 255
+    corner = [[box[0], box[1]]]
+    photo = LabeledPhoto("", "lfw", False, [Head("cat", box, corner)], [box])
+    turned, pixels = scenes.quarter_turned(photo, marked, turns)
+    rows, columns = pixels[..., 0].nonzero()
+    expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    assert turned.heads[0].box == turned.ignored[0] == expected
+    assert turned.heads[0].points[0] in [[x, y] for x in expected[::2] for y in expected[1::2]]
+    if turns == 4:
+        assert turned == photo
+        assert np.array_equal(pixels, marked)
 
 
 @given(numbers, numbers, numbers, numbers)
@@ -382,6 +427,56 @@ def test_learning_rate_rises_and_falls() -> None:
     assert rates[10 * rise :] == [0] * 10 * rise
     assert np.argmax(rates) == rise - 1
     assert all(np.diff(rates[rise : 10 * rise]) < 0)
+
+
+class FewScenes(torch.utils.data.Dataset):
+    """Six scenes of random pixels with a cat in the middle."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        pixels = torch.randint(0, 256, (64, 96, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(index))
+        return pixels, *map(torch.from_numpy, targets(make_scene(Head("cat", [20.0, 10.0, 70.0, 50.0]))))
+
+
+def test_interrupted_training_goes_on(monkeypatch, tmp_path) -> None:
+    """Its weights are those of a training that was not interrupted."""
+    monkeypatch.setattr(training, "BATCH", 2)
+    monkeypatch.setattr(training, "STATE_STEPS", 1)
+
+    def train(file: str) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        return training.train(DetectorNetwork(), FewScenes(), tmp_path / file, workers=0).state_dict()
+
+    class PowerCut(Exception):
+        pass
+
+    def cut(step: int, steps: int, rate=training.rate) -> float:
+        if step == 2:
+            raise PowerCut
+        return rate(step, steps)
+
+    expected = train("whole.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "rate", cut)
+        with pytest.raises(PowerCut):
+            train("state.pt")
+    assert torch.load(tmp_path / "state.pt")["done"] == 1
+    for name, tensor in train("state.pt").items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_network_of_file_computes_as_file_does(monkeypatch) -> None:
+    """So that its training can go on; its batch norms have statistics again."""
+    monkeypatch.setattr(training, "statistics_images", lambda _: [training.standardized(random_photo(2, 64, 64))])
+    network = training.read_network(NETWORK_FILE, FewScenes())
+    photo_u8 = random_photo(1, 128, 160)
+    outputs = ort.InferenceSession(NETWORK_FILE).run(None, {"photo": photo_u8.numpy()})
+    for array, tensor in zip(outputs, Deployed(network.eval())(photo_u8), strict=True):
+        np.testing.assert_allclose(tensor.numpy(), array, rtol=1e-4, atol=1e-3)
+    assert all(norm.running_var.std() > 0 for norm in network.modules() if isinstance(norm, nn.BatchNorm2d))
 
 
 def test_average_follows_network() -> None:

@@ -79,12 +79,111 @@ def test_boxes_are_clipped_to_the_photo(detector_saying: Callable[..., HeadDetec
     assert head.box_xyxy_px == (0, 0, 320, 100)
 
 
-@pytest.mark.parametrize("box", [(-40, 0, -5, 50), (10, 300, 60, 340), (50, 50, 50, 90)])
+@pytest.mark.parametrize("box", [(-40, 0, -5, 50), (10, 330, 60, 360), (50, 50, 50, 90)])
 def test_boxes_beside_the_photo_are_no_heads(
     detector_saying: Callable[..., HeadDetector], box: tuple[float, ...]
 ) -> None:
     """The photo of 320 x 200 px is filled up to 224 px."""
     assert detector_saying((box, (0.9, 0, 0))).detect(photo_of(320, 200)) == []
+
+
+# Second looks
+
+
+@pytest.fixture
+def detector_looking(detector_saying: Callable[..., HeadDetector], monkeypatch: pytest.MonkeyPatch):
+    """Build a detector whose network says something else of each size and color, and keeps what it was shown."""
+
+    def build(says: Callable[[np.ndarray], Sequence[tuple[Sequence[float], Sequence[float]]]]) -> tuple:
+        detector, shown = detector_saying(), list[np.ndarray]()
+
+        class Network:
+            @staticmethod
+            def run(_: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+                shown.append(inputs["photo"][0])
+                heads = says(inputs["photo"][0])
+                boxes = np.array([box for box, _ in heads], np.float32).reshape(-1, 4)
+                scores = np.array([score for _, score in heads], np.float32).reshape(-1, 3)
+                points = np.array([landmarks_in(box) for box, _ in heads], np.float32).reshape(-1, 5, 2)
+                return [boxes, scores, points]
+
+        monkeypatch.setattr(detector, "_session", Network())
+        return detector, shown
+
+    return build
+
+
+CAT, DOG, PERSON = (0.9, 0, 0), (0, 0.9, 0), (0, 0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("size", "sides"), [((3000, 1500), []), ((3750, 1500), [500]), ((1500, 6000), [800]), ((12_000, 900), [1024])]
+)
+def test_large_photos_are_looked_at_twice(detector_looking, size: tuple[int, int], sides: list[int]) -> None:
+    detector, shown = detector_looking(lambda _: [((10, 10, 40, 40), PERSON)])
+    detector.detect(photo_of(*size))
+    assert [max(each.shape) // 32 for each in shown] == [-(-side // 32) for side in (320, *sides)]
+
+
+def test_second_look_adds_small_heads(detector_looking) -> None:
+    """A photo of 4,800 x 3,600 px is looked at with 320 and with 640 px; each box of the second is half as large."""
+
+    def says(pixels: np.ndarray) -> list:
+        if max(pixels.shape) < 640:
+            return [((100, 100, 200, 200), CAT), ((20, 20, 59, 50), CAT)]  # the second may be a whole pet
+        return [
+            ((20, 30, 60, 60), DOG),
+            ((400, 100, 600, 300), DOG),  # too large: the first look would have found it
+            ((300, 300, 340, 340), DOG),  # on the cat
+            ((600, 40, 630, 70), PERSON),
+        ]
+
+    detector, _ = detector_looking(says)
+    heads = detector.detect(photo_of(4800, 3600))
+    assert [(head.label, head.box_xyxy_px) for head in heads] == [
+        ("cat", pytest.approx((1500, 1500, 3000, 3000))),
+        ("dog", pytest.approx((150, 225, 450, 450))),
+    ]
+    np.testing.assert_allclose(heads[1].landmarks_px, landmarks_in((150, 225, 450, 450))[:3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: int) -> None:
+    """A photo whose only red part is a head, found only where it is in the upper half."""
+    pixels = np.zeros((200, 320, 3), np.uint8)
+    box = (260, 20, 310, 80) if turns == 1 else (10, 20, 60, 80)
+    pixels[box[1] : box[3], box[0] : box[2], 0] = 255
+    red = [0, 0]
+
+    def says(shown: np.ndarray) -> list:
+        if shown.shape[0] <= shown.shape[1]:
+            return []
+        rows, columns = np.nonzero(shown[..., 0] > 128)
+        red[:] = rows.min(), columns.min()
+        if rows.max() > 160:
+            return []
+        return [((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), CAT)]
+
+    detector, shown = detector_looking(says)
+    (head,) = detector.detect(Photo(pixels, "on its side", (320, 200)))
+    assert len(shown) == 3
+    assert head.box_xyxy_px == box
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    across = [(right - y * width, top + x * height) for x, y in FACE[:3]]
+    if turns == 3:
+        across = [(left + y * width, bottom - x * height) for x, y in FACE[:3]]
+    np.testing.assert_allclose(head.landmarks_px, across, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.8, False), (0.9, True)])
+def test_heads_on_their_side_must_be_surer(detector_looking, score: float, expected: bool) -> None:
+    """A person found upright is no reason to look again, even if pets are looked for."""
+    detector, _ = detector_looking(lambda shown: [((9, 9, 60, 60), (0, score, 0))] if shown.shape[0] > 250 else [])
+    assert bool(detector.detect(photo_of(320, 200))) == expected
+    detector, shown = detector_looking(lambda _: [((9, 9, 60, 60), PERSON)])
+    assert detector.detect(photo_of(320, 200)) == []
+    assert len(shown) == 1
 
 
 def test_low_scores_are_no_heads(detector_saying: Callable[..., HeadDetector]) -> None:
@@ -159,9 +258,9 @@ def test_suppression_keeps_the_best_of_boxes_that_overlap(
 
 @given(st.integers(1, 3000), st.integers(1, 3000))
 def test_network_gets_sides_that_are_multiples(width: int, height: int) -> None:
-    pixels, scale = _resize_for_network(np.full((height, width, 3), 255, np.uint8), 320)
+    pixels = _resize_for_network(np.full((height, width, 3), 255, np.uint8), 320)
     assert all(side % 32 == 0 and side >= 64 for side in pixels.shape[:2])
-    assert scale == 320 / max(width, height)
+    scale = 320 / max(width, height)
     filled = np.array(pixels[..., 0] > 0)
     assert filled[: max(1, round(height * scale)), : max(1, round(width * scale))].all()
     assert filled.sum() == max(1, round(height * scale)) * max(1, round(width * scale))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from familiar import Gallery
-from familiar.core.errors import BadBundle, Contradiction, NoFaceFound, SpaceMismatch
+from familiar.core.errors import BadBundle, BadDetector, Contradiction, NoFaceFound, SpaceMismatch
+from familiar.detection.detectors import _say_replaced
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import write_router
@@ -62,6 +63,30 @@ def test_later_calls_need_neither_model_nor_detector(album: Path, photos: list[P
         assert gallery.enroll(more).faces == 1  # the dog, as people are not looked for
         with pytest.raises(NoFaceFound, match=r"no head of a cat or dog found.* people .*--redetect --detector auto"):
             gallery.search(photos[1])
+
+
+def test_gallery_of_a_model_whose_detector_is_missing_takes_auto(
+    photos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """That is said once, also where the model is used without a gallery. A detector that is asked for stays."""
+    monkeypatch.setenv("FAMILIAR_MODELS", str(tmp_path / "none"))
+    _say_replaced.cache_clear()
+    model = write_mean_color_bundle(tmp_path / "people.onnx", CALIBRATED, detector="yunet")
+    with Gallery.create(tmp_path / "people", model) as gallery:
+        assert gallery.enroll(photos).faces == 4
+        assert gallery.database.model_reference.detector == "auto"
+    assert isinstance(Embedder(model).detector(), ColoredSquares)
+    (message,) = caplog.messages
+    assert message == (
+        "the model is made for the yunet detector, whose ONNX file is not here: auto takes its place; `familiar "
+        "download yunet` fetches it"
+    )
+    for make_detector in (
+        lambda: Embedder(model).detector("yunet"),
+        lambda: Embedder(model).detector(None, tmp_path / "y"),
+    ):
+        with pytest.raises(BadDetector, match="yunet detector needs its ONNX file"):
+            make_detector()
 
 
 def test_gallery_with_a_moved_model_says_so_and_learns_its_new_place(album: Path, model: Path, photos: list[Path]):

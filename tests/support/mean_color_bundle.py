@@ -3,7 +3,9 @@
 Its ONNX is encoded by hand, since the plain environment does not have the `onnx` package.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.protobuf import encode_field
@@ -16,7 +18,7 @@ _GUESS = Threshold(similarity=0.55, far=None, tar=None)
 UNCALIBRATED = Calibration(_GUESS, _GUESS, _GUESS, None, None, None, 0, 0)
 
 
-def write_mean_color_bundle(path: Path, calibration: Calibration, space_id: str = "mean-color") -> Path:
+def write_mean_color_bundle(path: Path, calibration: Calibration, space_id: str = "mean-color", **changes: Any) -> Path:
     metadata = BundleMetadata(
         space_id=space_id,
         embedding_dim=3,
@@ -31,7 +33,7 @@ def write_mean_color_bundle(path: Path, calibration: Calibration, space_id: str 
         parity={},
         license="Apache-2.0",
     )
-    path.write_bytes(serialize_bundle(_mean_color_onnx(), metadata))
+    path.write_bytes(serialize_bundle(_mean_color_onnx(), replace(metadata, **changes)))
     return path
 
 

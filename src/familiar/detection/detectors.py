@@ -1,7 +1,9 @@
 """The detectors that can be chosen by name. Independent of crops and identities."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from familiar.core.errors import BadDetector
@@ -11,6 +13,8 @@ from familiar.detection.detector import Detector
 from familiar.detection.heads import HeadDetector
 from familiar.detection.opencv import HaarFaces, YuNetFaces, haar_people, haar_people_as_arcface
 from familiar.detection.pets_and_people import PetsAndPeople
+
+log = logging.getLogger(__name__)
 
 
 class WholePhoto:
@@ -94,6 +98,32 @@ DETECTORS: dict[str, DetectorSpec] = {
 }
 
 CROP_DETECTORS = ("none", "center")  # which look for nothing: the photo is the face
+
+
+def available_detector(name: str, model_path: Path | None = None) -> str:
+    """Return the name of the detector to use for one that a bundle names: "auto", if its model file is not here.
+
+    The log says so, once. A detector that the user names is not replaced.
+
+    Args:
+        name: that the bundle names.
+        model_path: its model file; None: the downloaded one.
+    """
+    spec = DETECTORS.get(name)
+    if spec is None or not spec.needs_model_file or model_path is not None or published_path(name).is_file():
+        return name
+    _say_replaced(name)
+    return "auto"
+
+
+@cache
+def _say_replaced(name: str) -> None:
+    log.warning(
+        "the model is made for the %s detector, whose ONNX file is not here: auto takes its place; `familiar download "
+        "%s` fetches it",
+        name,
+        name,
+    )
 
 
 def build_detector(name: str, model_path: Path | None = None) -> Detector:

@@ -1,6 +1,7 @@
 """Heads of cats, dogs and people, found by the network that lies beside this file."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from familiar.core.errors import BadDetector
 from familiar.core.onnx_runtime import session_options
 from familiar.core.types import Detection, Label, Photo
+from familiar.detection.boxes import is_same_face
 from familiar.detection.detector import sort_best_first
 
 NETWORK_FILE = Path(__file__).with_name("heads.onnx")
@@ -20,6 +22,13 @@ PETS: tuple[Label, ...] = ("cat", "dog")
 SEARCH_SIDE_PX = 320
 MULTIPLE_PX, MIN_SIDE_PX = 32, 64  # of the sides of the network's input
 MIN_SCORE = 0.5
+# A large photo is looked at a second time, at 2 / 15 of its size: so heads of 200 px are found in it, too. Making it
+# smaller takes most of the time, and is done once for both.
+CLOSER_SHARE, CLOSER_SIDES_PX = 2 / 15, (480, 1024)
+# Longer sides of heads, in long sides of the photo. The first look takes whole pets for smaller heads; the closer one
+# takes parts of larger heads for heads.
+MIN_FIRST_HEAD, MAX_CLOSER_HEAD = 1 / 8, 1 / 5
+MIN_TURNED_SCORE = 0.85  # on their sides, other animals look like pets more often
 SAME_HEAD_IOU = 0.45  # two boxes that overlap by more are one head
 PET_LANDMARKS = 3  # the first of a person's five
 MIN_EYE_DISTANCE = 0.15  # in widths of the box; in profile one eye is hidden
@@ -37,7 +46,7 @@ class HeadDetector:
     Args:
         labels: which heads to return.
         search_side_px: to which the long side of a photo is enlarged or reduced. Heads below a tenth of it are often
-            missed; time grows with its square.
+            missed, unless the photo is large and looked at a second time; time grows with its square.
         min_score: lowest score of a head, in [0, 1].
         network: its file; the default is the package's.
 
@@ -65,21 +74,79 @@ class HeadDetector:
         Returns:
             The heads with their labels, best first; empty if there is none. Boxes lie in the photo.
         """
-        pixels, scale = _resize_for_network(photo.rgb_u8, self._search_side_px)
+        rgb_u8, closer_px = photo.rgb_u8, closer_side_px(photo.size_px)
+        if closer_px:
+            rgb_u8 = _resize(rgb_u8, closer_px)
+        heads = self._look(rgb_u8, self._search_side_px, photo.size_px)
+        if closer_px:
+            heads = _combine(heads, self._look(rgb_u8, closer_px, photo.size_px), max(photo.size_px))
+        if not heads:
+            heads = self._look_at_turned(rgb_u8, photo.size_px)
+        return sort_best_first(head for head in heads if head.label in self.labels)
+
+    def _look(
+        self, rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int, photo_size_px: tuple[int, int]
+    ) -> list[Detection]:
+        """Find the heads of all labels in a photo, which may have been made smaller, at a long side of `side_px`."""
+        pixels = _resize_for_network(rgb_u8, side_px)
+        scale = side_px / max(photo_size_px)
         outputs = self._session.run(None, {"photo": pixels[None]})
         boxes, scores, points = (np.asarray(output, np.float32) for output in outputs)
-        boxes = np.clip(boxes / scale, 0, np.tile(np.array(photo.size_px, np.float32), 2))
+        boxes = np.clip(boxes / scale, 0, np.tile(np.array(photo_size_px, np.float32), 2))
         best = scores.max(axis=1)
         is_head = (best >= self._min_score) & (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
         cells = np.flatnonzero(is_head)
-        detections: list[Detection] = []
+        heads: list[Detection] = []
         for cell in cells[distinct_boxes(boxes[cells], best[cells])]:
             label = LABELS[int(scores[cell].argmax())]
-            if label in self.labels:
-                left, top, right, bottom = boxes[cell].tolist()
-                landmarks = _landmarks(points[cell] / scale, boxes[cell], label)
-                detections.append(Detection((left, top, right, bottom), landmarks, min(float(best[cell]), 1.0), label))
-        return sort_best_first(detections)
+            left, top, right, bottom = boxes[cell].tolist()
+            landmarks = _landmarks(points[cell] / scale, boxes[cell], label)
+            heads.append(Detection((left, top, right, bottom), landmarks, min(float(best[cell]), 1.0), label))
+        return heads
+
+    def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Detection]:
+        """Find heads in a photo that lies on its side, though no EXIF data say so, in the better direction."""
+        width, height = photo_size_px
+        directions: list[list[Detection]] = []
+        for turns in (1, 3):
+            heads = self._look(np.rot90(rgb_u8, turns), self._search_side_px, (height, width))
+            sure = [head for head in heads if head.score >= MIN_TURNED_SCORE]
+            directions.append([_turned_back(head, turns, photo_size_px) for head in sure])
+        return max(directions, key=lambda heads: max((head.score for head in heads), default=0.0))
+
+
+def closer_side_px(photo_size_px: tuple[int, int]) -> int | None:
+    """Return the long side at which a photo of this size is looked at a second time; None: it is not."""
+    least, most = CLOSER_SIDES_PX
+    side_px = round(max(photo_size_px) * CLOSER_SHARE)
+    return min(side_px, most) if side_px >= least else None
+
+
+def _combine(first: Iterable[Detection], closer: Iterable[Detection], photo_side_px: int) -> list[Detection]:
+    """Choose the large heads of the first look, and the small ones of the closer look that are not on these."""
+    large = [head for head in first if _side_px(head) >= MIN_FIRST_HEAD * photo_side_px]
+    small = [head for head in closer if _side_px(head) <= MAX_CLOSER_HEAD * photo_side_px]
+    boxes = [head.box_xyxy_px for head in large]
+    return large + [head for head in small if not any(is_same_face(head.box_xyxy_px, box) for box in boxes)]
+
+
+def _side_px(head: Detection) -> float:
+    left, top, right, bottom = head.box_xyxy_px
+    return max(right - left, bottom - top)
+
+
+def _turned_back(head: Detection, turns: int, photo_size_px: tuple[int, int]) -> Detection:
+    """Return where a head lies in a photo; it was found in one turned counterclockwise by one or three right angles."""
+    width, height = photo_size_px
+    left, top, right, bottom = head.box_xyxy_px
+    landmarks = head.landmarks_px
+    if turns == 1:
+        box = width - bottom, left, width - top, right
+        points = None if landmarks is None else np.stack([width - landmarks[:, 1], landmarks[:, 0]], axis=1)
+    else:
+        box = top, height - right, bottom, height - left
+        points = None if landmarks is None else np.stack([landmarks[:, 1], height - landmarks[:, 0]], axis=1)
+    return replace(head, box_xyxy_px=box, landmarks_px=points)
 
 
 def distinct_boxes(
@@ -134,11 +201,16 @@ def _open_network(path: Path) -> ort.InferenceSession:
         ) from error
 
 
-def _resize_for_network(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> tuple[UInt8[np.ndarray, "s t 3"], float]:
-    """Resize a photo to a long side of `side_px`, fill up with black at the right and below; return also the scale."""
+def _resize_for_network(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> UInt8[np.ndarray, "s t 3"]:
+    """Resize a photo to a long side of `side_px`, fill up with black at the right and below."""
+    resized = _resize(rgb_u8, side_px)
+    bottom, right = (max(MIN_SIDE_PX, -(-side // MULTIPLE_PX) * MULTIPLE_PX) - side for side in resized.shape[:2])
+    return cv2.copyMakeBorder(resized, 0, bottom, 0, right, cv2.BORDER_CONSTANT)
+
+
+def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int) -> UInt8[np.ndarray, "s t 3"]:
+    """Resize a photo to a long side of `side_px`."""
     height, width = rgb_u8.shape[:2]
     scale = side_px / max(height, width)
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    resized = cv2.resize(rgb_u8, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
-    bottom, right = (max(MIN_SIDE_PX, -(-side // MULTIPLE_PX) * MULTIPLE_PX) - side for side in (size[1], size[0]))
-    return cv2.copyMakeBorder(resized, 0, bottom, 0, right, cv2.BORDER_CONSTANT), scale
+    return cv2.resize(rgb_u8, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)

@@ -16,7 +16,7 @@ from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import align
 from familiar.detection.cropping import crop_photo, min_decoded_side_px
 from familiar.detection.detector import Detector
-from familiar.detection.detectors import build_detector
+from familiar.detection.detectors import available_detector, build_detector
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.embedding.model import EmbedResult
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
@@ -93,14 +93,15 @@ class Embedder:
         """Return the detector to use with this bundle.
 
         Args:
-            chosen: a detector, or the name of one as for `build_detector`; None: the one that the bundle names.
+            chosen: a detector, or the name of one as for `build_detector`; None: the one that the bundle names, or
+                "auto" where its model file is missing (`available_detector`).
             model_path: as for `build_detector`.
 
         Raises:
             BadDetector: there is none of that name, or its file has not been downloaded.
         """
         if chosen is None:
-            chosen = self.detector_name
+            chosen = available_detector(self.detector_name, model_path)
         return build_detector(chosen, model_path) if isinstance(chosen, str) else chosen
 
     @property

@@ -1,5 +1,6 @@
 """The interface that bundles and routers share, and the functions that embed photos with either."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from familiar.core.data_table import DataTable, TableSource, read_only, texts
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detector import Detector
+from familiar.detection.detectors import WholePhoto
+from familiar.detection.ready_crops import are_crops
 from familiar.embedding.bundle import Bundle
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +164,37 @@ def map_batches(
         yield from zip(batches, pool.map(work, batches), strict=True)
     finally:  # if the caller gives up, no other batch begins
         pool.shutdown(cancel_futures=True)
+
+
+def detector_for(
+    model: Model,
+    photos: Sequence[Source],
+    chosen: Detector | str | None = None,
+    model_path: Path | None = None,
+    *,
+    open_photo: PhotoOpener[Source] = load_photo,
+) -> Detector:
+    """Return the detector to search a set of photos with; none is if they are crops already, which the log says.
+
+    A router needs the detector, which tells what a face is.
+
+    Args:
+        model: that embeds the faces.
+        photos: what `open_photo` loads.
+        chosen: as for `Embedder.detector`; what is chosen is used, also in crops.
+        model_path: as for `build_detector`.
+        open_photo: loads a photo.
+    """
+    detector = model.detector(chosen, model_path)
+    is_chosen = chosen is not None or model_path is not None
+    if is_chosen or model.species is not None or not are_crops(photos, detector, open_photo=open_photo):
+        return detector
+    log.warning(
+        "a face fills nearly all of each photo: they are crops already, and are taken as they are; --detector %s looks "
+        "for faces in them all the same",
+        model.detector_name,
+    )
+    return WholePhoto()
 
 
 def embed_photos(

@@ -11,8 +11,9 @@ from threadpoolctl import threadpool_limits
 from familiar.core.errors import NoBundleForSpecies, NothingToMeasure
 from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
-from familiar.datasets.folders import DataSpec
+from familiar.datasets.folders import DataSpec, open_photo
 from familiar.detection.detector import Detector
+from familiar.embedding.model import detector_for
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles, model_info, open_evaluated_model
@@ -66,7 +67,8 @@ def evaluate(
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
             preprocessing. Not with a router.
         detector: finds the face in each photo: a detector, or the name of one as for `build_detector`, such as "none"
-            if the photos are crops already. None: the one that the model names.
+            if the photos are crops already. None: the one that the model names; none if a face fills nearly all of each
+            photo, which the log says.
         flip: average each photo's embedding with that of its mirror image.
         centered: subtract the means of the evaluated photos from the embeddings and use the bundle's thresholds for
             galleries: what a gallery of these photos does if the bundle has species means. Not with a router.
@@ -83,11 +85,11 @@ def evaluate(
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
     opened = open_evaluated_model(model, resize_px, centered=centered, providers=providers)
-    detector = opened.detector(detector)
     paths = [bundle.path for bundle in embedding_bundles(opened)]
     chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
+    detector = detector_for(opened, chosen.table.photos, detector, open_photo=open_photo)
     make_folder(output)  # fail here rather than after the work
     leaking, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":

@@ -9,7 +9,7 @@ from typing import Any
 from familiar.core.errors import BadBundle, CannotWrite, Contradiction, FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.files import absolute_path
 from familiar.detection.detector import Detector
-from familiar.detection.detectors import CROP_DETECTORS
+from familiar.detection.detectors import CROP_DETECTORS, available_detector
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import name_of_model, open_model, open_named
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
@@ -42,7 +42,8 @@ def create_gallery(
     """
     model.detector(detector, detector_model)
     path = None if detector_model is None else str(absolute_path(detector_model))
-    reference = ModelReference(name_of_model(model), model.species, detector or model.detector_name, path)
+    name = detector or available_detector(model.detector_name, detector_model)
+    reference = ModelReference(name_of_model(model), model.species, name, path)
     return Store.create(folder, Space.from_model(model), embedding_dtype=embedding_dtype, reference=reference)
 
 
@@ -246,6 +247,6 @@ def remember_detector(
     if chosen is not None and not isinstance(chosen, str):
         return
     reference = gallery.model_reference
-    name = chosen or reference.detector or model.detector_name
+    name = chosen or reference.detector or available_detector(model.detector_name, model_path)
     path = reference.detector_model if name == reference.detector else None
     remember(gallery, detector=name, detector_model=path if model_path is None else str(absolute_path(model_path)))

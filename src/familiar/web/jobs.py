@@ -13,6 +13,7 @@ from pathlib import Path
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.gallery_types import Progress, SkippedPhoto
+from familiar.detection.detectors import available_detector
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, StopRequested, merge_progress
 from familiar.web.errors import internal_error, unavailable
@@ -118,7 +119,8 @@ class JobQueue:
             HttpProblem: as `require_room`.
         """
         with self.reserved():
-            name = detector or self._inference.reference.detector or self._inference.embedder.detector_name
+            named = self._inference.embedder.detector_name
+            name = detector or self._inference.reference.detector or available_detector(named)
             return self.begin([], redetect=name)
 
     @contextlib.contextmanager

@@ -77,7 +77,7 @@ def embed(
 
     from familiar.core.errors import UnreadablePhoto
     from familiar.core.files import write_atomically
-    from familiar.embedding.model import embed_photos
+    from familiar.embedding.model import detector_for, embed_photos
     from familiar.embedding.species.router import RoutedEmbedder
     from familiar.embedding.species.router_file import open_model
     from familiar.photos.decoding import find_photos
@@ -90,7 +90,7 @@ def embed(
     def show(done: int) -> None:
         status.show(f"embedded {done}/{len(paths)} photos")
 
-    face_detector = opened.detector(detector, detector_model)
+    face_detector = detector_for(opened, paths, detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
         routed = opened.embed_photos(paths, face_detector, flip=tta, on_batch=show)
         rows, skipped = [row for row, _, _ in routed.by_row()], routed.skipped

@@ -85,7 +85,7 @@ def import_network(
     except ModuleNotFoundError as error:
         raise FamiliarError(f"importing needs {error.name}: pip install 'familiar-faces[import]'") from error
     from familiar.datasets.folders import DataSpec
-    from familiar.detection.detectors import build_detector
+    from familiar.embedding.embedder import Embedder
 
     require_parent_folder(output)
     bundle = import_file(
@@ -108,7 +108,7 @@ def import_network(
         bundle = calibrate_bundle(
             bundle,
             DataSpec(calibrate),
-            build_detector("none" if crops else bundle.metadata.detector, None if crops else detector_model),
+            None if crops else Embedder(bundle).detector(model_path=detector_model),
             on_photo=lambda done, total: status.show(f"calibrating: {done:,}/{total:,} photos"),
             on_warning=note,
         )

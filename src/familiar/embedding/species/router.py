@@ -14,7 +14,7 @@ from familiar.core.types import LABELS, Crop, Detection, Photo
 from familiar.detection.alignment import align, choose_face, from_left
 from familiar.detection.cropping import crop_photo, min_decoded_side_px
 from familiar.detection.detector import Detector
-from familiar.detection.detectors import CROP_DETECTORS, WholePhoto
+from familiar.detection.detectors import CROP_DETECTORS, WholePhoto, available_detector
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import EmbedResult
 from familiar.embedding.species.classifier import SpeciesClassifier
@@ -127,7 +127,7 @@ class RoutedEmbedder:
             chosen: a detector, or the name of one; None: the one called `detector_name`.
             model_path: as for `build_detector`.
         """
-        return self.feature_embedder.detector(chosen or self.detector_name, model_path)
+        return self.feature_embedder.detector(chosen or available_detector(self.detector_name, model_path), model_path)
 
     def min_decoded_side_px(self, detector: Detector) -> int | None:
         """Return the `min_side_px` to load a photo with, as `Embedder.min_decoded_side_px`, for all networks.

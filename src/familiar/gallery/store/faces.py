@@ -210,11 +210,11 @@ class Faces(Table):
             "taken_at >= ?": since,
             "taken_at < ? || '~'": until,  # which sorts after all that a time may have, so what begins so is included
         }
-        given = {condition: value for condition, value in value_of_condition.items() if value is not None}
+        conditions = {condition: value for condition, value in value_of_condition.items() if value is not None}
         rows = self._connection.rows(
             "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
-            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(given)}",
-            list(given.values()),
+            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(conditions)}",
+            list(conditions.values()),
         )
         return [face for (face,) in rows]
 

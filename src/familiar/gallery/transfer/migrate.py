@@ -22,7 +22,7 @@ from familiar.core.files import content_sha256
 from familiar.core.types import LABELS, Crop, Detection
 from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
-from familiar.detection.detectors import CROP_DETECTORS
+from familiar.detection.detectors import CROP_DETECTORS, available_detector
 from familiar.embedding.model import Model, map_batches
 from familiar.embedding.species.router_file import name_of_model
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
@@ -350,7 +350,7 @@ def _find_more_faces(
     old = gallery.model_reference
     new = replace(old, species=embedder.species)
     if old.detector is not None and _finds_more(embedder, old.detector):
-        new = replace(new, detector=embedder.detector_name, detector_model=None)
+        new = replace(new, detector=available_detector(embedder.detector_name), detector_model=None)
     has_more_species = old.species is not None and (new.species is None or not set(new.species) <= set(old.species))
     if old.detector is not None and (new.detector != old.detector or has_more_species):
         detector = build_gallery_detector(embedder, new)
