@@ -112,8 +112,7 @@ def connect(path: Path, *, create: bool = False, read_only: bool = False, verify
 
 def connect_raw(path: Path) -> Connection:
     """Connect to a database, or a new one, whose pages are read and written as they are, without their checksums."""
-    verifying = _checksum_vfs()
-    return Connection(str(path), vfs=next(name for name in apsw.vfs_names() if name != verifying))
+    return Connection(str(path), vfs=next(name for name in apsw.vfs_names() if name != _checksum_vfs()))
 
 
 def copy_to_new_file(connection: Connection, path: Path) -> None:
