@@ -323,14 +323,15 @@ def test_restoring_twice_does_not_bring_back_what_was_replaced(album: Store):
     assert len({path.name for path in copies(album.folder)}) >= 3
 
 
-def test_forget_erases_what_killed_and_finished_restores_have_left(album: Store):
-    with Store.create(album.folder / "damaged-fur", SPACE) as other:  # a name that a user may choose
+def test_forget_erases_what_killed_and_finished_restores_have_left(gallery: Store):
+    enroll_vectors(gallery, draw_individuals([2, 1]))
+    with Store.create(gallery.folder / "damaged-fur", SPACE) as other:  # a name that a user may choose
         enroll_vectors(other, draw_individuals([1]))
     for name in (".familiar-draft-killed", "damaged-20260501-120000-2"):
-        shutil.copytree(album.folder, album.folder / name, ignore=shutil.ignore_patterns(".*", "damaged-*"))
-    with draft_folder(album.folder):
-        assert not forget_photos(album, [1]).erased, "while another process is restoring"
-    assert album.purge_deleted()
-    assert not [*album.folder.glob(".familiar-draft-*"), *album.folder.glob("damaged-2*/*.sqlite*")]
-    with Store.open(album.folder / "damaged-fur") as other:
+        shutil.copytree(gallery.folder, gallery.folder / name, ignore=shutil.ignore_patterns(".*", "damaged-*"))
+    with draft_folder(gallery.folder):
+        assert not forget_photos(gallery, [1]).erased, "while another process is restoring"
+    assert gallery.purge_deleted()
+    assert not [*gallery.folder.glob(".familiar-draft-*"), *gallery.folder.glob("damaged-2*/*.sqlite*")]
+    with Store.open(gallery.folder / "damaged-fur") as other:
         assert len(other.faces().ids) == 1
