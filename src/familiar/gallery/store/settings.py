@@ -36,10 +36,8 @@ class Settings(Table):
 
     def embedding_format(self) -> tuple[Space, str, int]:
         """Return the space and the stored type of the embeddings, and the revision at which faces last changed."""
-        space, embedding_dtype, faces_revision = self._connection.row(
-            "SELECT space, embedding_dtype, faces_revision FROM gallery"
-        )
-        return Space.from_json(space), embedding_dtype, faces_revision
+        space, dtype, revision = self._connection.row("SELECT space, embedding_dtype, faces_revision FROM gallery")
+        return Space.from_json(space), dtype, revision
 
     def replace_space(self, space: Space) -> None:
         """Set the space of the embeddings, and delete the calibration that was fitted in the previous space."""

@@ -132,9 +132,10 @@ class FolderWatch:
             self._report()
         except GalleryBusy:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
-        deadline = time.monotonic() + _STOP_SECONDS
-        for webhook in self._webhooks:
-            webhook.stop(max(0.0, deadline - time.monotonic()))
+        finally:
+            deadline = time.monotonic() + _STOP_SECONDS
+            for webhook in self._webhooks:
+                webhook.stop(max(0.0, deadline - time.monotonic()))
 
     def step(self) -> float:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
@@ -279,9 +280,9 @@ class FolderWatch:
             GalleryBusy: another process writes.
         """
         outbox.complete_events(self._gallery)
-        outbox.deliver(self._gallery, STDOUT, self._on_event)
-        for webhook in self._webhooks:
+        for webhook in self._webhooks:  # first: who reads stdout may be slow, or gone
             webhook.wake()
+        outbox.deliver(self._gallery, STDOUT, self._on_event)
         if count := outbox.delete_oldest(self._gallery):
             self._on_note(f"{pluralize(count, 'event')} dropped: a webhook has not answered for too long")
 
