@@ -2,9 +2,9 @@
 
     unlabeled_pets.py PHOTOS OUTPUT [--size 256]
 
-PHOTOS contains `pet_heads` with `heads.json`, `pet_photos` and `cats64_strangers`. OUTPUT gets these folders, with one
-subfolder per pet: the heads of cats, those of dogs, the middle squares of the same photos and of others, and some of
-the faces of 64 px.
+PHOTOS contains `pet_heads` with `heads.json`, `pet_photos` and `other_animals`. OUTPUT gets these folders, with one
+subfolder per animal: the heads of cats, those of dogs, and the middle squares of the same photos, of others, and of
+photos of other animals.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from typing import Any
 from PIL import Image, ImageOps
 
 MARGIN = 0.15  # around a head, in sides of its box
-SMALL_FACES = 600
 QUALITY = 92
 
 
@@ -26,15 +25,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
-    folder = options.photos_folder / "pet_heads"
-    boxes = json.loads((folder / "heads.json").read_text())
-    for name, pets in (
-        ("cat_heads", heads(folder, [photo for photo in boxes if photo["species"] == "cat"])),
-        ("dog_heads", heads(folder, [photo for photo in boxes if photo["species"] == "dog"])),
-        ("head_photos", middles([folder / photo["file"] for photo in boxes])),
-        ("pet_photos", middles(photos_in(options.photos_folder / "pet_photos"))),
-        ("cat_faces", middles(evenly(photos_in(options.photos_folder / "cats64_strangers"), SMALL_FACES))),
-    ):
+    for name, pets in unlabeled_pets(options.photos_folder).items():
         count = 0
         for number, pet in enumerate(pets):
             folder = options.output / name / f"{number:05}"
@@ -43,6 +34,19 @@ def main() -> None:
             pet.save(folder / "1.jpg", quality=QUALITY)
             count += 1
         print(f"{name}: {count} pets")
+
+
+def unlabeled_pets(photos_folder: Path) -> dict[str, Iterator[Image.Image]]:
+    """Return the animals by the name of their folder."""
+    folder = photos_folder / "pet_heads"
+    boxes = json.loads((folder / "heads.json").read_text())
+    return {
+        "cat_heads": heads(folder, [photo for photo in boxes if photo["species"] == "cat"]),
+        "dog_heads": heads(folder, [photo for photo in boxes if photo["species"] == "dog"]),
+        "head_photos": middles([folder / photo["file"] for photo in boxes]),
+        "pet_photos": middles(photos_in(photos_folder / "pet_photos")),
+        "other_animals": middles(photos_in(photos_folder / "other_animals")),
+    }
 
 
 def heads(folder: Path, boxes: Sequence[dict[str, Any]]) -> Iterator[Image.Image]:
@@ -67,11 +71,6 @@ def middles(photos: Sequence[Path]) -> Iterator[Image.Image]:
 def photos_in(folder: Path) -> list[Path]:
     """Return all photos below a folder, by name."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
-
-
-def evenly(photos: Sequence[Path], count: int) -> list[Path]:
-    """Return `count` of the photos, evenly spaced."""
-    return [photos[index * len(photos) // count] for index in range(min(count, len(photos)))]
 
 
 def upright(path: Path) -> Image.Image:

@@ -1,0 +1,195 @@
+"""What all trainings here share: the schedule, losses, soups of weights, rounding while training, and judging."""
+
+import copy
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, normalize
+
+from familiar.export.gptq import MAX_INT4
+from familiar.models.network import EmbeddingNetwork
+
+RELATION_WEIGHT = 100.0
+NEIGHBOR_SHARPNESS = 20.0
+MIN_KERNEL_TAPS, MIN_COLUMNS = 16, 8  # what is stored in 4 bits: familiar.export.bias_correction
+CLIPPED_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class Clock:
+    """How far a training is: by its steps, or by its time, whichever is further."""
+
+    def __init__(self, steps: int, seconds: float) -> None:
+        self.steps, self.seconds, self.began, self.done = steps, seconds, time.monotonic(), 0
+
+    def __iter__(self) -> Iterator[float]:
+        while (share := self.share()) < 1:
+            yield share
+            self.done += 1
+
+    def share(self) -> float:
+        return max(self.done / self.steps, (time.monotonic() - self.began) / self.seconds)
+
+
+def rate(share: float, warm_up: float = 0.05) -> float:
+    """Return the learning rate's factor at a share of the training: a linear rise, then half a cosine."""
+    return min(1.0, (share + 1e-3) / warm_up) * (0.5 + 0.5 * math.cos(math.pi * share))
+
+
+def optimizer_of(groups: Sequence[dict[str, Any]], weight_decay: float) -> torch.optim.AdamW:
+    groups = [{**group, "peak": group["lr"]} for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=torch.cuda.is_available())
+
+
+def step(optimizer: torch.optim.Optimizer, loss: Tensor, share: float, limit: float = 5.0) -> None:
+    """Take one step of the optimizer."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * rate(share)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], limit)
+    optimizer.step()
+
+
+def relation_loss(student: Float[Tensor, "n d"], teacher: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """Compare the similarities within a batch with the teacher's: as they are, less the mean, and of the nearest."""
+    loss = torch.zeros((), device=student.device)
+    for own, other in ((student, teacher), (less_the_mean(student), less_the_mean(teacher))):
+        mine, theirs = own @ own.T, other @ other.T
+        loss = loss + RELATION_WEIGHT * (mine - theirs).square().mean() / 2
+    diagonal = torch.eye(len(mine), dtype=torch.bool, device=mine.device)
+    mine, theirs = (each.masked_fill(diagonal, -9) * NEIGHBOR_SHARPNESS for each in (mine, theirs))
+    return loss + 0.5 * nn.functional.kl_div(mine.log_softmax(1), theirs.softmax(1), reduction="batchmean")
+
+
+def less_the_mean(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    return normalize(embeddings - 0.9 * embeddings.mean(0, keepdim=True))
+
+
+def soup(networks: Sequence[nn.Module], weights: Sequence[float] | None = None) -> Any:
+    """Return a network whose weights are the mean of those of others."""
+    shares = weights or [1 / len(networks)] * len(networks)
+    result = copy.deepcopy(networks[0])
+    states = [network.state_dict() for network in networks]
+    for name, tensor in result.state_dict().items():
+        if tensor.is_floating_point() and "extra_state" not in name:
+            mean = sum(share * state[name].double() for share, state in zip(shares, states, strict=True))
+            tensor.copy_(mean)
+    return result
+
+
+def save(network: nn.Module, file: Path) -> None:
+    """Save the weights as a run's `embedder.safetensors` has them, in 16 bits."""
+    tensors = {
+        f"network.{name}": (each.half() if each.dtype == torch.float32 else each).cpu().contiguous()
+        for name, each in network.state_dict().items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, file)
+
+
+# --- 4 bits --------------------------------------------------------------------------------------------------------
+
+
+def has_4_bits(layer: nn.Module) -> bool:
+    """Whether an export in int4-weights stores a layer's weights in 4 bits."""
+    if not isinstance(layer, nn.Conv2d):
+        return False
+    _, columns, *kernel = layer.weight.shape
+    taps = math.prod(kernel)
+    return (taps == 1 and layer.groups == 1 and columns >= MIN_COLUMNS) or (columns == 1 and taps >= MIN_KERNEL_TAPS)
+
+
+@torch.no_grad()
+def in_4_bits(weight: Float[Tensor, "o i *k"]) -> Float[Tensor, "o i *k"]:
+    """Round each row to the nearest of 15 multiples of a scale, the best of some."""
+    rows = weight.flatten(1)
+    shares = torch.tensor(CLIPPED_SHARES, device=rows.device)[:, None, None]
+    scale = rows.abs().amax(1, keepdim=True)[None] * shares / MAX_INT4 + 1e-12
+    rounded = (rows[None] / scale).round().clamp(-MAX_INT4, MAX_INT4) * scale
+    best = (rounded - rows[None]).square().sum(2).argmin(0)
+    return rounded[best, torch.arange(len(rows), device=rows.device)].reshape(weight.shape)
+
+
+def _rounded_forward(layer: nn.Conv2d, images: Tensor) -> Tensor:
+    weight = layer.weight + (in_4_bits(layer.weight) - layer.weight).detach()
+    return conv2d(images, weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+def round_while_training(network: nn.Module) -> None:
+    """Compute with weights in 4 bits from now on, with gradients as if they were not rounded."""
+    for layer in network.modules():
+        if has_4_bits(layer):
+            layer.forward = _rounded_forward.__get__(layer)
+
+
+@torch.no_grad()
+def rounded(network: nn.Module) -> Any:
+    """Return a copy that computes with its own weights again, which are rounded."""
+    result = copy.deepcopy(network)
+    for layer in result.modules():
+        if has_4_bits(layer):
+            layer.__dict__.pop("forward", None)
+            layer.weight.copy_(in_4_bits(layer.weight))
+    return result
+
+
+# --- Judging -------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def embed(network: EmbeddingNetwork, photos_u8: Tensor, prepare: Any, batch: int = 256) -> Float[Tensor, "n d"]:
+    """Embed photos as a bundle does: all views."""
+    network.eval()
+    parts = []
+    for part in photos_u8.split(batch):
+        with torch.autocast(part.device.type, torch.bfloat16, enabled=part.device.type == "cuda"):
+            parts.append(network(prepare(part)).float())
+    return torch.cat(parts)
+
+
+def scores(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> tuple[float, float]:
+    """Return ROC AUC of all pairs and recall@1."""
+    similarities = embeddings @ embeddings.T
+    left, right = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)
+    same = labels[left] == labels[right]
+    auc = roc_auc(similarities[left, right], same)
+    similarities.fill_diagonal_(-9)
+    queries = torch.bincount(labels)[labels] > 1
+    hits = labels[similarities.argmax(1)] == labels
+    return auc, float(hits[queries].float().mean())
+
+
+def roc_auc(values: Tensor, same: Tensor) -> float:
+    """Return the probability that a pair of one individual is more similar than one of two (no ties expected)."""
+    order = torch.argsort(values)
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(order), device=order.device)
+    positive = same.sum().double()
+    total = ranks[same].double().sum() - positive * (positive - 1) / 2
+    return float(total / positive / (len(same) - positive))
+
+
+def best_accuracy(values: Tensor, same: Tensor) -> float:
+    """Return the accuracy at the threshold that is best for these pairs."""
+    order = torch.argsort(values, descending=True)
+    right = same[order].long()
+    hits = torch.cumsum(right, 0) + (~same).sum() - torch.cumsum(1 - right, 0)
+    return float(hits.max() / len(same))
+
+
+def draw_batches(generator: np.random.Generator, count: int, size: int) -> Iterator[Int64[np.ndarray, " b"]]:
+    """Yield batches of row numbers, each row once an epoch, without end."""
+    while True:
+        order = generator.permutation(count)
+        for start in range(0, count - size + 1, size):
+            yield order[start : start + size]
+        if count < size:
+            yield np.resize(order, size)
