@@ -25,7 +25,7 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, linear, normali
 from familiar.losses.classifiers import ArcFace
 from familiar.models.catalog import NETWORKS
 from familiar.models.network import EmbeddingNetwork
-from familiar.models.weights import load_weights_file, reinflate_batch_norm
+from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
 
 TEST_PEOPLE = "pairsDevTest.txt"
 
@@ -81,9 +81,9 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--until", type=float, default=500)
     parser.add_argument("--tiny", action="store_true", help="a few photos and steps, to see that it runs")
+    parser.add_argument("--go-on", action="store_true", help="with the larger network, whose weights are there")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
     work = Work(options.packs, options.output, options.until, options.tiny)
     teacher = SFace(work.file("sface.onnx")).eval().to(work.device)
     names, photos = work.pack("people.npz", 112)
@@ -91,6 +91,12 @@ def main() -> None:
     targets = normalize(sum(embed_all(teacher, photos, mirrored=each) for each in (False, True)))
     judge = Judge(work)
     judge("sface", teacher)
+    if options.go_on:
+        network = lite_fine(work)
+        load_network_file(network, work.output / "person-mobile.safetensors")
+        learn(network, teacher, photos, targets, labels, 1.2e-3, work.left() - 8, "mobile, longer", judge, work)
+        save(network, work.output / "person-mobile-longer.safetensors")
+        return
     for name, network, lr, share in (
         ("mobile", lite_fine(work), 2e-3, 0.62),
         ("nano", mobile_network("nano_mobile", work), 3e-3, 0.9),

@@ -20,6 +20,7 @@ start)
     what=${each%%:*} seconds=${each##*:}
     case $what in
     people) command="gpu_training/people.py /tmp/packs /tmp/results/people" ;;
+    longer-people) command="gpu_training/people.py /tmp/packs /tmp/results/people --go-on" ;;
     *) command="gpu_training/pets.py /tmp/packs /tmp/results/$what $what" ;;
     esac
     setsid nohup bash -c "python3 $command --until $seconds; echo ended \$? > /tmp/results/$what.ended" > "/tmp/results/$what.log" 2>&1 &
