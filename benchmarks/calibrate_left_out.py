@@ -5,8 +5,8 @@
 `high_precision` keeps its promise on every collection; the other thresholds and the probability are those of the
 collections of `--species`, for which the bundle is meant: what tells lions apart would not do for cats.
 
-LEFT_OUT is the folder that `leave_one_out.py` wrote: its networks are those that the bundle would be without one
-collection. Each collection counts alike, as if it were the next one that the bundle meets. The folders of `--means`
+LEFT_OUT is the folder that `left_out.py` wrote for the bundle. Each collection counts alike, as if
+it were the next one that the bundle meets. The folders of `--means`
 have one subfolder per individual; several folders of one species are pooled.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from leave_one_out import COLLECTIONS, LeftOut, embedded, read_row
+from left_out import COLLECTIONS, LeftOut, embedded, read_row
 
 from familiar import Embedder
 from familiar.core.calibration import Calibration, Threshold
@@ -31,6 +31,7 @@ from familiar.export.gate import gate_metrics
 from familiar.export.run_export import MEAN_DECIMALS
 from familiar.metrics.calibration import calibrate_collections
 
+PETS = ["cats23_gpriamo", "dogs29_stdove", "dogfacenet900"]
 MAX_PHOTOS = 800  # of a folder, for its species' mean
 
 
@@ -40,7 +41,9 @@ def main() -> None:
     parser.add_argument("left_out", type=Path)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--means", nargs="+", required=True, metavar="SPECIES=FOLDER")
-    parser.add_argument("--species", nargs="+", default=["cats23_gpriamo", "dogs29_stdove"], choices=COLLECTIONS)
+    parser.add_argument(
+        "--species", nargs="+", default=["cats23_gpriamo", "dogs29_stdove", "dogfacenet900"], choices=COLLECTIONS
+    )
     parser.add_argument("--license")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
@@ -68,7 +71,7 @@ def read_rows(photos_folder: Path, left_out: Path) -> dict[str, list[LeftOut]]:
     rows: dict[str, list[LeftOut]] = {}
     for name in COLLECTIONS:
         table = read_row(photos_folder, name)
-        files = sorted(left_out.glob(f"{name}-*/left_out.npy"))
+        files = sorted(left_out.glob(f"{name}-[0-9].npy"))
         rows[name] = [embedded(photos_folder, name, table, file.parent, file) for file in files]
     return rows
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from leave_one_out import COLLECTIONS as MAX_PHOTOS
+from left_out import COLLECTIONS as MAX_PHOTOS
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, HDBSCAN

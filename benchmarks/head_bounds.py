@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 from heads_and_identities import PETS, cells, first, whole
-from leave_one_out import read_row
+from left_out import read_row
 from pet_detector.judging import Findings, find, from_source, halves, people_photos, pets_in, to_gray, turned_by_exif
 from pet_detector.labels import Head, LabeledPhoto, head_of_tight, is_held_back, kept_dogs, other_animals
 from pet_detector.scenes import quarter_turned

@@ -2,7 +2,7 @@
 
     heads_and_identities.py PHOTOS [--models pet-mobile pet-nano] [--margins 0 .15 .3]
 
-ROC AUC / recall@1 of the collections of cats and dogs, less their mean, as `leave_one_out.py` has them for whole
+ROC AUC / recall@1 of the collections of cats and dogs, less their mean, as `left_out.py` has them for whole
 photos. A photo without a detected head is taken whole, so that all rows have the same photos. Crops: the box as it is
 or made square, with a margin; "level" turns the photo so that the eyes are, where they are seen.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from leave_one_out import LeftOut, Scores, read_row
+from left_out import LeftOut, Scores, read_row
 
 from familiar.core.types import Crop, Detection, Photo
 from familiar.datasets.folders import open_photo

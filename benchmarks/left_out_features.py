@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from leave_one_out import COLLECTIONS
+from left_out import COLLECTIONS
 
 from familiar import metrics
 from familiar.core.vectors import normalize

@@ -33,7 +33,16 @@ MILDER = Changes(
     crop=0.85, ratio=1.06, turn_deg=4.0, light=0.12, saturation=0.1, hue=0.01, gray=0.0, coarsest=0.5
 )  # than what is changed already
 FACES = Changes(
-    crop=0.85, ratio=1.06, turn_deg=7.0, shift=0.04, light=0.3, saturation=0.3, hue=0.03, gray=0.15, coarsest=0.2, covered=0.15
+    crop=0.85,
+    ratio=1.06,
+    turn_deg=7.0,
+    shift=0.04,
+    light=0.3,
+    saturation=0.3,
+    hue=0.03,
+    gray=0.15,
+    coarsest=0.2,
+    covered=0.15,
 )
 
 
@@ -85,7 +94,7 @@ def recolored(images: Tensor, changes: Changes, draw) -> Tensor:
 
 def covered(images: Tensor, share: float, draw) -> Tensor:
     """Cover a bar across the eyes, or a block anywhere, of a share of the photos with one color."""
-    count, _, size_px, _ = images.shape
+    size_px = images.shape[-1]
     position = (torch.arange(size_px, device=images.device) + 0.5) / size_px
     bar = draw(0, 1) < 0.5
     top = torch.where(bar, draw(0.36, 0.42), draw(0, 0.8))

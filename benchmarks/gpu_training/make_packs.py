@@ -14,18 +14,18 @@ import cv2
 import numpy as np
 import onnx
 import torch
-from gpu_training.packs import write_pack
 from onnx import numpy_helper
+from pet_detector.labels import kept_dogs
 from unlabeled_pets import unlabeled_pets
 
 from familiar.datasets import DataSpec
 from familiar.datasets.folders import open_photo, read_identity_list
 from familiar.photos.preprocessing import Preprocessing, resize_crop
+from gpu_training.packs import write_pack
 
 PET_PX, UNLABELED_PX, PERSON_PX = 224, 240, 112
 ROWS = {"cats23_gpriamo": None, "dogs29_stdove": 15, "pandas31_faces": None}
 DRAWN = [f"synthetic:{species}:40x8:seed={seed}" for seed in range(3) for species in ("cats", "dogs")]
-KEPT_DOGS = Path(__file__).parent.parent / "shipped" / "kept_dogs.txt"
 
 
 def main() -> None:
@@ -36,16 +36,16 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
     photos, output = options.photos_folder, options.output
-    kept = set(read_identity_list(KEPT_DOGS))
+    kept = kept_dogs()
     dogs = list(crops(photos / "dogfacenet900", PET_PX))
     trained_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] not in kept]
-    kept_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] in kept]
+    judging_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] in kept]
     pack(output / "first" / "dogs.npz", trained_dogs, 82)
     pack(output / "first" / "orl.npz", crops(photos / "orl_faces", PET_PX), 82)
     drawn = [(name, rgb_u8) for source in DRAWN for name, rgb_u8 in crops(source, PET_PX)]
     pack(output / "second" / "drawn.npz", drawn, 82)
     rows = [each for name, most in ROWS.items() for each in crops(photos / name, PET_PX, most)]
-    pack(output / "third" / "rows.npz", [*rows, *kept_dogs], 80)
+    pack(output / "third" / "rows.npz", [*rows, *judging_dogs], 80)
     pack(output / "third" / "unlabeled.npz", whole_squares(photos), 60)
     people = set(read_identity_list(photos / "lfw_112" / "peopleDevTrain.txt"))
     faces = list(crops(photos / "lfw_112", PERSON_PX))

@@ -35,7 +35,9 @@ def read_pack(file: Path, size_px: int, threads: int = 8) -> tuple[list[str], UI
         bgr_u8 = cv2.imdecode(encoded[ends[row - 1] if row else 0 : ends[row]], cv2.IMREAD_COLOR)
         if bgr_u8.shape[:2] != (size_px, size_px):
             smaller = size_px < bgr_u8.shape[0]
-            bgr_u8 = cv2.resize(bgr_u8, (size_px, size_px), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
+            bgr_u8 = cv2.resize(
+                bgr_u8, (size_px, size_px), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+            )
         photos[row] = bgr_u8[..., ::-1]
 
     with ThreadPoolExecutor(threads) as pool:

@@ -14,20 +14,34 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from gpu_training.images import FACES, change, plain
-from gpu_training.packs import labels_of
-from gpu_training.pets import Work
-from gpu_training.steps import Clock, best_accuracy, draw_batches, embed, optimizer_of, roc_auc, save, step
 from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, conv2d, interpolate, linear, normalize, prelu
 
 from familiar.losses.classifiers import ArcFace
-from familiar.models.catalog import NETWORKS
+from familiar.models.backbones import TimmTrunk
+from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
+from gpu_training.images import FACES, change, plain
+from gpu_training.packs import labels_of
+from gpu_training.pets import Work
+from gpu_training.steps import Clock, best_accuracy, draw_batches, embed, optimizer_of, roc_auc, save, step
 
 TEST_PEOPLE = "pairsDevTest.txt"
+FINE = "efficientnet_lite0_fine"
+LAST_STRIDE = 5  # the stage that begins with it
+
+
+class FineLiteTrunk(TimmTrunk):
+    """EfficientNet-Lite0 without its last stride, whose map at 112 px is one of 7 x 7."""
+
+    def __init__(self) -> None:
+        super().__init__("tf_efficientnet_lite0")
+        self.backbone.blocks[LAST_STRIDE][0].conv_dw.stride = (1, 1)
+
+
+FINE_SPEC = NetworkSpec("EfficientNet-Lite0 for faces at 112 px", 112, 128, 0.0, FineLiteTrunk, "gdconv")
 
 
 class SFace(nn.Module):
@@ -143,8 +157,8 @@ def embed_all(network: nn.Module, photos: Tensor, *, mirrored: bool = False) -> 
 
 
 def lite_fine(work: Work) -> EmbeddingNetwork:
-    """Build EfficientNet-Lite0 without its last stride, whose map at 112 px is one of 7 x 7."""
-    network = NETWORKS["efficientnet_lite0_fine"].build(112, 128, 0.0)
+    """Build the larger network with ImageNet's weights."""
+    network = FINE_SPEC.build()
     load_weights_file(network.trunk, work.file("lite0.pth"))
     return network.to(device=work.device).to(memory_format=torch.channels_last)
 

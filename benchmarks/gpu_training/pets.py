@@ -20,6 +20,17 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+import familiar.embedding
+from familiar.export.onnx import INPUT_NAME, onnx_bytes
+from familiar.losses.classifiers import ArcFace
+from familiar.models.network import EmbeddingNetwork
+from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
+from familiar.recipes import recipe_named
+from familiar.training.network import build_network
 from gpu_training.images import MILD, MILDER, STRONG, change, plain
 from gpu_training.packs import labels_of, read_pack
 from gpu_training.steps import (
@@ -36,17 +47,6 @@ from gpu_training.steps import (
     soup,
     step,
 )
-from onnx import numpy_helper
-from torch import Tensor, nn
-from torch.nn.functional import normalize
-
-import familiar.embedding
-from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.losses.classifiers import ArcFace
-from familiar.models.network import EmbeddingNetwork
-from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
-from familiar.recipes import recipe_named
-from familiar.training.network import build_network
 
 SIZES = {0: (224, 160), 1: (240, 160), 2: (260, 180)}
 DRAWN_PER_SEED = 2  # collections of drawn pets
@@ -286,9 +286,7 @@ def nano(work: Work) -> None:
     """Train the teachers, and what they teach: `pet-nano`, and EfficientNet-Lite0 once more."""
     teachers = [teacher(number, work) for number in (1, 2)]
     judge = Judge(work)
-    photos = torch.cat(
-        [work.pack(f"{name}.npz", 240)[1] for name in ("dogs", "drawn", "orl", "unlabeled")]
-    )
+    photos = torch.cat([work.pack(f"{name}.npz", 240)[1] for name in ("dogs", "drawn", "orl", "unlabeled")])
     dogs, _ = work.pack("dogs.npz", 32)
     labels = torch.full((len(photos),), -1, dtype=torch.long, device=work.device)
     labels[: len(dogs)] = torch.from_numpy(labels_of(dogs)).to(work.device)
@@ -364,7 +362,7 @@ def load_rounded(network: EmbeddingNetwork, bundle: Path) -> None:
     """Give a network the weights of a bundle, whose batch norms are folded into its convolutions."""
     graph = onnx.load(bundle).graph
     values = {tensor.name: numpy_helper.to_array(tensor).astype(np.float32) for tensor in graph.initializer}
-    convolutions = []
+    convolutions: dict[str, list[np.ndarray]] = {}  # a network that looks at several sizes has each layer several times
     for node in graph.node:
         inputs = [values[name] for name in node.input if name in values]
         if node.op_type == "Cast" and inputs:
@@ -374,12 +372,13 @@ def load_rounded(network: EmbeddingNetwork, bundle: Path) -> None:
         elif node.op_type == "DequantizeLinear" and len(inputs) == 2:
             values[node.output[0]] = inputs[0] * inputs[1].reshape(-1, *[1] * (inputs[0].ndim - 1))
         elif node.op_type == "Conv":
-            convolutions.append([values[name] for name in node.input[1:]])
+            convolutions[node.input[1]] = [values[name] for name in node.input[1:]]
+    stored = iter(convolutions.values())
     layers = [each for each in network.trunk.modules() if isinstance(each, nn.Conv2d | nn.BatchNorm2d)]
     for layer, after in zip(layers, [*layers[1:], None], strict=True):
         if not isinstance(layer, nn.Conv2d):
             continue
-        weight, bias = (torch.from_numpy(each) for each in convolutions.pop(0))
+        weight, bias = (torch.from_numpy(each) for each in next(stored))
         layer.weight.copy_(weight)
         if layer.bias is not None:
             layer.bias.copy_(bias)
@@ -389,7 +388,7 @@ def load_rounded(network: EmbeddingNetwork, bundle: Path) -> None:
             after.running_var.fill_(1 - after.eps)
             after.weight.fill_(1)
             after.bias.copy_(bias)
-    assert not convolutions
+    assert next(stored, None) is None
 
 
 def teacher(number: int, work: Work) -> EmbeddingNetwork:
@@ -398,12 +397,9 @@ def teacher(number: int, work: Work) -> EmbeddingNetwork:
     photos, labels = labeled(work, size, 0)
     initial, networks = lite(number, work), []
     for frozen, epochs in ((5, 6), (3, 10)):
-        networks.append(
-            train_with_labels(
-                copy.deepcopy(initial), photos, labels, size, frozen=frozen, epochs=epochs, lr=4e-4, seed=frozen,
-                seconds=work.until / 14, tiny=work.tiny,
-            )  # fmt: skip
-        )
+        way: dict[str, Any] = {"frozen": frozen, "epochs": epochs, "lr": 4e-4, "seed": frozen, "tiny": work.tiny}
+        seconds = work.until / 14
+        networks.append(train_with_labels(copy.deepcopy(initial), photos, labels, size, seconds=seconds, **way))
     mean = soup(networks)
     judge = Judge(work)
     judge(f"teacher lite{number}", mean)

@@ -18,7 +18,6 @@ from familiar.core.errors import BadRecipe, BadWeights
 
 MAP_DIMENSIONS = 4
 STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
-LAST_STRIDE_OF_EFFICIENTNET = 5  # the stage that begins with it
 
 
 class BackboneTrunk(nn.Module, ABC):
@@ -101,14 +100,6 @@ class TimmTrunk(BackboneTrunk):
             )
         channels_last = getattr(self.backbone, "output_fmt", "NCHW") == "NHWC"
         return features.permute(0, 3, 1, 2) if channels_last else features
-
-
-class FineEfficientNetTrunk(TimmTrunk):
-    """timm's EfficientNet without its last stride: its map's side is a sixteenth of the crop's, as for faces at 112 px."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.backbone.blocks[LAST_STRIDE_OF_EFFICIENTNET][0].conv_dw.stride = (1, 1)
 
 
 class JoinedTimmTrunk(BackboneTrunk):

@@ -12,7 +12,6 @@ from torch import nn
 
 from familiar.core.errors import BadRecipe
 from familiar.models.backbones import (
-    FineEfficientNetTrunk,
     FineMobileNetV3Trunk,
     JoinedTimmTrunk,
     MobileNetV3Trunk,
@@ -178,14 +177,6 @@ NETWORKS: dict[str, NetworkSpec] = {
         )
         for number, input_px in enumerate((224, 240, 260))
     },
-    "efficientnet_lite0_fine": NetworkSpec(
-        summary="EfficientNet-Lite0 without its last stride, GDConv head: for faces at 112 px",
-        input_px=112,
-        embedding_dim=128,
-        dropout=0.0,
-        trunk=partial(FineEfficientNetTrunk, "tf_efficientnet_lite0"),
-        head="gdconv",
-    ),
     "efficientnet_lite_pair": NetworkSpec(
         summary="EfficientNet-Lite0 and Lite1 side by side, GDConv head: they make different mistakes",
         trunk=partial(JoinedTimmTrunk, "tf_efficientnet_lite0", "tf_efficientnet_lite1"),

@@ -1,18 +1,16 @@
-"""ROC AUC and recall@1 on whole collections that were left out of training.
+"""ROC AUC and recall@1 of bundles on whole collections that none of them has learned from.
 
-    leave_one_out.py PHOTOS OUTPUT [--recipe pet-lite] [--set KEY=VALUE ...] [--seeds 3] [--rows COLLECTION ...]
-                     [--models BUNDLE ...] [--baseline BUNDLE]
+    left_out.py PHOTOS OUTPUT BUNDLE ... [--rows COLLECTION ...] [--baseline BUNDLE]
 
-PHOTOS contains the collections. For each of them and each seed the recipe is trained on all others, and all photos of
-the one left out are embedded. With `--models`, nothing is trained: the bundles, which must
-not have seen any of the collections, are the seeds. Runs and embeddings are kept in OUTPUT, and what is finished is not
-done again: interrupt the command and call it again as you like.
+PHOTOS contains the collections; of `dogfacenet900`, only the kept dogs (`shipped/kept_dogs.txt`) are judged, or with
+`--all-dogs` all. The bundles are the seeds of one training. Their embeddings are kept in OUTPUT, and what is finished
+is not done again: interrupt the command and call it again as you like.
 
 ROC AUC is over all pairs of a collection (for people, those of LFW's `pairsDevTest`), recall@1 over all of its photos.
 Both are means over the seeds, plus or minus half their range, with 95 % intervals over individuals. "Less its mean":
-less the mean of the collection's own photos, as a gallery compares them. "False accepts" are those at the threshold
-`high_precision` that is fitted to the other collections' photos, embedded by the networks that left these out, and what
-that threshold promises.
+less the mean of the collection's own photos, as a gallery compares them. "Gain": over the baseline, individual by
+individual. "False accepts" are those at the threshold `high_precision` that is fitted to the other collections' photos,
+and what that threshold promises.
 """
 
 import argparse
@@ -22,27 +20,27 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
+from pet_detector.labels import kept_dogs
 
 from familiar import Embedder, metrics
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo
 from familiar.embedding.model import embed_photos
-from familiar.export import train
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.calibration import calibrate_collections
 from familiar.neighbors import Centering
-from familiar.recipes import recipe_named
 
 COLLECTIONS: dict[str, int | None] = {  # photos per identity at most, when the collection is left out
     "cats23_gpriamo": None,
+    "dogfacenet900": None,
     "dogs29_stdove": 15,
     "pandas31_faces": None,
     "lions94_faces": None,
     "holstein2025_cows": 12,
 }
-PEOPLE = "lfw_112"  # trained on all collections
+DOGS = "dogfacenet900"
+PEOPLE = "lfw_112"
 PEOPLE_PAIRS = "pairsDevTest.txt"
-MAX_TRAINING_PHOTOS = 15  # per identity, so that no collection outweighs the others
 REPLICATES = 500
 
 
@@ -100,20 +98,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
     parser.add_argument("output", type=Path)
-    parser.add_argument("--recipe", default="pet-lite")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
     parser.add_argument("--rows", nargs="+", choices=[*COLLECTIONS, PEOPLE], default=[*COLLECTIONS, PEOPLE])
-    parser.add_argument("--models", nargs="+", type=Path, default=[])
     parser.add_argument("--baseline", type=Path, help="bundle whose figures the others are compared with")
+    parser.add_argument("--all-dogs", action="store_true", help=f"of {DOGS}, for bundles that saw none")
     options = parser.parse_args()
-    tables = {name: read_row(options.photos_folder, name) for name in options.rows}
+    tables = {name: read_row(options.photos_folder, name, options.all_dogs) for name in options.rows}
     rows: dict[str, list[LeftOut]] = {name: [] for name in options.rows}
-    for seed in range(len(options.models) or options.seeds):
+    for seed, bundle in enumerate(options.bundles):
         for name, table in tables.items():
-            run = options.output / f"{name}-{seed}"
-            model = options.models[seed] if options.models else train_without(name, options, seed, run)
-            rows[name].append(embedded(options.photos_folder, name, table, model, run / "left_out.npy"))
+            file = options.output / f"{name}-{seed}.npy"
+            rows[name].append(embedded(options.photos_folder, name, table, bundle, file))
             print_row(name, rows[name][-1:], [])
     baseline: dict[str, list[LeftOut]] = {}
     if options.baseline:
@@ -132,25 +127,15 @@ def main() -> None:
             print(f"| {name} | {as_it_is} | {centered} |")
 
 
-def read_row(photos_folder: Path, name: str) -> IdentityTable:
-    """List the photos of a collection that is left out."""
-    if name != PEOPLE:
-        return DataSpec((str(photos_folder / name),), max_photos=COLLECTIONS[name]).read()
-    people = DataSpec((str(photos_folder / name),)).read()
-    pairs = read_lfw_pairs(photos_folder / name / PEOPLE_PAIRS, people)
-    return people.select_rows(np.unique(np.concatenate([pairs.left, pairs.right])))
-
-
-def train_without(name: str, options: argparse.Namespace, seed: int, run: Path) -> Path:
-    """Train the recipe on all collections but one, unless the run is finished, and return the bundle."""
-    bundle = run / "model.onnx"
-    if not bundle.exists():
-        sources = tuple(str(options.photos_folder / collection) for collection in COLLECTIONS)
-        left_out = (name,) if name in COLLECTIONS else ()
-        spec = DataSpec(sources, max_photos=MAX_TRAINING_PHOTOS, leave_out=left_out)
-        recipe = replace(recipe_named(options.recipe).with_settings(options.settings), seed=seed)
-        train(spec, run, recipe, resume=(run / "recipe.json").exists())
-    return bundle
+def read_row(photos_folder: Path, name: str, all_dogs: bool = False) -> IdentityTable:
+    """List the photos of a collection that judges bundles."""
+    folders = (str(photos_folder / name),)
+    if name == PEOPLE:
+        people = DataSpec(folders).read()
+        pairs = read_lfw_pairs(photos_folder / name / PEOPLE_PAIRS, people)
+        return people.select_rows(np.unique(np.concatenate([pairs.left, pairs.right])))
+    identities = tuple(sorted(kept_dogs())) if name == DOGS and not all_dogs else None
+    return DataSpec(folders, identities, max_photos=COLLECTIONS[name]).read()
 
 
 def embedded(photos_folder: Path, name: str, table: IdentityTable, model: Path, file: Path) -> LeftOut:
