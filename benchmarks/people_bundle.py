@@ -9,6 +9,7 @@ thresholds are fitted to those people of `peopleDevTest` whom `pairsDevTest` doe
 import argparse
 from pathlib import Path
 
+from gpu_training.people import FINE, FINE_SPEC
 from gpu_training.runs import write_run
 from left_out import PEOPLE, PEOPLE_PAIRS
 

@@ -36,10 +36,10 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
     photos, output = options.photos_folder, options.output
-    kept = kept_dogs()
+    judging = kept_dogs()
     dogs = list(crops(photos / "dogfacenet900", PET_PX))
-    trained_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] not in kept]
-    judging_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] in kept]
+    trained_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] not in judging]
+    judging_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] in judging]
     pack(output / "first" / "dogs.npz", trained_dogs, 82)
     pack(output / "first" / "orl.npz", crops(photos / "orl_faces", PET_PX), 82)
     drawn = [(name, rgb_u8) for source in DRAWN for name, rgb_u8 in crops(source, PET_PX)]

@@ -108,7 +108,7 @@ def main() -> None:
     if options.go_on:
         network = lite_fine(work)
         load_network_file(network, work.output / "person-mobile.safetensors")
-        learn(network, teacher, photos, targets, labels, 1.2e-3, work.left() - 8, "mobile, longer", judge, work)
+        learn(network, teacher, photos, targets, labels, 1.2e-3, work.seconds_left() - 8, "mobile, longer", judge, work)
         save(network, work.output / "person-mobile-longer.safetensors")
         return
     for name, network, lr, share in (
@@ -116,7 +116,7 @@ def main() -> None:
         ("nano", mobile_network("nano_mobile", work), 3e-3, 0.9),
         ("small", mobile_network("mobilenetv3_small_fine", work), 3e-3, 1.0),
     ):
-        seconds = share * (work.left() - 12) if name != "nano" else 0.55 * (work.left() - 10)
+        seconds = share * (work.seconds_left() - 12) if name != "nano" else 0.55 * (work.seconds_left() - 10)
         learn(network, teacher, photos, targets, labels, lr, seconds, name, judge, work)
         save(network, work.output / f"person-{name}.safetensors")
     work.note(done="people")

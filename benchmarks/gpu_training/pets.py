@@ -17,18 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 import torch
-from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-import familiar.embedding
-from familiar.export.onnx import INPUT_NAME, onnx_bytes
 from familiar.losses.classifiers import ArcFace
 from familiar.models.network import EmbeddingNetwork
-from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
+from familiar.models.weights import load_weights_file
 from familiar.recipes import recipe_named
 from familiar.training.network import build_network
 from gpu_training.images import MILD, MILDER, STRONG, change, plain
@@ -52,7 +47,6 @@ SIZES = {0: (224, 160), 1: (240, 160), 2: (260, 180)}
 DRAWN_PER_SEED = 2  # collections of drawn pets
 STAGES = 7  # of an EfficientNet-Lite
 DEPTH_FACTOR = 0.6  # by which the rate falls from a stage to the one before
-ZOO = Path(familiar.embedding.__file__).parent / "zoo"
 VERSIONS = 6  # of each photo, changed, that teachers look at
 
 
@@ -77,7 +71,7 @@ class Work:
             names, photos = names[:16], photos[:16]
         return names, torch.from_numpy(photos).to(self.device)
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         return self.until - (time.monotonic() - self.began)
 
     def note(self, **figures: Any) -> None:
@@ -91,13 +85,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packs", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("what", choices=["mobile", "nano", "again"])
+    parser.add_argument("what", choices=["mobile", "nano"])
     parser.add_argument("--until", type=float, default=500)
     parser.add_argument("--tiny", action="store_true", help="a few photos and steps, to see that it runs")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     work = Work(options.packs, options.output, options.until, options.tiny)
-    {"mobile": mobile, "nano": nano, "again": again}[options.what](work)
+    {"mobile": mobile, "nano": nano}[options.what](work)
     work.note(done=options.what)
 
 
@@ -110,8 +104,12 @@ def labeled(work: Work, size_px: int, seed: int) -> tuple[Tensor, Tensor]:
     names = [name for part, _ in parts for name in part]
     photos = torch.cat([photos for _, photos in parts])
     drawn = sorted({name.split("/")[0] for name in parts[2][0]})
-    mine = [each for each in drawn if each.endswith(f"seed={seed}")] or drawn[:DRAWN_PER_SEED]
-    chosen = [row for row, name in enumerate(names) if name.split("/")[0] in mine or not name.startswith("synthetic")]
+    chosen_drawings = [each for each in drawn if each.endswith(f"seed={seed}")] or drawn[:DRAWN_PER_SEED]
+    chosen = [
+        row
+        for row, name in enumerate(names)
+        if name.split("/")[0] in chosen_drawings or not name.startswith("synthetic")
+    ]
     labels = labels_of([names[row] for row in chosen])
     return photos[chosen], torch.from_numpy(labels).to(work.device)
 
@@ -237,15 +235,23 @@ def mobile(work: Work) -> None:
     for seed in range(3):
         photos, labels = labeled(work, 224, seed)
         for name in ("four", "two", "all", "four-kept", "all-kept"):
-            if work.left() < 40:
+            if work.seconds_left() < 40:
                 break
             if name.endswith("kept") and keep is None:
                 keep = work.pack("unlabeled.npz", 224)[1]
             began = time.monotonic()
-            way, kept = ways[name.removesuffix("-kept")], keep if name.endswith("kept") else None
-            limit = max(20.0, work.left() / 6)
+            way = ways[name.removesuffix("-kept")]
+            limit = max(20.0, work.seconds_left() / 6)
             network = train_with_labels(
-                copy.deepcopy(initial), photos, labels, 224, **way, seed=seed, seconds=limit, keep=kept, tiny=work.tiny
+                copy.deepcopy(initial),
+                photos,
+                labels,
+                224,
+                **way,
+                seed=seed,
+                seconds=limit,
+                keep=keep if name.endswith("kept") else None,
+                tiny=work.tiny,
             )
             trained.setdefault(name, []).append(network)
             judge = judge or Judge(work)
@@ -291,10 +297,10 @@ def nano(work: Work) -> None:
     labels = torch.full((len(photos),), -1, dtype=torch.long, device=work.device)
     labels[: len(dogs)] = torch.from_numpy(labels_of(dogs)).to(work.device)
     changed, seen = seen_by(teachers, photos, work)
-    work.note(photos=len(photos), versions=len(changed), left=round(work.left()))
+    work.note(photos=len(photos), versions=len(changed), seconds_left=round(work.seconds_left()))
     student = narrow(work)
     judge("nano, untaught", student)
-    remaining = work.left()
+    remaining = work.seconds_left()
     follow_teachers(student, changed, seen, labels, 2e-3, 400, 0.45 * remaining, seed=0, work=work)
     judge("nano, taught", student)
     save(student, work.output / "nano-taught.safetensors")
@@ -307,88 +313,12 @@ def nano(work: Work) -> None:
         judge(f"nano, rounded {seed}", last)
         save(last, work.output / f"nano-rounded {seed}.safetensors")
     small = lite(0, work)
-    if work.left() > 15:
+    if work.seconds_left() > 15:
         follow_teachers(
-            small, changed, seen, labels, 4e-4, 12, work.left() - 8, seed=0, work=work, batch=160, still=True
+            small, changed, seen, labels, 4e-4, 12, work.seconds_left() - 8, seed=0, work=work, batch=160, still=True
         )
         judge("lite0, taught", small)
         save(small, work.output / "lite0-taught.safetensors")
-
-
-def again(work: Work) -> None:
-    """Go on with the package's `pet-nano`, taught by the new `pet-mobile`; on two cores, without a GPU.
-
-    OUTPUT contains the weights of `pet-mobile` of all seeds, whose mean is the teacher.
-    """
-    names, photos = [], []
-    for name in ("dogs", "unlabeled", "drawn"):
-        part_names, part = work.pack(f"{name}.npz", 224)
-        names += part_names
-        photos.append(part)
-    changed = torch.cat(photos)
-    stored = work.output / "seen.npy"
-    if not stored.exists():
-        members = []
-        for seed in range(3):
-            members.append(lite(0, work))
-            load_network_file(members[-1], work.output / f"f{seed}.safetensors")
-        np.save(stored, seen_on_cores(soup(members), changed))
-    seen = torch.from_numpy(np.load(stored))
-    work.note(photos=len(changed))
-    labels = torch.full((len(changed),), -1, dtype=torch.long)
-    dogs = [name for name in names if name.startswith("dogfacenet900")]
-    labels[: len(dogs)] = torch.from_numpy(labels_of(dogs))
-    student = narrow(work)
-    load_rounded(student, ZOO / "pet-nano.onnx")
-    reinflate_batch_norm(student.trunk, [plain(part) for part in changed[:: len(changed) // 256].split(32)])
-    round_while_training(student)
-    follow_teachers(
-        student, [changed], [seen], labels, 6e-4, 100, work.left(), seed=0, work=work, batch=160, label_weight=0.02,
-        still=True, size_px=192,
-    )  # fmt: skip
-    save(student, work.output / "nano-unrounded.safetensors")
-    save(rounded(student), work.output / "nano-again.safetensors")
-
-
-def seen_on_cores(teacher: EmbeddingNetwork, photos: Tensor) -> np.ndarray:
-    """Embed photos in ONNX Runtime, which is faster on a CPU."""
-    session = ort.InferenceSession(onnx_bytes(teacher, 224), providers=["CPUExecutionProvider"])
-    parts = [session.run(None, {INPUT_NAME: plain(part).contiguous().numpy()})[0] for part in photos.split(16)]
-    return np.concatenate([np.asarray(part) for part in parts])
-
-
-@torch.no_grad()
-def load_rounded(network: EmbeddingNetwork, bundle: Path) -> None:
-    """Give a network the weights of a bundle, whose batch norms are folded into its convolutions."""
-    graph = onnx.load(bundle).graph
-    values = {tensor.name: numpy_helper.to_array(tensor).astype(np.float32) for tensor in graph.initializer}
-    convolutions: dict[str, list[np.ndarray]] = {}  # a network that looks at several sizes has each layer several times
-    for node in graph.node:
-        inputs = [values[name] for name in node.input if name in values]
-        if node.op_type == "Cast" and inputs:
-            values[node.output[0]] = inputs[0]
-        elif node.op_type == "Mul" and len(inputs) == 2:
-            values[node.output[0]] = inputs[0] * inputs[1]
-        elif node.op_type == "DequantizeLinear" and len(inputs) == 2:
-            values[node.output[0]] = inputs[0] * inputs[1].reshape(-1, *[1] * (inputs[0].ndim - 1))
-        elif node.op_type == "Conv":
-            convolutions[node.input[1]] = [values[name] for name in node.input[1:]]
-    stored = iter(convolutions.values())
-    layers = [each for each in network.trunk.modules() if isinstance(each, nn.Conv2d | nn.BatchNorm2d)]
-    for layer, after in zip(layers, [*layers[1:], None], strict=True):
-        if not isinstance(layer, nn.Conv2d):
-            continue
-        weight, bias = (torch.from_numpy(each) for each in next(stored))
-        layer.weight.copy_(weight)
-        if layer.bias is not None:
-            layer.bias.copy_(bias)
-        else:
-            assert isinstance(after, nn.BatchNorm2d)
-            after.running_mean.zero_()
-            after.running_var.fill_(1 - after.eps)
-            after.weight.fill_(1)
-            after.bias.copy_(bias)
-    assert next(stored, None) is None
 
 
 def teacher(number: int, work: Work) -> EmbeddingNetwork:
@@ -413,7 +343,7 @@ def seen_by(teachers: list[EmbeddingNetwork], photos: Tensor, work: Work) -> tup
     torch.manual_seed(0)
     changed, seen = [], []
     for version in range(VERSIONS):
-        if version and (work.left() < 0.5 * work.until or work.tiny):
+        if version and (work.seconds_left() < 0.5 * work.until or work.tiny):
             break
         parts, vectors = [], []
         for part in photos.split(256):
@@ -449,7 +379,6 @@ def follow_teachers(
     batch: int = 448,
     label_weight: float = 0.0,
     still: bool = False,
-    size_px: int | None = None,
 ) -> None:
     """Learn the similarities that teachers see in a batch; `still`: the statistics of batch norms stay."""
     torch.manual_seed(seed)
@@ -474,13 +403,13 @@ def follow_teachers(
         {"params": list(classes.parameters()) if label_weight else [], "lr": 3e-3},
     ]
     optimizer = optimizer_of(groups, 1e-2)
-    size = size_px or student.views[0].size_px
-    alike = 4  # photos of a dog in a batch, which fill a quarter of it
+    size = student.views[0].size_px
+    photos_each = 4  # photos of a dog in a batch, which fill a quarter of it
     batches = draw_batches(draw, len(labels), batch - batch // 4)
     clock = Clock(4 if work.tiny else int(epochs * len(labels) / batch), seconds)
     for share in clock:
-        chosen = draw.permutation(len(by_dog))[: batch // 4 // alike]
-        rows = [row for dog in chosen for row in draw.permutation(by_dog[dog])[:alike]]
+        chosen = draw.permutation(len(by_dog))[: batch // 4 // photos_each]
+        rows = [row for dog in chosen for row in draw.permutation(by_dog[dog])[:photos_each]]
         rows = torch.from_numpy(np.concatenate([next(batches), np.array(rows, np.int64)])).to(work.device)
         version = int(draw.integers(len(changed)))
         images, target = changed[version][rows], seen[version][rows].float()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # On the machine with the GPU, in the project's folder: keep the packs that are there, and start what is not running.
 #   run.sh keep            copy the packs to /tmp/packs, from which the trainings read them
-#   run.sh start WHAT...   start trainings: mobile, nano, people; each with its share of SECONDS
+#   run.sh start WHAT...   start trainings, each as WHAT:SECONDS: mobile, nano, people, people-go-on
 #   run.sh wait SECONDS    until all are finished, or one has failed; then print their figures
 set -u
 mkdir -p /tmp/packs /tmp/results
@@ -20,7 +20,7 @@ start)
     what=${each%%:*} seconds=${each##*:}
     case $what in
     people) command="gpu_training/people.py /tmp/packs /tmp/results/people" ;;
-    longer-people) command="gpu_training/people.py /tmp/packs /tmp/results/people --go-on" ;;
+    people-go-on) command="gpu_training/people.py /tmp/packs /tmp/results/people --go-on" ;;
     *) command="gpu_training/pets.py /tmp/packs /tmp/results/$what $what" ;;
     esac
     setsid nohup bash -c "python3 $command --until $seconds; echo ended \$? > /tmp/results/$what.ended" > "/tmp/results/$what.log" 2>&1 &

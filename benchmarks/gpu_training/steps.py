@@ -61,12 +61,12 @@ def step(optimizer: torch.optim.Optimizer, loss: Tensor, share: float, limit: fl
 def relation_loss(student: Float[Tensor, "n d"], teacher: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
     """Compare the similarities within a batch with the teacher's: as they are, less the mean, and of the nearest."""
     loss = torch.zeros((), device=student.device)
-    for own, other in ((student, teacher), (less_the_mean(student), less_the_mean(teacher))):
-        mine, theirs = own @ own.T, other @ other.T
-        loss = loss + RELATION_WEIGHT * (mine - theirs).square().mean() / 2
-    diagonal = torch.eye(len(mine), dtype=torch.bool, device=mine.device)
-    mine, theirs = (each.masked_fill(diagonal, -9) * NEIGHBOR_SHARPNESS for each in (mine, theirs))
-    return loss + 0.5 * nn.functional.kl_div(mine.log_softmax(1), theirs.softmax(1), reduction="batchmean")
+    for embeddings, vectors in ((student, teacher), (less_the_mean(student), less_the_mean(teacher))):
+        ours, target = embeddings @ embeddings.T, vectors @ vectors.T
+        loss = loss + RELATION_WEIGHT * (ours - target).square().mean() / 2
+    diagonal = torch.eye(len(ours), dtype=torch.bool, device=ours.device)
+    ours, target = (each.masked_fill(diagonal, -9) * NEIGHBOR_SHARPNESS for each in (ours, target))
+    return loss + 0.5 * nn.functional.kl_div(ours.log_softmax(1), target.softmax(1), reduction="batchmean")
 
 
 def less_the_mean(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
