@@ -75,10 +75,10 @@ SAMPLED = ("balanced", "natural")
     help="Compare two eval_results.json files instead of evaluating MODEL on DATA.",
 )
 @click.option(
-    "--centered",
+    "--not-centered",
     is_flag=True,
-    help="Subtract the means of the photos from their embeddings, as a gallery does if the bundle has species means. "
-    "Not with a router.",
+    help="Compare embeddings as they are, also those of a bundle with species means, which by default are compared as "
+    "in a gallery: less the means of the photos.",
 )
 @embedding_options
 @limit_options
@@ -96,7 +96,7 @@ def evaluate(
     by: tuple[str, ...],
     resize_px: int | None,
     compare: tuple[Path, Path] | None,
-    centered: bool,
+    not_centered: bool,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -141,7 +141,7 @@ def evaluate(
         resize_px=resize_px,
         detector=build_detector(detector, detector_model) if detector else None,
         flip=tta,
-        centered=centered,
+        not_centered=not_centered,
         providers=providers,
         on_progress=status.show,
     )
@@ -195,7 +195,8 @@ def print_metrics(results: "EvaluationResults") -> None:
     """Print the main metrics with their confidence intervals; warnings and skipped photos go to stderr."""
     _warn(results)
     data = results.data
-    click.echo(f"{data.photos} photos of {data.identities} identities ({data.split})")
+    comparison = f"compared {results.model.comparison}"
+    click.echo(f"{data.photos} photos of {data.identities} identities ({data.split}), {comparison}")
     if verification := results.verification:
         interval = verification.interval
         _print_metric("ROC AUC", verification.auc, interval.get("auc"))

@@ -51,7 +51,7 @@ class ModelInfo:
     """The model. Of a router, `recipe` and `network` list those of its bundles.
 
     `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
-    means of the photos were subtracted.
+    means of the photos were subtracted, as a gallery does if a bundle has species means.
     """
 
     file_id: str
@@ -64,6 +64,11 @@ class ModelInfo:
     thresholds_fitted: bool
     resize_px: int | None
     centered: bool = False
+
+    @property
+    def comparison(self) -> str:
+        """How embeddings were compared, to be put after "compared "."""
+        return "less the means of the photos, as a gallery compares them" if self.centered else "as they are"
 
 
 @dataclass(frozen=True)
