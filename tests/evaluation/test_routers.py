@@ -30,6 +30,7 @@ from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import RoutingInfo
 from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.run_evaluation import evaluate
+from familiar.evaluation.suites.background import background
 from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.retrieval import retrieval
@@ -40,6 +41,7 @@ from familiar.evaluation.suites.verification import verification
 from familiar.evaluation.training_data import seen_photos, select_identities
 from familiar.neighbors.centering import Centering
 from familiar.photos.decoding import save_photo
+from support.middle_box import MiddleBox
 from support.tiers import small_and_exhaustive
 from support.tiny_router import color_classifier, mosaic_bundle
 
@@ -412,6 +414,22 @@ def test_species_of_one_space_are_centered_together(router: RoutedEmbedder, tabl
 def test_router_without_means_stays_as_it_is(router: RoutedEmbedder, table: IdentityTable):
     context = build_context(router, table)
     assert center_on_collection(context) is context
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centered", [False, True])
+def test_faces_and_backgrounds_are_embedded_by_the_bundle_of_the_photo(
+    router: RoutedEmbedder, table: IdentityTable, centered: bool
+):
+    if centered:
+        embedders = {name: with_means(embedder, 0.4) for name, embedder in router.embedders.items()}
+        router = RoutedEmbedder(router.feature_embedder, router.classifier, embedders)
+    context = center_on_collection(build_context(router, table, detector=MiddleBox()))
+    for species in ("cat", "dog"):
+        rows = context.rows_by_species(np.arange(len(table)))[species]
+        routed, single = background(context.select_rows(rows)), background(context.select_species(species))
+        assert_close(flat(routed.metrics), flat(single.metrics))
+        assert 0 < single.metrics.background.recall_at_1 < 1  # so that the comparison means something
 
 
 def test_rejects_resize_px(router: RoutedEmbedder, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path):

@@ -26,8 +26,8 @@ SAMPLED = ("balanced", "natural")
     "--suite",
     "suites",
     multiple=True,
-    help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, separation, "
-    "identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
+    help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, background, "
+    "separation, identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
 )
 @click.option(
     "--split",
@@ -215,6 +215,12 @@ def print_metrics(results: "EvaluationResults") -> None:
         _print_metric(
             f"B-cubed F of {clustering.groups.groups} clusters", bcubed.f, clustering.interval.get("groups.bcubed.f")
         )
+    if background := results.background:
+        click.echo(f"in {background.photos} photos a face was found, in {background.photos_without_face} others none:")
+        parts = {"whole": background.whole, "face alone": background.face, "background alone": background.background}
+        for name, part in parts.items():
+            _print_metric(f"recall@1, {name}", part.recall_at_1, part.interval.get("recall_at_1"))
+            _print_metric(f"ROC AUC, {name}", part.auc, part.interval.get("auc"))
     if lfw := results.lfw:
         if view_2 := lfw.view_2:
             click.echo(f"  {'LFW View 2':36} {view_2.accuracy:.4f} +- {view_2.standard_error:.4f}")

@@ -20,6 +20,7 @@ from familiar.evaluation.results.metrics import (
 from familiar.evaluation.results.paths import metric_at
 from familiar.evaluation.results.table import metrics_table
 from familiar.evaluation.results.variant_metrics import (
+    BackgroundMetrics,
     HarmonicMetrics,
     LfwMetrics,
     OverfittingMetrics,
@@ -38,6 +39,7 @@ SuiteMetrics: TypeAlias = (
     | OverfittingMetrics
     | RobustnessMetrics
     | TtaMetrics
+    | BackgroundMetrics
     | SeparationMetrics
     | IdentificationMetrics
     | HarmonicMetrics
@@ -161,6 +163,7 @@ class EvaluationResults(TableSource):
         overfitting: recall@1 of identities that the model was trained on, compared with others.
         robustness: losses by blur, noise and other corruptions of the photos.
         tta: gains by test-time augmentation, the mean of the embeddings of several views of a photo.
+        background: metrics of the faces alone, and of the backgrounds alone.
         separation: distance between identities, relative to the spread within each.
         identification: decisions which known identity a photo shows, or none (open set).
         harmonic: metrics of each prefix of the embedding.
@@ -183,6 +186,7 @@ class EvaluationResults(TableSource):
     overfitting: OverfittingMetrics | None = field(default=None, metadata=SUITE)
     robustness: RobustnessMetrics | None = field(default=None, metadata=SUITE)
     tta: TtaMetrics | None = field(default=None, metadata=SUITE)
+    background: BackgroundMetrics | None = field(default=None, metadata=SUITE)
     separation: SeparationMetrics | None = field(default=None, metadata=SUITE)
     identification: IdentificationMetrics | None = field(default=None, metadata=SUITE)
     harmonic: HarmonicMetrics | None = field(default=None, metadata=SUITE)
