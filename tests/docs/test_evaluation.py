@@ -11,6 +11,7 @@ from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
+from support.middle_box import MiddleBox
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "explanation" / "evaluation.md").read_text(encoding="utf-8")
@@ -38,7 +39,8 @@ def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_pat
     colors = color_folder(tmp_path / "colors")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")
     options = EvaluationOptions(tuple(SUITES), slices=tmp_path / "facts.csv")
-    results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", options)
+    data = DataSpec((str(colors),))
+    results = evaluate(mean_color_bundle, data, tmp_path / "out", options, detector=MiddleBox())
     computed = {name for name in SUITES if getattr(results, name) is not None}
     assert computed >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
     table = FORMATS.split("## Results file: eval_results.json")[1].split("\n## ")[0]

@@ -13,7 +13,6 @@ from markupsafe import escape
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import BadDataset
 from familiar.core.species_means import SpeciesMeans
-from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
@@ -23,10 +22,11 @@ from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import ComparedPhotos
 from familiar.evaluation.run_evaluation import evaluate
+from familiar.gallery import Gallery
 from familiar.metrics import roc_auc
 from familiar.metrics.pairs import count_all_pairs
-from familiar.neighbors.centering import SHARE
 from support.color_folders import color_folder
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
 pytestmark = pytest.mark.slow
 
@@ -49,33 +49,56 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bu
     assert results.verification.interval == {}  # four identities are too few for intervals
 
 
-def test_centered_evaluation_is_that_of_a_gallery(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+GALLERY_THRESHOLD = Threshold(0.123, 0.01, 0.9)
+MEANS = SpeciesMeans(
+    {"colors": (0.5, 0.5, 0.5)},
+    Calibration(GALLERY_THRESHOLD, GALLERY_THRESHOLD, GALLERY_THRESHOLD, 9.0, -1.0, 0.1, 99, 99, 0.01),
+)
+
+
+@pytest.fixture
+def bundle_with_means(tmp_path: Path) -> Path:
+    return write_mean_color_bundle(tmp_path / "means.onnx", CALIBRATED, species_means=MEANS)
+
+
+def test_embeddings_are_compared_as_in_a_gallery(colors: Path, bundle_with_means: Path, tmp_path: Path):
+    results = evaluate(bundle_with_means, spec(colors), tmp_path / "out", EvaluationOptions(("verification",)))
+    with Gallery.create(tmp_path / "album", bundle_with_means, embedding_dtype="float32") as album:
+        album.enroll(colors)
+        rows, names = album.embeddings(centered=True), [Path(path).parent.name for path in album.table()["path"]]
+    labels = np.unique(names, return_inverse=True)[1]
+    assert results.verification.auc == pytest.approx(roc_auc(count_all_pairs(rows, labels)), abs=1e-5)
+    assert results.verification.at_bundle_thresholds["balanced"].similarity == GALLERY_THRESHOLD.similarity
+    assert results.model.centered
+    assert results.model.thresholds_fitted
+    assert "compared less the means of the photos, as a gallery" in (tmp_path / "out" / "report.html").read_text()
+    assert "compared less the means of the photos, as a gallery" in results._repr_html_()
+    assert read_results(tmp_path / "out" / "eval_results.json").model.centered
+
+
+@pytest.mark.usefixtures("without_report")
+def test_not_centered_embeddings_are_compared_as_they_are(
+    colors: Path, bundle_with_means: Path, mean_color_bundle: Path, tmp_path: Path
+):
+    """So are those of a bundle without means of species, whatever the option."""
     options = EvaluationOptions(("verification",))
-    plain = evaluate(mean_color_bundle, spec(colors), tmp_path / "plain", options)
-    centered = evaluate(mean_color_bundle, spec(colors), tmp_path / "centered", options, centered=True)
-    assert (plain.model.centered, centered.model.centered) == (False, True)
     table = spec(colors).read()
     rows = embed_photos(Embedder(mean_color_bundle), table.photos, "none").embeddings
-    apart = normalize(rows - SHARE * rows.mean(axis=0))
-    assert centered.verification.auc == pytest.approx(roc_auc(count_all_pairs(apart, table.labels)), abs=1e-6)
-    assert plain.verification.auc == pytest.approx(roc_auc(count_all_pairs(rows, table.labels)), abs=1e-6)
-    assert "less the means of the photos" in (tmp_path / "centered" / "report.html").read_text()
-    assert "less the means of the photos" not in (tmp_path / "plain" / "report.html").read_text()
-    assert read_results(tmp_path / "centered" / "eval_results.json").model.centered
+    auc = roc_auc(count_all_pairs(rows, table.labels))
+    for bundle, not_centered in ((bundle_with_means, True), (mean_color_bundle, True), (mean_color_bundle, False)):
+        results = evaluate(bundle, spec(colors), tmp_path / "out", options, not_centered=not_centered)
+        assert results.verification.auc == pytest.approx(auc, abs=1e-6)
+        assert results.verification.at_bundle_thresholds["balanced"].similarity == CALIBRATED.balanced.similarity
+        assert not results.model.centered
 
 
-def test_centered_evaluation_uses_thresholds_for_galleries(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    bundle = load_bundle(mean_color_bundle)
-    dim = bundle.metadata.embedding_dim
-    point = Threshold(0.123, 0.01, 0.9)
-    means = SpeciesMeans({"colors": (0.5,) * dim}, Calibration(point, point, point, 9.0, -1.0, 0.1, 99, 99, 0.01))
-    with_means = tmp_path / "means.onnx"
-    with_means.write_bytes(
-        serialize_bundle(network_bytes(bundle), dataclasses.replace(bundle.metadata, species_means=means))
-    )
-    results = evaluate(with_means, spec(colors), tmp_path / "out", EvaluationOptions(("verification",)), centered=True)
-    assert results.model.thresholds_fitted
-    assert "0.123" in json.dumps(results.to_json())
+@pytest.mark.usefixtures("without_report")
+def test_changed_photos_are_compared_less_the_same_means(colors: Path, bundle_with_means: Path, tmp_path: Path):
+    """A mirror image has the same mean color, so the same embedding."""
+    results = evaluate(bundle_with_means, spec(colors), tmp_path / "out", EvaluationOptions(("robustness",)))
+    flip = results.robustness.corruptions["flip"]
+    assert (flip.similarity_drop, flip.recall_at_1_drop) == (pytest.approx(0, abs=1e-6), 0)
+    assert results.robustness.corruptions["blur"].similarity_drop < 1e-3
 
 
 @pytest.mark.exhaustive

@@ -36,6 +36,7 @@ SUITES = (
         "overfitting",
         "robustness",
         "tta",
+        "background",
         "separation",
     ),
     *("identification", "harmonic", "slices", "lfw"),
@@ -72,6 +73,7 @@ def all_results(context: EvaluationContext) -> EvaluationResults:
         triplets=replace(stored.triplets, violation_rate=0.0967),
         overfitting=replace(stored.overfitting, gap=0.14),
         robustness=replace(robustness, corruptions={**robustness.corruptions, "blur": blur}),
+        background=replace(stored.background, photos_without_face=17),
         separation=replace(
             stored.separation,
             d_prime=1.591,
@@ -143,6 +145,8 @@ def test_report_is_self_contained_with_section_per_suite(context: EvaluationCont
     assert page.headings[0] == 1
     assert page.headings.count(1) == 1
     assert all(later - former <= 1 for former, later in zip(page.headings, page.headings[1:], strict=False))
+    assert "compared as they are." in page.text
+    assert "In 17 other photos no face was found" in page.text
     for text in ("0.4321", "9.67", "91.23", "+14.00", "1.5910", "64.20", "20.00", "0.136", "0.975", "0.864"):
         assert text in page.text
     for reason in ("pairsDevTest.txt is in none of the folders", "too few", "takes 1,000 unknown photos"):

@@ -14,6 +14,7 @@ import pytest
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import BadBundle, BadDataset
 from familiar.core.run_files import DATA, SPLIT
+from familiar.core.species_means import SpeciesMeans
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, IdentityTable, scan_folders
 from familiar.datasets.split import Split
@@ -21,6 +22,7 @@ from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bund
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import write_router
+from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import EvaluationOptions, build_context
 from familiar.evaluation.corruptions import Corruption
 from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles
@@ -28,6 +30,7 @@ from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import RoutingInfo
 from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.run_evaluation import evaluate
+from familiar.evaluation.suites.background import background
 from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.retrieval import retrieval
@@ -36,7 +39,9 @@ from familiar.evaluation.suites.slices import slices
 from familiar.evaluation.suites.tta import tta
 from familiar.evaluation.suites.verification import verification
 from familiar.evaluation.training_data import seen_photos, select_identities
+from familiar.neighbors.centering import Centering
 from familiar.photos.decoding import save_photo
+from support.middle_box import MiddleBox
 from support.tiers import small_and_exhaustive
 from support.tiny_router import color_classifier, mosaic_bundle
 
@@ -369,18 +374,67 @@ def test_leak_check_reads_training_photos_of_every_bundle(
     assert (len(results.leaks.across_splits), results.leaks.excluded) == (3, 3)
 
 
-@pytest.mark.parametrize(
-    ("option", "arguments"), [("--resize-px", {"resize_px": 40}), ("--centered", {"centered": True})]
-)
-def test_rejects_options_of_single_bundles(
-    router: RoutedEmbedder,
-    save_router: Callable[[RoutedEmbedder], Path],
-    tmp_path: Path,
-    option: str,
-    arguments: dict[str, int],
+def with_means(embedder: Embedder, limit: float) -> Embedder:
+    """Give a bundle a mean of its species, and a threshold for galleries."""
+    mean = np.full(embedder.metadata.embedding_dim, 0.05)
+    mean[::3] = 0.1
+    means = SpeciesMeans({"pet": tuple(mean)}, calibrated(limit))
+    bundle = replace(embedder.bundle, metadata=replace(embedder.metadata, species_means=means))
+    return Embedder(bundle, threads=2)
+
+
+def test_each_bundle_with_means_is_centered_on_its_photos(router: RoutedEmbedder, table: IdentityTable):
+    cat = with_means(router.embedders["cat"], 0.4)
+    router = RoutedEmbedder(router.feature_embedder, router.classifier, router.embedders | {"cat": cat})
+    plain = build_context(router, table)
+    context = center_on_collection(plain)
+    rows = {species: plain.rows_by_species(np.arange(len(table)))[species] for species in ("cat", "dog")}
+    stored = plain.select_species("cat").embeddings
+    expected = Centering.fit(stored, cat.metadata.species_means.rows()).apply(stored)
+    np.testing.assert_allclose(context.select_species("cat").embeddings, expected, atol=1e-6)
+    np.testing.assert_array_equal(context.embeddings[rows["dog"]], plain.embeddings[rows["dog"]])
+    assert (context.embeddings[rows["cat"]] @ context.embeddings[rows["dog"]].T == 0).all()
+    limits = {
+        each.value: each.verification.at_bundle_thresholds["balanced"].similarity
+        for each in slices(context).metrics.by_species
+    }
+    assert limits == {"cat": 0.4, "dog": 0.93}
+    crops = [context.crop(row) for row in range(len(table))]
+    np.testing.assert_allclose(context.model.embed_faces(crops).embeddings, context.embeddings, atol=1e-5)
+
+
+def test_species_of_one_space_are_centered_together(router: RoutedEmbedder, table: IdentityTable):
+    embedder = with_means(router.embedders["dog"], 0.4)
+    shared = RoutedEmbedder(router.feature_embedder, router.classifier, dict.fromkeys(("cat", "dog"), embedder))
+    centered, single = (center_on_collection(build_context(model, table)) for model in (shared, embedder))
+    np.testing.assert_allclose(centered.embeddings, single.embeddings, atol=1e-6)
+    assert centered.calibration == single.calibration == calibrated(0.4)
+
+
+def test_router_without_means_stays_as_it_is(router: RoutedEmbedder, table: IdentityTable):
+    context = build_context(router, table)
+    assert center_on_collection(context) is context
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centered", [False, True])
+def test_faces_and_backgrounds_are_embedded_by_the_bundle_of_the_photo(
+    router: RoutedEmbedder, table: IdentityTable, centered: bool
 ):
-    with pytest.raises(BadDataset, match=rf"{option}: .*router\.json is a router.* evaluate one of its bundles"):
-        evaluate(save_router(router), tmp_path, tmp_path / "out", **arguments)
+    if centered:
+        embedders = {name: with_means(embedder, 0.4) for name, embedder in router.embedders.items()}
+        router = RoutedEmbedder(router.feature_embedder, router.classifier, embedders)
+    context = center_on_collection(build_context(router, table, detector=MiddleBox()))
+    for species in ("cat", "dog"):
+        rows = context.rows_by_species(np.arange(len(table)))[species]
+        routed, single = background(context.select_rows(rows)), background(context.select_species(species))
+        assert_close(flat(routed.metrics), flat(single.metrics))
+        assert 0 < single.metrics.background.recall_at_1 < 1  # so that the comparison means something
+
+
+def test_rejects_resize_px(router: RoutedEmbedder, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path):
+    with pytest.raises(BadDataset, match=r"--resize-px: .*router\.json is a router.* evaluate one of its bundles"):
+        evaluate(save_router(router), tmp_path, tmp_path / "out", resize_px=40)
 
 
 def test_rejects_file_that_is_no_router(tmp_path: Path):

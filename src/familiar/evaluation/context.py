@@ -60,7 +60,8 @@ class EvaluationContext:
     of it that `table` has. `skipped`: photos that could not be read or showed no face. `pairs`: those of the pairs
     file. `trained_on`: photos of the same data that the model was trained on, if known. `seen_identities`: identities
     that it was trained on or selected by. `flip`: each embedding is the average of the photo and its mirror image.
-    `species`: to which a router sent each photo; empty if the model is a single bundle.
+    `species`: to which a router sent each photo; empty if the model is a single bundle. `uncentered_model`: the model
+    without the means of the photos subtracted; None: they are not subtracted (`centering`).
     """
 
     model: Model
@@ -76,6 +77,7 @@ class EvaluationContext:
     flip: bool = False
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
     species: tuple[str | None, ...] = ()
+    uncentered_model: Model | None = None
 
     @property
     def calibration(self) -> Calibration:
@@ -126,7 +128,8 @@ class EvaluationContext:
         part = self.select_rows(self.rows_by_species(np.arange(len(self.table)))[species])
         embedder, columns = self.model.embedder_for(species)
         embeddings = np.ascontiguousarray(part.embeddings[:, columns])
-        return replace(part, model=embedder, embeddings=embeddings, species=())
+        uncentered = None if self.uncentered_model is None else self.uncentered_model.embedder_for(species)[0]
+        return replace(part, model=embedder, embeddings=embeddings, species=(), uncentered_model=uncentered)
 
     def select_identities(self, names: Iterable[str]) -> "EvaluationContext":
         """Restrict the context to the photos of these identities."""

@@ -16,31 +16,27 @@ from familiar.evaluation.results.document import ModelInfo
 
 
 def open_evaluated_model(
-    model: Path | str, resize_px: int | None, *, centered: bool, providers: Sequence[str] | None = None
+    model: Path | str, resize_px: int | None, providers: Sequence[str] | None = None
 ) -> Embedder | RoutedEmbedder:
     """Open a bundle or a router.
 
     Args:
         model: a file, a run folder or the name of a bundle.
         resize_px: replaces how the bundle resizes photos; None: as the bundle says.
-        centered: whether the means of the photos will be subtracted.
         providers: as for `Embedder`.
 
     Raises:
         BadBundle: there is no such model.
-        BadDataset: `resize_px` does not fit the bundle, or an option is for a single bundle only.
+        BadDataset: `resize_px` does not fit the bundle, or the model is a router.
     """
     opened = open_model(model, providers=providers)
-    if isinstance(opened, RoutedEmbedder):
-        for option, is_set in (("--resize-px", resize_px is not None), ("--centered", centered)):
-            if is_set:
-                raise BadDataset(
-                    f"{option}: {model} is a router, and each of its bundles would need its own; evaluate one of its "
-                    "bundles with this option instead"
-                )
-        return opened
     if resize_px is None:
         return opened
+    if isinstance(opened, RoutedEmbedder):
+        raise BadDataset(
+            f"--resize-px: {model} is a router, and each of its bundles would need its own; evaluate one of its "
+            "bundles with this option instead"
+        )
     try:
         preprocessing = replace(opened.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
     except ValueError as error:
@@ -62,14 +58,13 @@ def all_bundles(model: Model) -> list[Bundle]:
     return list({bundle.path: bundle for bundle in (*embedding_bundles(model), *classifier)}.values())
 
 
-def model_info(context: EvaluationContext, path: Path | str, resize_px: int | None, *, centered: bool) -> ModelInfo:
+def model_info(context: EvaluationContext, path: Path | str, resize_px: int | None) -> ModelInfo:
     """Describe the model for the results.
 
     Args:
         context: with the model.
         path: of the model.
         resize_px: as for `open_evaluated_model`.
-        centered: whether the means of the photos were subtracted.
     """
     model = context.model
     space_id, embedding_dim, _ = model.space
@@ -85,7 +80,7 @@ def model_info(context: EvaluationContext, path: Path | str, resize_px: int | No
         tta="flip" if context.flip else None,
         thresholds_fitted=context.calibration.fitted,
         resize_px=resize_px,
-        centered=centered,
+        centered=context.uncentered_model is not None,
     )
 
 

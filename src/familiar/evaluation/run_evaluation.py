@@ -45,7 +45,7 @@ def evaluate(
     resize_px: int | None = None,
     detector: Detector | str | None = None,
     flip: bool = False,
-    centered: bool = False,
+    not_centered: bool = False,
     providers: Sequence[str] | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> EvaluationResults:
@@ -70,8 +70,9 @@ def evaluate(
             if the photos are crops already. None: the one that the model names; none if a face fills nearly all of each
             photo, which the log says.
         flip: average each photo's embedding with that of its mirror image.
-        centered: subtract the means of the evaluated photos from the embeddings and use the bundle's thresholds for
-            galleries: what a gallery of these photos does if the bundle has species means. Not with a router.
+        not_centered: compare embeddings as they are, also those of a bundle that has species means. By default these
+            are compared as a gallery of the evaluated photos compares them: less the means of the photos, and with the
+            bundle's thresholds for galleries.
         providers: execution providers of ONNX Runtime; None: the CPU.
         on_progress: called with a line of text.
 
@@ -84,7 +85,7 @@ def evaluate(
     """
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
-    opened = open_evaluated_model(model, resize_px, centered=centered, providers=providers)
+    opened = open_evaluated_model(model, resize_px, providers)
     paths = [bundle.path for bundle in embedding_bundles(opened)]
     chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
@@ -113,12 +114,12 @@ def evaluate(
             seen_identities=chosen.seen_identities or frozenset(),
             on_batch=lambda done: on_progress(f"embedded {done} photos"),
         )
-        if centered:
+        if not not_centered:
             context = center_on_collection(context)
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         metrics: dict[str, Any] = dict(suite_results.metrics)
         results = EvaluationResults(
-            model=model_info(context, model, resize_px, centered=centered),
+            model=model_info(context, model, resize_px),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),

@@ -26,8 +26,8 @@ SAMPLED = ("balanced", "natural")
     "--suite",
     "suites",
     multiple=True,
-    help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, separation, "
-    "identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
+    help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, background, "
+    "separation, identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
 )
 @click.option(
     "--split",
@@ -75,10 +75,10 @@ SAMPLED = ("balanced", "natural")
     help="Compare two eval_results.json files instead of evaluating MODEL on DATA.",
 )
 @click.option(
-    "--centered",
+    "--not-centered",
     is_flag=True,
-    help="Subtract the means of the photos from their embeddings, as a gallery does if the bundle has species means. "
-    "Not with a router.",
+    help="Compare embeddings as they are, also those of a bundle with species means, which by default are compared as "
+    "in a gallery: less the means of the photos.",
 )
 @embedding_options
 @limit_options
@@ -96,7 +96,7 @@ def evaluate(
     by: tuple[str, ...],
     resize_px: int | None,
     compare: tuple[Path, Path] | None,
-    centered: bool,
+    not_centered: bool,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -141,7 +141,7 @@ def evaluate(
         resize_px=resize_px,
         detector=build_detector(detector, detector_model) if detector else None,
         flip=tta,
-        centered=centered,
+        not_centered=not_centered,
         providers=providers,
         on_progress=status.show,
     )
@@ -195,7 +195,8 @@ def print_metrics(results: "EvaluationResults") -> None:
     """Print the main metrics with their confidence intervals; warnings and skipped photos go to stderr."""
     _warn(results)
     data = results.data
-    click.echo(f"{data.photos} photos of {data.identities} identities ({data.split})")
+    comparison = f"compared {results.model.comparison}"
+    click.echo(f"{data.photos} photos of {data.identities} identities ({data.split}), {comparison}")
     if verification := results.verification:
         interval = verification.interval
         _print_metric("ROC AUC", verification.auc, interval.get("auc"))
@@ -214,6 +215,12 @@ def print_metrics(results: "EvaluationResults") -> None:
         _print_metric(
             f"B-cubed F of {clustering.groups.groups} clusters", bcubed.f, clustering.interval.get("groups.bcubed.f")
         )
+    if background := results.background:
+        click.echo(f"in {background.photos} photos a face was found, in {background.photos_without_face} others none:")
+        parts = {"whole": background.whole, "face alone": background.face, "background alone": background.background}
+        for name, part in parts.items():
+            _print_metric(f"recall@1, {name}", part.recall_at_1, part.interval.get("recall_at_1"))
+            _print_metric(f"ROC AUC, {name}", part.auc, part.interval.get("auc"))
     if lfw := results.lfw:
         if view_2 := lfw.view_2:
             click.echo(f"  {'LFW View 2':36} {view_2.accuracy:.4f} +- {view_2.standard_error:.4f}")

@@ -20,6 +20,7 @@ from familiar.evaluation.results.metrics import (
 from familiar.evaluation.results.paths import metric_at
 from familiar.evaluation.results.table import metrics_table
 from familiar.evaluation.results.variant_metrics import (
+    BackgroundMetrics,
     HarmonicMetrics,
     LfwMetrics,
     OverfittingMetrics,
@@ -38,6 +39,7 @@ SuiteMetrics: TypeAlias = (
     | OverfittingMetrics
     | RobustnessMetrics
     | TtaMetrics
+    | BackgroundMetrics
     | SeparationMetrics
     | IdentificationMetrics
     | HarmonicMetrics
@@ -51,7 +53,7 @@ class ModelInfo:
     """The model. Of a router, `recipe` and `network` list those of its bundles.
 
     `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
-    means of the photos were subtracted.
+    means of the photos were subtracted, as a gallery does if a bundle has species means.
     """
 
     file_id: str
@@ -64,6 +66,11 @@ class ModelInfo:
     thresholds_fitted: bool
     resize_px: int | None
     centered: bool = False
+
+    @property
+    def comparison(self) -> str:
+        """How embeddings were compared, to be put after "compared "."""
+        return "less the means of the photos, as a gallery compares them" if self.centered else "as they are"
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ class EvaluationResults(TableSource):
         overfitting: recall@1 of identities that the model was trained on, compared with others.
         robustness: losses by blur, noise and other corruptions of the photos.
         tta: gains by test-time augmentation, the mean of the embeddings of several views of a photo.
+        background: metrics of the faces alone, and of the backgrounds alone.
         separation: distance between identities, relative to the spread within each.
         identification: decisions which known identity a photo shows, or none (open set).
         harmonic: metrics of each prefix of the embedding.
@@ -178,6 +186,7 @@ class EvaluationResults(TableSource):
     overfitting: OverfittingMetrics | None = field(default=None, metadata=SUITE)
     robustness: RobustnessMetrics | None = field(default=None, metadata=SUITE)
     tta: TtaMetrics | None = field(default=None, metadata=SUITE)
+    background: BackgroundMetrics | None = field(default=None, metadata=SUITE)
     separation: SeparationMetrics | None = field(default=None, metadata=SUITE)
     identification: IdentificationMetrics | None = field(default=None, metadata=SUITE)
     harmonic: HarmonicMetrics | None = field(default=None, metadata=SUITE)

@@ -60,7 +60,7 @@ def results_html(results: Any, suites: Mapping[str, Any]) -> str:
     photos = f"{pluralize(data.photos, 'photo')} of {pluralize(data.identities, 'identity')} ({text(data.split)})"
     return page_fragment(
         f"<p><b>Evaluation of {text(model.network)}</b>, recipe {text(model.recipe)}, {model.embedding_dim} "
-        f"components, on {photos} from {text(', '.join(data.sources))}</p>",
+        f"components, on {photos} from {text(', '.join(data.sources))}, compared {model.comparison}</p>",
         table.html if table.rows else "",
         _chart(results),
         f"<p><small>also: {text(', '.join(other))}; <code>to_pandas()</code> has all metrics</small></p>"

@@ -63,6 +63,7 @@ METRICS: dict[str, tuple[str, str, Format]] = {
     "recall_at_1_gain": ("recall@1 gained", "", "points"),
     "auc_gain": ("AUC gained", "", "number"),
     "ms_per_photo": ("ms per photo", "", "milliseconds"),
+    "photos_without_face": ("photos without a face found", "left out", "count"),
     "silhouette": ("silhouette", "1: photos near their own identity and far from others; 0: at a border", "number"),
     "d_prime": ("d′", "difference of the two mean similarities in standard deviations", "number"),
     "mean": ("mean", "", "similarity"),

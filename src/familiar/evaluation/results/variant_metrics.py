@@ -122,6 +122,31 @@ class TtaMetrics:
 
 
 @dataclass(frozen=True)
+class PictureMetrics:
+    """Metrics of the photos, or of a part of each, searched for among each other."""
+
+    recall_at_1: float | None
+    auc: float | None
+    interval: Intervals
+
+
+@dataclass(frozen=True)
+class BackgroundMetrics:
+    """Metrics of whole photos, of the faces alone and of the backgrounds alone: the rest is gray.
+
+    `photos_without_face`: in which the detector found none, so that they are left out of all metrics.
+    """
+
+    photos: int
+    identities: int
+    photos_without_face: int
+    seed: int
+    whole: PictureMetrics
+    face: PictureMetrics
+    background: PictureMetrics
+
+
+@dataclass(frozen=True)
 class PrefixMetrics:
     """Metrics of the first `components` of the embedding. The bundle's thresholds are for the full length."""
 

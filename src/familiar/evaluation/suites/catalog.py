@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.results.document import SuiteMetrics
+from familiar.evaluation.suites.background import background, has_face_detector
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
@@ -42,6 +43,7 @@ SUITES: dict[str, Suite] = {
     "overfitting": Suite("recall@1 of identities trained on against others", overfitting, has_training_photos),
     "robustness": Suite("accuracy lost to blur, noise, JPEG and other corruptions", robustness),
     "tta": Suite("test-time augmentation by mirror images and crops: gain and cost", tta),
+    "background": Suite("accuracy by the face alone, and by the background alone", background, has_face_detector),
     "separation": Suite("Dunn indices, silhouette, similarities within and between identities", separation),
     "identification": Suite("open-set identification of known among unknown identities", identification),
     "harmonic": Suite("the headline metrics for each prefix of the embedding", harmonic, has_prefixes),

@@ -101,6 +101,13 @@ SECTIONS = (
         "tta",
     ),
     Section(
+        "background",
+        "Face and background",
+        "Is the individual recognized by its face, or by what is around it?",
+        suites.background,
+        "background",
+    ),
+    Section(
         "separation",
         "Separation",
         "The distance between individuals relative to the spread within each.",

@@ -161,6 +161,11 @@ def tta(results: EvaluationResults, _: Examples) -> dict[str, Any]:
     return {"metrics": results.tta, "other": other}
 
 
+def background(results: EvaluationResults, _: Examples) -> dict[str, Any]:
+    """Select the metrics of whole photos, of the faces alone and of the backgrounds alone."""
+    return {"metrics": results.background}
+
+
 def separation(results: EvaluationResults, _: Examples) -> dict[str, Any]:
     """Select the separation metrics, and the distributions of similarities."""
     metrics = results.separation
