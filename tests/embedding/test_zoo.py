@@ -17,7 +17,9 @@ from familiar.embedding.model import embed_photos
 MAX_BYTES = {"person-nano": 308_000, "person-mobile": 2_000_000, "pet-nano": 308_000, "pet-mobile": 4 * 2**20}
 # What shipped weights may learn from: people of ORL and LFW, synthetic pets, and pets without labels, which
 # benchmarks/unlabeled_pets.py cuts out; the cards name the terms.
-SHIPPABLE = re.compile(r"orl_faces|lfw_112|synthetic:\w+|(cat|dog)_heads|(head|pet)_photos|cat_faces")
+SHIPPABLE = re.compile(
+    r"orl_faces|lfw_112|dogfacenet900|synthetic:\w+|(cat|dog)_heads|(head|pet)_photos|other_animals|cat_faces"
+)
 FOREIGN_TEACHERS = {  # by embedding space
     "1ffe85641fc1aafab4f65abf355e9345": "SFace",
     "b713ed7e5840a383418bbfd89a66a730": "EfficientNet-Lite1",
