@@ -138,6 +138,12 @@ def read_row(photos_folder: Path, name: str, all_dogs: bool = False) -> Identity
     return DataSpec(folders, identities, max_photos=COLLECTIONS[name]).read()
 
 
+def trained_dogs(photos_folder: Path) -> tuple[str, ...]:
+    """Return the names of the dogs that are not kept."""
+    names = {folder.name for folder in (photos_folder / DOGS).iterdir() if folder.is_dir()}
+    return tuple(sorted(names - kept_dogs()))
+
+
 def embedded(photos_folder: Path, name: str, table: IdentityTable, model: Path, file: Path) -> LeftOut:
     """Embed the photos of a collection, unless the file has them."""
     if not file.exists():

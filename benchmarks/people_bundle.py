@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpu_training.people import FINE, FINE_SPEC
 from gpu_training.runs import write_run
-from left_out import PEOPLE, PEOPLE_PAIRS
+from left_out import PEOPLE, read_row
 
 from familiar.conversion import calibrate_bundle
 from familiar.datasets import DataSpec
@@ -22,7 +22,7 @@ from familiar.recipes import recipe_named
 from familiar.training.run import RunFolder
 
 SETTINGS = [
-    "model.name=efficientnet_lite0_fine",
+    f"model.name={FINE}",
     "input.detector=auto",
     "distill.blends=0",
     "distill.label_weight=0.03",
@@ -43,8 +43,7 @@ def main() -> None:
     recipe = recipe_named("person-mobile").with_settings(SETTINGS)
     write_run(run, recipe, options.weights, DataSpec((str(folder),), trained_on), {})
     exported = export_bundle(run.path, bundle, license="Apache-2.0", precisions=("int8-weights",), max_bytes=MAX_BYTES)
-    pairs = (folder / PEOPLE_PAIRS).read_text().splitlines()[1:]
-    judging = {word for line in pairs for word in line.split() if not word.isdigit()}
+    judging = {name.split("/")[-1] for name in read_row(options.photos_folder, PEOPLE).names}
     others = set(read_identity_list(folder / "peopleDevTest.txt")) - judging
     calibrated = calibrate_bundle(exported, DataSpec((str(folder),), tuple(sorted(others))))
     print(f"{bundle}: {bundle.stat().st_size:,} bytes, thresholds from {len(others)} people")

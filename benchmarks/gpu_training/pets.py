@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +116,23 @@ def labeled(work: Work, size_px: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Judge:
-    """The collections that no training sees."""
+    """The collections that no training sees; they are read when the first network is finished."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.names, self.photos = work.pack("rows.npz", 224)
-        collections = np.array([name.split("/")[0] for name in self.names])
-        self.rows = {name: np.flatnonzero(collections == name) for name in sorted(set(collections))}
+
+    @cached_property
+    def rows(self) -> tuple[list[str], Tensor]:
+        return self.work.pack("rows.npz", 224)
 
     def __call__(self, name: str, network: EmbeddingNetwork, **more: Any) -> None:
-        embeddings = embed(network, self.photos, plain)
+        names, photos = self.rows
+        embeddings = embed(network, photos, plain)
+        collections = np.array([name.split("/")[0] for name in names])
         figures = {}
-        for collection, rows in self.rows.items():
-            labels = torch.from_numpy(labels_of([self.names[row] for row in rows])).to(embeddings.device)
+        for collection in sorted(set(collections.tolist())):
+            rows = np.flatnonzero(collections == collection)
+            labels = labels_of([names[row] for row in rows])
             part = embeddings[torch.from_numpy(rows).to(embeddings.device)]
             centered = scores(less_the_mean(part), labels)
             figures[collection] = [round(each, 4) for each in (*scores(part, labels), *centered)]
@@ -177,9 +182,7 @@ def train_with_labels(
     if frozen:
         network.freeze_stages(frozen)
     network.eval()  # the statistics of batch norms stay
-    centers = ArcFace(640, int(labels.max()) + 1, scale=24.0, margin_rad=0.2).to(photos.device)
-    start = torch.zeros_like(centers.centers).index_add_(0, labels, embed(partial_views(before), photos, plain))
-    centers.centers.data.copy_(normalize(start) * 0.01 * 640**0.5)
+    centers = centers_at_means(before, photos, labels)
     groups: list[dict[str, Any]] = [{"params": list(centers.parameters()), "lr": 3e-3}]
     for name, child in network.trunk.backbone.named_children():
         if name == "blocks":
@@ -214,11 +217,16 @@ def group_of(module: nn.Module, lr: float, depth: int, frozen: int) -> dict[str,
     return {"params": parameters, "lr": lr * (DEPTH_FACTOR**depth if frozen < 3 else 1)}
 
 
-def partial_views(network: EmbeddingNetwork) -> EmbeddingNetwork:
-    """Return the network looking at the whole crop only."""
-    result = copy.copy(network)
-    result.views = ()
-    return result
+def centers_at_means(network: EmbeddingNetwork, photos: Tensor, labels: Tensor) -> ArcFace:
+    """Build a classifier whose centers are the means of the individuals' embeddings, of whole crops."""
+    whole_crop = copy.copy(network)
+    whole_crop.views = ()
+    embeddings = embed(whole_crop, photos, plain)
+    dim = embeddings.shape[1]
+    classifier = ArcFace(dim, int(labels.max()) + 1, scale=24.0, margin_rad=0.2).to(photos.device)
+    sums = torch.zeros_like(classifier.centers).index_add_(0, labels, embeddings)
+    classifier.centers.data.copy_(normalize(sums) * 0.01 * dim**0.5)  # as long as random ones
+    return classifier
 
 
 def mobile(work: Work) -> None:
@@ -230,7 +238,7 @@ def mobile(work: Work) -> None:
         "all": {"frozen": 0, "epochs": 12, "lr": 6e-4},
     }
     trained: dict[str, list[EmbeddingNetwork]] = {}
-    judge: Judge | None = None
+    judge = Judge(work)
     keep: Tensor | None = None
     for seed in range(3):
         photos, labels = labeled(work, 224, seed)
@@ -254,12 +262,10 @@ def mobile(work: Work) -> None:
                 tiny=work.tiny,
             )
             trained.setdefault(name, []).append(network)
-            judge = judge or Judge(work)
             if name == "four" and not seed:
                 judge("untrained", initial)
             judge(f"{name} {seed}", network, seconds=round(time.monotonic() - began))
         del photos
-    assert judge is not None
     mixtures = {
         "two+four": ("two", "four"),
         "two+four+all": ("two", "four", "all"),
@@ -290,10 +296,10 @@ def mobile(work: Work) -> None:
 
 def nano(work: Work) -> None:
     """Train the teachers, and what they teach: `pet-nano`, and EfficientNet-Lite0 once more."""
-    teachers = [teacher(number, work) for number in (1, 2)]
     judge = Judge(work)
-    photos = torch.cat([work.pack(f"{name}.npz", 240)[1] for name in ("dogs", "drawn", "orl", "unlabeled")])
-    dogs, _ = work.pack("dogs.npz", 32)
+    teachers = [teacher(number, work, judge) for number in (1, 2)]
+    (dogs, dog_photos), *others = (work.pack(f"{name}.npz", 240) for name in ("dogs", "drawn", "orl", "unlabeled"))
+    photos = torch.cat([dog_photos, *(part for _, part in others)])
     labels = torch.full((len(photos),), -1, dtype=torch.long, device=work.device)
     labels[: len(dogs)] = torch.from_numpy(labels_of(dogs)).to(work.device)
     changed, seen = seen_by(teachers, photos, work)
@@ -321,7 +327,7 @@ def nano(work: Work) -> None:
         save(small, work.output / "lite0-taught.safetensors")
 
 
-def teacher(number: int, work: Work) -> EmbeddingNetwork:
+def teacher(number: int, work: Work, judge: Judge) -> EmbeddingNetwork:
     """Train a larger network twice, and take the mean of the weights."""
     size = SIZES[number][0]
     photos, labels = labeled(work, size, 0)
@@ -331,7 +337,6 @@ def teacher(number: int, work: Work) -> EmbeddingNetwork:
         seconds = work.until / 14
         networks.append(train_with_labels(copy.deepcopy(initial), photos, labels, size, seconds=seconds, **way))
     mean = soup(networks)
-    judge = Judge(work)
     judge(f"teacher lite{number}", mean)
     save(mean, work.output / f"teacher-lite{number}.safetensors")
     return mean
@@ -384,24 +389,13 @@ def follow_teachers(
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
     batch = min(batch, len(labels))
-    student.requires_grad_(requires_grad=True)
-    student.train(not still)
     dogs = torch.flatten((labels >= 0).nonzero())
     by_dog = [torch.flatten((labels == dog).nonzero()).tolist() for dog in range(int(labels.max()) + 1)]
-    classes = ArcFace(student(plain(changed[0][:8])).shape[1], len(by_dog), scale=24.0, margin_rad=0.2)
-    student.train(not still)
-    classes = classes.to(work.device)
-    if label_weight:
-        with torch.no_grad():
-            student.eval()
-            start = torch.zeros_like(classes.centers)
-            start.index_add_(0, labels[dogs], embed(partial_views(student), changed[0][dogs], plain))
-            classes.centers.copy_(normalize(start) * 0.1)
-            student.train(not still)
-    groups = [
-        {"params": list(student.trunk.parameters()), "lr": lr},
-        {"params": list(classes.parameters()) if label_weight else [], "lr": 3e-3},
-    ]
+    classifier = centers_at_means(student, changed[0][dogs], labels[dogs]) if label_weight else None
+    student.requires_grad_(requires_grad=True).train(not still)
+    groups = [{"params": list(student.trunk.parameters()), "lr": lr}]
+    if classifier:
+        groups.append({"params": list(classifier.parameters()), "lr": 3e-3})
     optimizer = optimizer_of(groups, 1e-2)
     size = student.views[0].size_px
     photos_each = 4  # photos of a dog in a batch, which fill a quarter of it
@@ -418,9 +412,9 @@ def follow_teachers(
             raw = student.raw(images)
         embeddings = normalize(raw.float())
         loss = relation_loss(embeddings, target)
-        named = labels[rows] >= 0
-        if label_weight:
-            loss = loss + label_weight * classes(embeddings[named], labels[rows][named])
+        if classifier:
+            named = labels[rows] >= 0
+            loss = loss + label_weight * classifier(embeddings[named], labels[rows][named])
         step(optimizer, loss, share)
         if clock.done % 50 == 0:
             work.note(step=clock.done, share=round(share, 3), loss=round(loss.item(), 4))

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, normalize
 
+from familiar import metrics
+from familiar.export.bias_correction import MIN_KERNEL_TAPS, MIN_MATRIX_COLUMNS
 from familiar.export.gptq import MAX_INT4
 from familiar.models.network import EmbeddingNetwork
 
 RELATION_WEIGHT = 100.0
 NEIGHBOR_SHARPNESS = 20.0
-MIN_KERNEL_TAPS, MIN_COLUMNS = 16, 8  # what is stored in 4 bits: familiar.export.bias_correction
 CLIPPED_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -75,14 +76,22 @@ def less_the_mean(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 def soup(networks: Sequence[nn.Module], weights: Sequence[float] | None = None) -> Any:
     """Return a network whose weights are the mean of those of others."""
-    shares = weights or [1 / len(networks)] * len(networks)
     result = copy.deepcopy(networks[0])
-    states = [network.state_dict() for network in networks]
-    for name, tensor in result.state_dict().items():
-        if tensor.is_floating_point() and "extra_state" not in name:
-            mean = sum(share * state[name].double() for share, state in zip(shares, states, strict=True))
-            tensor.copy_(mean)
+    result.load_state_dict(mean_state([network.state_dict() for network in networks], weights))
     return result
+
+
+def mean_state(states: Sequence[dict[str, Tensor]], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
+    """Return the mean of weights: of trainings that began alike, it is better than most of them (arXiv 2203.05482)."""
+    shares = weights or [1 / len(states)] * len(states)
+    mean = dict(states[0])
+    for name, tensor in mean.items():
+        if tensor.is_floating_point() and "extra_state" not in name:
+            total = torch.zeros_like(tensor, dtype=torch.float64)
+            for share, state in zip(shares, states, strict=True):
+                total += share * state[name].double()
+            mean[name] = total.to(tensor.dtype)
+    return mean
 
 
 def save(network: nn.Module, file: Path) -> None:
@@ -104,7 +113,9 @@ def has_4_bits(layer: nn.Module) -> bool:
         return False
     _, columns, *kernel = layer.weight.shape
     taps = math.prod(kernel)
-    return (taps == 1 and layer.groups == 1 and columns >= MIN_COLUMNS) or (columns == 1 and taps >= MIN_KERNEL_TAPS)
+    return (taps == 1 and layer.groups == 1 and columns >= MIN_MATRIX_COLUMNS) or (
+        columns == 1 and taps >= MIN_KERNEL_TAPS
+    )
 
 
 @torch.no_grad()
@@ -155,34 +166,24 @@ def embed(network: EmbeddingNetwork, photos_u8: Tensor, prepare: Any, batch: int
     return torch.cat(parts)
 
 
-def scores(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> tuple[float, float]:
+def scores(embeddings: Float[Tensor, "n d"], labels: Int64[np.ndarray, " n"]) -> tuple[float, float]:
     """Return ROC AUC of all pairs and recall@1."""
-    similarities = embeddings @ embeddings.T
-    left, right = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)
-    same = labels[left] == labels[right]
-    auc = roc_auc(similarities[left, right], same)
-    similarities.fill_diagonal_(-9)
-    queries = torch.bincount(labels)[labels] > 1
+    similarities = (embeddings @ embeddings.T).cpu().numpy()
+    left, right = np.triu_indices(len(labels), 1)
+    values, same = similarities[left, right], labels[left] == labels[right]
+    auc, _ = pair_scores(values, same)
+    np.fill_diagonal(similarities, -9)
+    queries = np.bincount(labels)[labels] > 1
     hits = labels[similarities.argmax(1)] == labels
-    return auc, float(hits[queries].float().mean())
+    return auc, float(hits[queries].mean())
 
 
-def roc_auc(values: Tensor, same: Tensor) -> float:
-    """Return the probability that a pair of one individual is more similar than one of two (no ties expected)."""
-    order = torch.argsort(values)
-    ranks = torch.empty_like(order)
-    ranks[order] = torch.arange(len(order), device=order.device)
-    positive = same.sum().double()
-    total = ranks[same].double().sum() - positive * (positive - 1) / 2
-    return float(total / positive / (len(same) - positive))
-
-
-def best_accuracy(values: Tensor, same: Tensor) -> float:
-    """Return the accuracy at the threshold that is best for these pairs."""
-    order = torch.argsort(values, descending=True)
-    right = same[order].long()
-    hits = torch.cumsum(right, 0) + (~same).sum() - torch.cumsum(1 - right, 0)
-    return float(hits.max() / len(same))
+def pair_scores(values: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"]) -> tuple[float, float]:
+    """Return ROC AUC and best accuracy of pairs; NaN if they are all of one kind, as among a few photos for a try."""
+    if same.all() or not same.any():
+        return math.nan, math.nan
+    counts = metrics.roc_counts(values[same], values[~same])
+    return float(metrics.roc_auc(counts)), float(metrics.best_accuracy(counts)[0])
 
 
 def draw_batches(generator: np.random.Generator, count: int, size: int) -> Iterator[Int64[np.ndarray, " b"]]:
