@@ -23,8 +23,6 @@ from torch import Tensor, nn
 
 from familiar import find_photos, load_photo
 from familiar.models.backbones import (
-    STAGES_TO_STRIDE_16,
-    FineMobileNetV3Trunk,
     MobileNetV3Trunk,
     NarrowGate,
     NarrowGateMobileNetV3Trunk,
@@ -39,12 +37,18 @@ SATURATED = 3.5  # beyond it a hard sigmoid, which is 0 or 1 from 3 on, need not
 PENALTY = 1e-3  # of changes of the projection, in units of its inputs' mean square
 
 
-class GatedMobileNetV3Trunk(FineMobileNetV3Trunk):
-    """The whole network up to the same map, with its last stride."""
+class GatedMobileNetV3Trunk(MobileNetV3Trunk):
+    """The whole network up to the same map: without `conv_head`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.backbone.blocks[STAGES_TO_STRIDE_16][0].conv_dw.stride = (2, 2)
+        network = self.backbone
+        del network.conv_head, network.norm_head, network.act2
+        self.channels = network.blocks[-1][-1].conv.out_channels
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        """Compute the feature maps of images."""
+        return self.backbone.forward_features(images)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ thresholds are fitted to those people of `peopleDevTest` whom `pairsDevTest` doe
 import argparse
 from pathlib import Path
 
-from gpu_training.people import FINE, FINE_SPEC
 from gpu_training.runs import write_run
 from left_out import PEOPLE, read_row
 
@@ -17,13 +16,10 @@ from familiar.conversion import calibrate_bundle
 from familiar.datasets import DataSpec
 from familiar.datasets.folders import read_identity_list
 from familiar.export import export_bundle
-from familiar.models.catalog import NETWORKS
 from familiar.recipes import recipe_named
 from familiar.training.run import RunFolder
 
 SETTINGS = [
-    f"model.name={FINE}",
-    "input.detector=auto",
     "distill.blends=0",
     "distill.label_weight=0.03",
 ]
@@ -36,7 +32,6 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
-    NETWORKS[FINE] = FINE_SPEC
     folder = options.photos_folder / PEOPLE
     trained_on = tuple(sorted(read_identity_list(folder / "peopleDevTrain.txt")))
     run, bundle = RunFolder(options.output), options.output / "person-mobile.onnx"

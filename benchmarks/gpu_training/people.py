@@ -1,10 +1,10 @@
 """Train the people's networks on a GPU, taught by SFace.
 
-    people.py PACKS OUTPUT --until SECONDS [--tiny]
+    people.py PACKS OUTPUT --until SECONDS [--only mobile narrow nano] [--tiny]
 
 A student learns the vectors that SFace gives to photos as they are, while it sees them changed: turned, coarse, gray,
 covered. Half of each batch are blended faces, which SFace looks at in the same step: so nobody is seen twice, and four
-thousand people become any number.
+thousand people become any number. `mobile` goes on with `person-mobile.safetensors` if PACKS has it.
 """
 
 import argparse
@@ -19,28 +19,49 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, conv2d, interpolate, linear, normalize, prelu
 
 from familiar.losses.classifiers import ArcFace
-from familiar.models.backbones import TimmTrunk
+from familiar.models.backbones import STAGES_TO_STRIDE_16, NarrowGateMobileNetV3Trunk
 from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import load_network_file, load_weights_file, reinflate_batch_norm
 from gpu_training.images import FACES, change, plain
 from gpu_training.packs import labels_of
 from gpu_training.pets import Work
-from gpu_training.steps import Clock, draw_batches, embed, optimizer_of, pair_scores, save, step
+from gpu_training.steps import (
+    Clock,
+    draw_batches,
+    embed,
+    fastest_layout,
+    optimizer_of,
+    pair_scores,
+    round_while_training,
+    rounded,
+    save,
+    step,
+)
 
-FINE = "efficientnet_lite0_fine"
-LAST_STRIDE = 5  # the stage that begins with it
+SHARES = {"mobile": 0.4, "narrow": 0.6, "nano": 0.3}  # of the time, relative to the others'
 
 
-class FineLiteTrunk(TimmTrunk):
-    """EfficientNet-Lite0 without its last stride, whose map at 112 px is one of 7 x 7."""
+class NarrowFineTrunk(NarrowGateMobileNetV3Trunk):
+    """MobileNetV3-Small with narrow gates, without its last stride and its last 1x1 convolution."""
 
     def __init__(self) -> None:
-        super().__init__("tf_efficientnet_lite0")
-        self.backbone.blocks[LAST_STRIDE][0].conv_dw.stride = (1, 1)
+        super().__init__("mobilenetv3_small_100")
+        blocks = self.backbone.blocks
+        blocks[STAGES_TO_STRIDE_16][0].conv_dw.stride = (1, 1)
+        self.backbone.blocks = blocks[:-1]
+        self.channels = blocks[-2][-1].conv_pwl.out_channels
 
 
-FINE_SPEC = NetworkSpec("EfficientNet-Lite0 for faces at 112 px", 112, 128, 0.0, FineLiteTrunk, "gdconv")
+NARROW_SPEC = NetworkSpec(
+    "MobileNetV3-Small with narrow gates, for faces at 112 px, for at most 308,000 bytes with int4-weights",
+    112,
+    128,
+    0.0,
+    NarrowFineTrunk,
+    "gdconv",
+    head_options={"width": 224},
+)
 
 
 class SFace(nn.Module):
@@ -56,7 +77,7 @@ class SFace(nn.Module):
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
         """Compute unit vectors; the first two nodes, which standardize values of 0 to 255, are part of the file."""
-        values: dict[str, Tensor] = {self.nodes[0].input[0]: (images + 1) * 127.5}
+        values: dict[str, Tensor] = {self.nodes[0].input[0]: (images.contiguous() + 1) * 127.5}
         for node in self.nodes:
             x, *names = node.input
             inputs = [values[x], *(getattr(self, name) for name in names)]
@@ -94,7 +115,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--until", type=float, default=500)
     parser.add_argument("--tiny", action="store_true", help="a few photos and steps, to see that it runs")
-    parser.add_argument("--go-on", action="store_true", help="with the larger network, whose weights are there")
+    parser.add_argument("--only", nargs="+", choices=list(SHARES), default=list(SHARES), help="networks, in order")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     work = Work(options.packs, options.output, options.until, options.tiny)
@@ -104,19 +125,15 @@ def main() -> None:
     targets = normalize(sum(embed_all(teacher, photos, mirrored=each) for each in (False, True)))
     judge = Judge(work)
     judge("sface", teacher)
-    if options.go_on:
-        network = lite_fine(work)
-        load_network_file(network, work.output / "person-mobile.safetensors")
-        learn(network, teacher, photos, targets, labels, 1.2e-3, work.seconds_left() - 8, "mobile, longer", judge, work)
-        save(network, work.output / "person-mobile-longer.safetensors")
-        return
-    for name, network, lr, share in (
-        ("mobile", lite_fine(work), 2e-3, 0.62),
-        ("nano", mobile_network("nano_mobile", work), 3e-3, 0.55),
-        ("small", mobile_network("mobilenetv3_small_fine", work), 3e-3, 1.0),
-    ):
+    for number, name in enumerate(options.only):
+        share = SHARES[name] / sum(SHARES[each] for each in options.only[number:])
         seconds = share * (work.seconds_left() - 12)
+        network, lr = network_named(name, work)
         learn(network, teacher, photos, targets, labels, lr, seconds, name, judge, work)
+        if name == "narrow":
+            save(network, work.output / "person-narrow-before-rounding.safetensors")
+            network = rounded(network)
+            judge("narrow, rounded", network)
         save(network, work.output / f"person-{name}.safetensors")
     work.note(done="people")
 
@@ -148,20 +165,25 @@ def embed_all(network: nn.Module, photos: Tensor, *, mirrored: bool = False) -> 
     return torch.cat([network(prepare(part)) for part in photos.split(256)])
 
 
-def lite_fine(work: Work) -> EmbeddingNetwork:
-    """Build the larger network with ImageNet's weights."""
-    network = FINE_SPEC.build()
-    load_weights_file(network.trunk, work.file("lite0.pth"))
-    return network.to(device=work.device).to(memory_format=torch.channels_last)
-
-
-def mobile_network(name: str, work: Work) -> EmbeddingNetwork:
-    """Build a part of MobileNetV3-Small with ImageNet's weights."""
-    network = NETWORKS[name].build(112, 128, 0.0)
-    load_weights_file(network.trunk, work.file("mobilenet.npz"))
-    _, photos = work.pack("people.npz", 112)
-    reinflate_batch_norm(network.trunk, [plain(part.cpu()) for part in photos[:512].split(64)])
-    return network.to(device=work.device).to(memory_format=torch.channels_last)
+def network_named(name: str, work: Work) -> tuple[EmbeddingNetwork, float]:
+    """Build a network with ImageNet's weights, or those that it had before, and return it with its learning rate."""
+    lr = 3e-3
+    if name == "mobile":
+        network, lr = NETWORKS["efficientnet_lite0_fine"].build(), 2e-3
+        if (work.packs / "person-mobile.safetensors").exists():
+            load_network_file(network, work.packs / "person-mobile.safetensors")
+            lr = 1.2e-3
+        else:
+            load_weights_file(network.trunk, work.file("lite0.pth"))
+    elif name == "narrow":
+        network = NARROW_SPEC.build()
+        load_weights_file(network.trunk, work.file("narrow.safetensors"))
+    else:
+        network = NETWORKS["nano_mobile"].build(112, 128, 0.0)
+        load_weights_file(network.trunk, work.file("mobilenet.npz"))
+        _, photos = work.pack("people.npz", 112)
+        reinflate_batch_norm(network.trunk, [plain(part.cpu()) for part in photos[:512].split(64)])
+    return network.to(work.device), lr
 
 
 def learn(
@@ -176,7 +198,10 @@ def learn(
     judge: Judge,
     work: Work,
 ) -> None:
-    """Train a student, and leave it with the mean of its weights over the last steps."""
+    """Train a student, and leave it with the mean of its weights over the last steps.
+
+    The weights of `narrow` are rounded to 4 bits in the second half; what is left are those before rounding.
+    """
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     counts = torch.bincount(labels)
@@ -193,16 +218,19 @@ def learn(
     batches = draw_batches(draw, len(photos), half)
     clock, checked = Clock(4 if work.tiny else 10**9, seconds), 0.3
     student.train()
-    loss = torch.zeros(())
+    layout, step_seconds = fastest_layout(student, change(torch.cat([photos[:half]] * 2), FACES, 112))
+    work.note(layout=str(layout), step_seconds=step_seconds)
+    loss, in_few_bits = torch.zeros(()), False
     for share in clock:
+        if name == "narrow" and share > 0.5 and not in_few_bits:
+            round_while_training(student)
+            in_few_bits = True
         rows = torch.from_numpy(next(batches)).to(work.device)
         others = torch.from_numpy(draw.integers(len(photos), size=half)).to(work.device)
         mixed_u8 = blended(photos[rows], photos[others])
         target = torch.cat([targets[rows], teacher(plain(mixed_u8))])
         images = change(torch.cat([photos[rows], mixed_u8]), FACES, 112)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
-            raw = student.raw(images)
-        vectors = normalize(raw.float())
+        vectors = normalize(layout.raw(student, images))
         loss = (1 - (vectors * target).sum(1)).mean()
         loss = loss + 20 * (vectors @ vectors.T - target @ target.T).square().mean()
         named = counts[labels[rows]] > 1
@@ -213,6 +241,8 @@ def learn(
             judge(f"{name} at {share:.2f}", average.module, steps=clock.done)
             checked += 0.3
     student.load_state_dict(average.module.state_dict())
+    for layer in student.modules():
+        layer.__dict__.pop("forward", None)
     judge(name, student, steps=clock.done, loss=round(loss.item(), 4), photos=clock.done * 2 * half)
 
 

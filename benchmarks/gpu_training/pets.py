@@ -5,8 +5,8 @@
 Everything is judged on collections that no training sees; the figures are lines of JSON in OUTPUT. `mobile` trains
 EfficientNet-Lite0 with labels: the last stages, more of them, or all with rates that fall with depth, with and without
 the similarities of the frozen network kept on pets without labels, for three seeds, and means of their weights. `nano`
-trains the teachers likewise, and then MobileNetV3-Small with narrow gates on what they see; its weights are rounded to
-4 bits in the second half.
+trains the teachers likewise, unless PACKS has `teacher-lite0.safetensors` and so on, and then MobileNetV3-Small with
+narrow gates on what they see; its weights are rounded to 4 bits in the second half.
 """
 
 import argparse
@@ -24,15 +24,17 @@ from torch.nn.functional import normalize
 
 from familiar.losses.classifiers import ArcFace
 from familiar.models.network import EmbeddingNetwork
-from familiar.models.weights import load_weights_file
+from familiar.models.weights import load_network_file, load_weights_file
 from familiar.recipes import recipe_named
 from familiar.training.network import build_network
 from gpu_training.images import MILD, MILDER, STRONG, change, plain
 from gpu_training.packs import labels_of, read_pack
 from gpu_training.steps import (
     Clock,
+    Layout,
     draw_batches,
     embed,
+    fastest_layout,
     less_the_mean,
     optimizer_of,
     relation_loss,
@@ -48,7 +50,8 @@ SIZES = {0: (224, 160), 1: (240, 160), 2: (260, 180)}
 DRAWN_PER_SEED = 2  # collections of drawn pets
 STAGES = 7  # of an EfficientNet-Lite
 DEPTH_FACTOR = 0.6  # by which the rate falls from a stage to the one before
-VERSIONS = 6  # of each photo, changed, that teachers look at
+VERSIONS = 8  # of each photo, changed, that teachers look at
+BATCH = 448  # photos whose similarities a student learns at once
 
 
 class Work:
@@ -142,8 +145,8 @@ class Judge:
 # --- Training with labels --------------------------------------------------------------------------------------------
 
 
-def lite(number: int, work: Work) -> EmbeddingNetwork:
-    """Build EfficientNet-Lite with ImageNet's weights, as `pet-lite` has it."""
+def lite(number: int, work: Work, trained: Path | None = None) -> EmbeddingNetwork:
+    """Build EfficientNet-Lite as `pet-lite` has it, with ImageNet's weights or those of a file."""
     size, smaller = SIZES[number]
     settings = [
         f"model.name=efficientnet_lite{number}",
@@ -153,7 +156,10 @@ def lite(number: int, work: Work) -> EmbeddingNetwork:
         "model.frozen_stages=0",
     ]
     network = build_network(recipe_named("pet-lite").with_settings(settings))
-    load_weights_file(network.trunk, work.file(f"lite{number}.pth"))
+    if trained:
+        load_network_file(network, trained)
+    else:
+        load_weights_file(network.trunk, work.file(f"lite{number}.pth"))
     return network.to(device=work.device).to(memory_format=torch.channels_last)
 
 
@@ -295,9 +301,9 @@ def mobile(work: Work) -> None:
 
 
 def nano(work: Work) -> None:
-    """Train the teachers, and what they teach: `pet-nano`, and EfficientNet-Lite0 once more."""
+    """Train the teachers, unless they are there, and `pet-nano`, for three seeds of its second half."""
     judge = Judge(work)
-    teachers = [teacher(number, work, judge) for number in (1, 2)]
+    teachers = [teacher(number, work, judge) for number in SIZES]
     (dogs, dog_photos), *others = (work.pack(f"{name}.npz", 240) for name in ("dogs", "drawn", "orl", "unlabeled"))
     photos = torch.cat([dog_photos, *(part for _, part in others)])
     labels = torch.full((len(photos),), -1, dtype=torch.long, device=work.device)
@@ -305,30 +311,32 @@ def nano(work: Work) -> None:
     changed, seen = seen_by(teachers, photos, work)
     work.note(photos=len(photos), versions=len(changed), seconds_left=round(work.seconds_left()))
     student = narrow(work)
-    judge("nano, untaught", student)
-    remaining = work.seconds_left()
-    follow_teachers(student, changed, seen, labels, 2e-3, 400, 0.45 * remaining, seed=0, work=work)
+    layout, step_seconds = fastest_layout(student, plain(changed[0][:BATCH, :224, :224]))
+    work.note(layout=str(layout), step_seconds=step_seconds)
+    remaining = work.seconds_left() - 15
+    follow_teachers(student, changed, seen, labels, 2e-3, 400, 0.43 * remaining, seed=0, work=work, layout=layout)
     judge("nano, taught", student)
     save(student, work.output / "nano-taught.safetensors")
+    seeds = []
     for seed in range(3):
         last = copy.deepcopy(student)
         round_while_training(last)
-        share = (0.24, 0.1, 0.1)[seed] * remaining
-        follow_teachers(last, changed, seen, labels, 1e-3, 200, share, seed=seed, work=work, label_weight=0.05)
-        last = rounded(last)
-        judge(f"nano, rounded {seed}", last)
-        save(last, work.output / f"nano-rounded {seed}.safetensors")
-    small = lite(0, work)
-    if work.seconds_left() > 15:
-        follow_teachers(
-            small, changed, seen, labels, 4e-4, 12, work.seconds_left() - 8, seed=0, work=work, batch=160, still=True
-        )
-        judge("lite0, taught", small)
-        save(small, work.output / "lite0-taught.safetensors")
+        way: dict[str, Any] = {"seed": seed, "work": work, "layout": layout, "label_weight": 0.05}
+        follow_teachers(last, changed, seen, labels, 1e-3, 200, 0.19 * remaining, **way)
+        seeds.append(last)
+        judge(f"nano, rounded {seed}", rounded(last))
+        save(rounded(last), work.output / f"pet-nano {seed}.safetensors")
+        save(last, work.output / f"nano-before-rounding {seed}.safetensors")
+    mean = rounded(soup(seeds))
+    judge("nano, mean of seeds, rounded", mean)
+    save(mean, work.output / "pet-nano.safetensors")
 
 
 def teacher(number: int, work: Work, judge: Judge) -> EmbeddingNetwork:
-    """Train a larger network twice, and take the mean of the weights."""
+    """Train a network twice, and take the mean of the weights, unless it is there."""
+    file = work.packs / f"teacher-lite{number}.safetensors"
+    if file.exists():
+        return lite(number, work, file).requires_grad_(requires_grad=False).eval()
     size = SIZES[number][0]
     photos, labels = labeled(work, size, 0)
     initial, networks = lite(number, work), []
@@ -348,7 +356,7 @@ def seen_by(teachers: list[EmbeddingNetwork], photos: Tensor, work: Work) -> tup
     torch.manual_seed(0)
     changed, seen = [], []
     for version in range(VERSIONS):
-        if version and (work.seconds_left() < 0.5 * work.until or work.tiny):
+        if version and (work.seconds_left() < 0.75 * work.until or work.tiny):
             break
         parts, vectors = [], []
         for part in photos.split(256):
@@ -381,18 +389,17 @@ def follow_teachers(
     *,
     seed: int,
     work: Work,
-    batch: int = 448,
+    layout: Layout,
     label_weight: float = 0.0,
-    still: bool = False,
 ) -> None:
-    """Learn the similarities that teachers see in a batch; `still`: the statistics of batch norms stay."""
+    """Learn the similarities that teachers see in a batch."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
-    batch = min(batch, len(labels))
+    batch = min(BATCH, len(labels))
     dogs = torch.flatten((labels >= 0).nonzero())
     by_dog = [torch.flatten((labels == dog).nonzero()).tolist() for dog in range(int(labels.max()) + 1)]
     classifier = centers_at_means(student, changed[0][dogs], labels[dogs]) if label_weight else None
-    student.requires_grad_(requires_grad=True).train(not still)
+    student.requires_grad_(requires_grad=True).train()
     groups = [{"params": list(student.trunk.parameters()), "lr": lr}]
     if classifier:
         groups.append({"params": list(classifier.parameters()), "lr": 3e-3})
@@ -403,20 +410,20 @@ def follow_teachers(
     clock = Clock(4 if work.tiny else int(epochs * len(labels) / batch), seconds)
     for share in clock:
         chosen = draw.permutation(len(by_dog))[: batch // 4 // photos_each]
-        rows = [row for dog in chosen for row in draw.permutation(by_dog[dog])[:photos_each]]
-        rows = torch.from_numpy(np.concatenate([next(batches), np.array(rows, np.int64)])).to(work.device)
+        dog_rows = [row for dog in chosen for row in draw.permutation(by_dog[dog])[:photos_each]]
+        # Always as many photos: cuDNN plans each convolution anew, for seconds, for a number that it has not met.
+        dog_rows += draw.integers(len(labels), size=batch // 4 - len(dog_rows)).tolist()
+        rows = torch.from_numpy(np.concatenate([next(batches), np.array(dog_rows, np.int64)])).to(work.device)
         version = int(draw.integers(len(changed)))
         images, target = changed[version][rows], seen[version][rows].float()
         images = change(images, MILDER, size)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
-            raw = student.raw(images)
-        embeddings = normalize(raw.float())
+        embeddings = normalize(layout.raw(student, images))
         loss = relation_loss(embeddings, target)
         if classifier:
             named = labels[rows] >= 0
             loss = loss + label_weight * classifier(embeddings[named], labels[rows][named])
         step(optimizer, loss, share)
-        if clock.done % 50 == 0:
+        if clock.done % 500 == 0:
             work.note(step=clock.done, share=round(share, 3), loss=round(loss.item(), 4))
     work.note(steps=clock.done, loss=round(loss.item(), 4), photos=clock.done * batch)
     student.requires_grad_(requires_grad=False).eval()

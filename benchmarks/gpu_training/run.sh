@@ -1,7 +1,7 @@
 #!/bin/bash
 # On the machine with the GPU, in the project's folder: keep the packs that are there, and start what is not running.
 #   run.sh keep            copy the packs to /tmp/packs, from which the trainings read them
-#   run.sh start WHAT...   start trainings, each as WHAT:SECONDS: mobile, nano, people, people-go-on
+#   run.sh start WHAT...   start trainings, each as WHAT:SECONDS: mobile, nano, people
 #   run.sh wait SECONDS    until all are finished, or one has failed; then print their figures
 set -u
 mkdir -p /tmp/packs /tmp/results
@@ -19,8 +19,7 @@ start)
   for each in "$@"; do
     what=${each%%:*} seconds=${each##*:}
     case $what in
-    people) command="gpu_training/people.py /tmp/packs /tmp/results/people" ;;
-    people-go-on) command="gpu_training/people.py /tmp/packs /tmp/results/people --go-on" ;;
+    people) command="gpu_training/people.py /tmp/packs /tmp/results/people --only ${PEOPLE:-mobile narrow nano}" ;;
     *) command="gpu_training/pets.py /tmp/packs /tmp/results/$what $what" ;;
     esac
     setsid nohup bash -c "python3 $command --until $seconds; echo ended \$? > /tmp/results/$what.ended" > "/tmp/results/$what.log" 2>&1 &

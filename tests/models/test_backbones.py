@@ -7,12 +7,13 @@ from timm.models._efficientnet_blocks import SqueezeExcite
 from familiar.core.errors import BadRecipe, BadWeights
 from familiar.models.backbones import (
     BackboneTrunk,
-    FineMobileNetV3Trunk,
+    FineEfficientNetTrunk,
     JoinedTimmTrunk,
     MobileNetV3Trunk,
     NarrowGate,
     NarrowGateMobileNetV3Trunk,
     ShortMobileNetV3Trunk,
+    TimmTrunk,
 )
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
@@ -43,7 +44,7 @@ def test_trunk_table_lists_every_library_network():
         with torch.device("meta"):
             trunk = spec.build().trunk
         return isinstance(trunk, BackboneTrunk) and not isinstance(
-            trunk, ShortMobileNetV3Trunk | FineMobileNetV3Trunk | NarrowGateMobileNetV3Trunk
+            trunk, ShortMobileNetV3Trunk | FineEfficientNetTrunk | NarrowGateMobileNetV3Trunk
         )
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
@@ -224,7 +225,7 @@ def test_short_trunk_loads_matching_torchvision_weights(tmp_path):
 
 @torch.no_grad()
 def test_fine_trunk_has_all_weights_and_a_map_of_stride_16(monkeypatch):
-    whole, fine = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, FineMobileNetV3Trunk))
+    whole, fine = (make("tf_efficientnet_lite0").eval() for make in (TimmTrunk, FineEfficientNetTrunk))
     original = timm.create_model
     monkeypatch.setattr(timm, "create_model", lambda *_, **__: whole.backbone)
     load_published_weights(fine)
@@ -232,8 +233,8 @@ def test_fine_trunk_has_all_weights_and_a_map_of_stride_16(monkeypatch):
     images = torch.randn(2, 3, 112, 112)
     features = fine(images)
     assert features.shape == (2, fine.channels, 7, 7)
-    assert fine.channels == 576
-    whole.backbone.blocks[4][0].conv_dw.stride = (1, 1)
+    assert fine.channels == 1280
+    whole.backbone.blocks[5][0].conv_dw.stride = (1, 1)
     expected = whole.backbone.forward_features(images)
     assert expected.std() > 0
     torch.testing.assert_close(features, expected)

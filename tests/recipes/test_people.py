@@ -29,7 +29,7 @@ def test_finds_faces_with_the_plain_installation(make):
         make().with_settings(["input.detector=yolo"])
 
 
-@pytest.mark.parametrize(("make", "most_bytes"), [(person_nano, 308_000), (person_mobile, 2_000_000)])
+@pytest.mark.parametrize(("make", "most_bytes"), [(person_nano, 308_000), (person_mobile, 4_000_000)])
 def test_one_byte_per_weight_fits(make, most_bytes):
     recipe = make()
     assert "int8-weights" in PRECISIONS

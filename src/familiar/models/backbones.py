@@ -18,6 +18,7 @@ from familiar.core.errors import BadRecipe, BadWeights
 
 MAP_DIMENSIONS = 4
 STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
+EFFICIENTNET_STAGES_TO_STRIDE_16 = 5
 
 
 class BackboneTrunk(nn.Module, ABC):
@@ -102,6 +103,18 @@ class TimmTrunk(BackboneTrunk):
         return features.permute(0, 3, 1, 2) if channels_last else features
 
 
+class FineEfficientNetTrunk(TimmTrunk):
+    """timm's EfficientNet without its last stride: its map's side is a sixteenth of the crop's.
+
+    All layers and their ImageNet weights stay, so that crops of 112 px end in the map of 7 x 7 that these layers were
+    trained on at 224 px.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.backbone.blocks[EFFICIENTNET_STAGES_TO_STRIDE_16][0].conv_dw.stride = (1, 1)
+
+
 class JoinedTimmTrunk(BackboneTrunk):
     """Several timm networks, trained on ImageNet each by itself, that look at the same photos: their maps are joined.
 
@@ -156,29 +169,6 @@ class MobileNetV3Trunk(TimmTrunk):
         """Compute the feature maps of images."""
         network = self.backbone
         return network.act2(network.norm_head(network.conv_head(network.forward_features(images))))
-
-
-class FineMobileNetV3Trunk(MobileNetV3Trunk):
-    """timm's MobileNetV3 without its last stride, and without `conv_head`: its map's side is a sixteenth of the crop's.
-
-    All other layers and their ImageNet weights stay, so that crops of 112 px end in the map of 7 x 7 that these layers
-    were trained on at 224 px.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        network = self.backbone
-        network.blocks[STAGES_TO_STRIDE_16][0].conv_dw.stride = (1, 1)
-        del network.conv_head, network.norm_head, network.act2
-        self.channels = network.blocks[-1][-1].conv.out_channels
-
-    def download(self) -> dict[str, Tensor]:
-        """Fetch timm's ImageNet weights of the layers that are left."""
-        return _without_missing(super().download(), self.backbone)
-
-    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
-        """Compute the feature maps of images."""
-        return self.backbone.forward_features(images)
 
 
 class NarrowGate(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 
 from familiar.core.errors import BadRecipe
 from familiar.models.backbones import (
-    FineMobileNetV3Trunk,
+    FineEfficientNetTrunk,
     JoinedTimmTrunk,
     MobileNetV3Trunk,
     NarrowGateMobileNetV3Trunk,
@@ -225,12 +225,12 @@ NETWORKS: dict[str, NetworkSpec] = {
         trunk=partial(NarrowGateMobileNetV3Trunk, "mobilenetv3_small_100"),
         head="average_groups_root",
     ),
-    "mobilenetv3_small_fine": NetworkSpec(
-        summary="MobileNetV3-Small without its last stride, GDConv head: for faces at 112 px",
+    "efficientnet_lite0_fine": NetworkSpec(
+        summary="EfficientNet-Lite0 without its last stride, GDConv head: for faces at 112 px",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
-        trunk=partial(FineMobileNetV3Trunk, "mobilenetv3_small_100"),
+        trunk=partial(FineEfficientNetTrunk, "tf_efficientnet_lite0"),
         head="gdconv",
     ),
     "facenet_nn1": NetworkSpec(

@@ -15,12 +15,7 @@ from timm.models.efficientnet import EfficientNet
 from torch import Tensor, nn
 
 from familiar.core.errors import BadWeights
-from familiar.models.backbones import (
-    BackboneTrunk,
-    FineMobileNetV3Trunk,
-    MobileNetV3Trunk,
-    ShortMobileNetV3Trunk,
-)
+from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
 from familiar.models.network import EmbeddingNetwork
 
 MAX_EXPANSION = 20  # weights hardly become smaller when they are compressed
@@ -289,7 +284,7 @@ def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: 
     torchvision_keys = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_network_order)
     expected = trunk.backbone.state_dict()
     timm_keys = [key for key in expected if not key.endswith("num_batches_tracked")]
-    if isinstance(trunk, (ShortMobileNetV3Trunk, FineMobileNetV3Trunk)):
+    if not hasattr(trunk.backbone, "conv_head"):
         torchvision_keys = torchvision_keys[: len(timm_keys)]
     if len(torchvision_keys) != len(timm_keys):
         raise BadWeights(
