@@ -8,7 +8,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint c
 # Seconds matter on few cores: one test process each with one thread beats one with many. A module's tests stay
 # together (loadfile), so that what they share is made once.
 WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -31,7 +31,9 @@ test-fast: $(VENV)/ready
 test-all: $(VENV)/ready $(PLAIN)/ready
 	$(MAKE) --jobs 3 lint test-plain pytest-all
 
-# Ends with the slowest tests, and those whose fixtures take longest to set up.
+# Ends with the slowest tests, and those whose fixtures take longest to set up. Long tests wait for other processes, so
+# that three at a time fill two cores.
+pytest-all: WORKERS := 3
 pytest-all: $(VENV)/ready
 	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations=50
 

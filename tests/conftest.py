@@ -42,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
             seen.add(name)
+    # Long files first, or one process works on the last of them while the others have nothing left.
+    long_files = {item.path for item in items if "exhaustive" in item.keywords}
+    items.sort(key=lambda item: item.path not in long_files)
     if SHARED_DATA.is_dir():
         return
     skip = pytest.mark.skip(reason=f"real photos are not at {SHARED_DATA} (set FAMILIAR_SHARED_DATA)")
