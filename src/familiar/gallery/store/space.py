@@ -44,7 +44,7 @@ class Space:
     calibration: Calibration
     species_means: SpeciesMeans | None = None
     prefix_calibrations: dict[int, Calibration] = field(default_factory=dict[int, Calibration])
-    parts: tuple["Space", ...] = ()
+    parts: "tuple[Space, ...]" = ()
     species: tuple[str, ...] = ()
 
     @property
