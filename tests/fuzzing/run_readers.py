@@ -96,7 +96,12 @@ def _prepare_response(_: Path) -> Read:
     from familiar.core.errors import FamiliarError
     from familiar.core.gallery_types import GalleryStatistics, Page, SearchResult
 
-    targets = [GalleryStatistics, SearchResult, Page[gallery_types.IdentitySummary], recognition_types.DetectionResult]
+    targets = [
+        GalleryStatistics,
+        SearchResult,
+        Page[gallery_types.IdentitySummary],
+        recognition_types.DetectionResult[recognition_types.EmbeddedFace],
+    ]
 
     def read(data: bytes) -> None:
         try:
