@@ -4,6 +4,7 @@ Nothing is guessed: "false" is no bool, 3.0 no int, True no number, and NaN is r
 Lists become tuples and arrays, an integer may stand for a float. An error names the key as a dotted path.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -181,12 +182,14 @@ class JsonCodec:
             return convert
 
         def dict_hook(target: Any) -> Any:
-            key, value = get_args(target)
-            structure = mapping_structure_factory(target, converter, key_type=_IntegerText if key is int else key)
+            key_type = get_args(target)[0]
+            structure = mapping_structure_factory(
+                target, converter, key_type=_IntegerText if key_type is int else key_type
+            )
 
             def convert(content: Any, _: Any) -> Any:
                 _require_object(content)
-                return structure(content, dict[key, value])
+                return structure(content, target)
 
             return convert
 
@@ -285,8 +288,9 @@ def _to_scalar(content: Any, expected: type) -> Any:
 
 
 def _to_literal(content: Any, expected: Any) -> Any:
-    if content not in get_args(expected):
-        raise ValueError(f"{content!r:.40} has the wrong type or value, expected {', '.join(get_args(expected))}")
+    allowed = get_args(expected)
+    if content not in allowed:
+        raise ValueError(f"{content!r:.40} has the wrong type or value, expected {', '.join(map(str, allowed))}")
     return content
 
 
@@ -299,15 +303,11 @@ def _to_integer(text: Any) -> int:
 def _to_array(content: Any, expected: Any) -> Any:
     """Convert lists of numbers to an array of the dtype and number of dimensions of a jaxtyping annotation."""
     dtype = np.dtype(expected.dtypes[0])
-    try:
-        numbers = np.array(content)
-    except ValueError:  # rows of different lengths
-        numbers = np.array(None)
-    accepted = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}[dtype.kind]
-    if numbers.dtype.kind in accepted or not numbers.size:
-        with np.errstate(over="ignore"):
-            array = numbers.astype(dtype)
-        is_same = np.isfinite(array).all() if dtype.kind == "f" else np.array_equal(array, numbers)
-        if is_same and isinstance(array, expected):
-            return array
+    accepted = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}[dtype.kind]
+    items = np.array(content, object)  # of rows of different lengths, the items are lists
+    if {type(item) for item in items.ravel()} <= accepted:
+        with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
+            array = items.astype(dtype)
+            if np.isfinite(array).all() and isinstance(array, expected):
+                return array
     raise ValueError(f"{content!r:.40} has the wrong type or shape, expected {expected.__name__}")
