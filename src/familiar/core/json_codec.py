@@ -171,8 +171,7 @@ class JsonCodec:
             hooks = [converter.get_structure_hook(each) for each in types if each is not ...]
 
             def convert(content: Any, _: Any) -> Any:
-                if not isinstance(content, list | tuple):
-                    raise ValueError(f"{content!r:.40} has the wrong type, expected a list")
+                _require_list(content)
                 if types[-1] is ...:
                     return tuple(hooks[0](item, types[0]) for item in content)
                 if len(content) != len(types):
@@ -271,6 +270,11 @@ def _required_fields(target: Any, *, defaults: bool) -> tuple[str, ...]:
     }
     types = field_types(target)
     return tuple(name for name in types if is_in_api(types[name]) and not (defaults and name in has_default))
+
+
+def _require_list(content: Any) -> None:
+    if not isinstance(content, list | tuple):
+        raise ValueError(f"{content!r:.40} has the wrong type, expected a list")
 
 
 def _require_object(content: Any) -> None:
