@@ -1,13 +1,12 @@
 """The results of an evaluation as HTML for notebooks: the most important metrics with their intervals."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from familiar.core.html import HtmlTable, page_fragment, text
 from familiar.core.plural import pluralize
-from familiar.evaluation.results.labels import describe_metric, format_interval, format_metric
-from familiar.evaluation.results.paths import interval_at, metric_at
+from familiar.evaluation.results.labels import find_label, format_figure, format_interval
+from familiar.metrics.verification import FARS
 
 HEADLINES = (
     "retrieval.recall_at_1",
@@ -37,25 +36,18 @@ HEADLINES = (
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 300, 190, 44, 34  # of the chart, in CSS pixels
 
 
-def results_html(results: Any, suites: Mapping[str, Any]) -> str:
-    """Return the model, the data, the headline metrics, and the verification rates as a chart.
-
-    Args:
-        results: of the evaluation.
-        suites: its suites that were computed, by name.
-    """
+def results_html(results: Any) -> str:
+    """Return the model, the data, the headline figures, and the verification rates as a chart."""
     model, data = results.model, results.data
     table = HtmlTable(("suite", "metric", "value", f"{100 * results.interval.confidence:.0f} % interval"), (2, 3))
     for path in HEADLINES:
-        suite, _, metric = path.partition(".")
-        value = _metric(results, path) if suite in suites else None
-        if value is not None:
-            interval = interval_at(results, path)
-            shown = "–" if interval is None else format_interval(metric, interval)
+        if (value := results.number(path)) is not None:
+            interval = results.figures[path].interval
+            shown = "–" if interval is None else format_interval(path, interval)
             # `text` would show a no-break space as an escape: to it, it is a control character.
-            cells = (suite, describe_metric(metric)[0], format_metric(metric, value), shown)
+            cells = (path.partition(".")[0], find_label(path).name, format_figure(path, value), shown)
             table.add(*(cell.replace("\u00a0", " ") for cell in cells))
-    other = [name for name in suites if not any(path.startswith(f"{name}.") for path in HEADLINES)]
+    other = [name for name in results.suites if not any(path.startswith(f"{name}.") for path in HEADLINES)]
     reasons = "".join(f"<p><small>{text(name)}: {text(reason)}</small></p>" for name, reason in results.reasons.items())
     photos = f"{pluralize(data.photos, 'photo')} of {pluralize(data.identities, 'identity')} ({text(data.split)})"
     return page_fragment(
@@ -70,16 +62,9 @@ def results_html(results: Any, suites: Mapping[str, Any]) -> str:
     )
 
 
-def _metric(results: Any, path: str) -> float | None:
-    try:
-        return metric_at(results, path)
-    except KeyError:
-        return None
-
-
 def _chart(results: Any) -> str:
     """Draw the rate of true accepts over that of false accepts, with the intervals, as far as the results have them."""
-    rates = {} if results.verification is None else results.verification.tar_at_far
+    rates = {far: results.number(f"verification.tar_at_far.{far}") for far in FARS}
     points = sorted((math.log10(float(far)), far, tar) for far, tar in rates.items() if tar is not None)
     if len(points) < 2:
         return ""
@@ -94,7 +79,7 @@ def _chart(results: Any) -> str:
     parts = [_line(_LEFT, y(tar), _WIDTH - 8, y(tar), 0.2) + _label(_LEFT - 6, y(tar) + 4, f"{100 * tar:.0f} %", "end")
              for tar in (0.0, 0.5, 1.0)]  # fmt: skip
     for log_far, far, tar in points:
-        interval = interval_at(results, f"verification.tar_at_far.{far}")
+        interval = results.figures[f"verification.tar_at_far.{far}"].interval
         if interval is not None:
             parts.append(_line(x(log_far), y(interval[0]), x(log_far), y(interval[1]), 0.8))
         parts.append(f'<circle cx="{x(log_far):.1f}" cy="{y(tar):.1f}" r="3.5" fill="#3b82c4"/>')

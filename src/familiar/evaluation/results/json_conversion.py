@@ -7,30 +7,18 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar
 
-# Metadata of fields. A suite that is None, and that `reasons` of the same dataclass does not name, was not run: its key
-# is left out. The last field is written after those of the subclasses, too.
-SUITE = {"suite": True}
-LAST = {"last": True}
-
 T = TypeVar("T")
 
 
 def to_json(value: Any) -> Any:
     """Convert a value, which may be or hold dataclasses, to dicts, lists and scalars."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: to_json(child) for name, child in written_fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {key: to_json(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(child) for child in value]
     return value
-
-
-def written_fields(value: Any) -> list[tuple[str, Any]]:
-    """List name and value of the fields of a dataclass that are written, in the order of their keys."""
-    fields = [field for field in dataclasses.fields(value) if not _is_suite_not_run(value, field)]
-    fields.sort(key=lambda field: field.metadata.get("last", False))
-    return [(field.name, getattr(value, field.name)) for field in fields]
 
 
 def from_json(expected: type[T], value: Any, path: str = "") -> T:
@@ -47,10 +35,6 @@ def from_json(expected: type[T], value: Any, path: str = "") -> T:
     return _convert(expected, value, path)
 
 
-def _is_suite_not_run(value: Any, field: "dataclasses.Field[Any]") -> bool:
-    return "suite" in field.metadata and getattr(value, field.name) is None and field.name not in value.reasons
-
-
 def _convert(expected: Any, value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(expected):
         return _to_dataclass(expected, value, path)
@@ -58,8 +42,12 @@ def _convert(expected: Any, value: Any, path: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        (other,) = (argument for argument in arguments if argument is not type(None))
-        return _convert(other, value, path)
+        others = [argument for argument in arguments if argument is not type(None)]
+        if len(others) == 1:
+            return _convert(others[0], value, path)
+        if not isinstance(value, (*others, int)):
+            raise ValueError(f"{path} is {value!r:.40}, but should be a number, a string, or true or false")
+        return value
     if origin is Literal:
         if value not in arguments:
             raise ValueError(f"{path} is {value!r}, but should be one of {', '.join(map(repr, arguments))}")
@@ -80,13 +68,9 @@ def _to_dataclass(expected: Any, value: Any, path: str) -> Any:
         if key not in hints:
             raise ValueError(f"the key {parent}{key} is unknown")
     for field in fields:
-        if field.name not in value and "suite" not in field.metadata:
+        if field.name not in value:
             raise ValueError(f"the key {parent}{field.name} is missing")
-    converted = expected(**{key: _convert(hints[key], child, f"{parent}{key}") for key, child in value.items()})
-    for field in fields:
-        if field.name in value and _is_suite_not_run(converted, field):
-            raise ValueError(f"{parent}{field.name} is null, but {parent}reasons does not say why")
-    return converted
+    return expected(**{key: _convert(hints[key], child, f"{parent}{key}") for key, child in value.items()})
 
 
 def _to_tuple(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
