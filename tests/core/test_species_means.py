@@ -1,6 +1,3 @@
-import dataclasses
-import json
-
 import pytest
 
 from familiar.core.calibration import Calibration, Threshold
@@ -10,12 +7,10 @@ POINT = Threshold(0.5, 0.01, 0.9)
 CALIBRATION = Calibration(POINT, POINT, POINT, 10.0, -5.0, 0.01, 100, 1000, 0.01)
 
 
-def test_species_means_survive_json():
+def test_species_means_are_rows_by_name():
     means = SpeciesMeans({"dog": (0.0, 0.5), "cat": (0.6, 0.0)}, CALIBRATION)
-    assert SpeciesMeans.from_dict(json.loads(json.dumps(dataclasses.asdict(means)))) == means
     assert means.rows().tolist() == [[0.6, 0.0], [0.0, 0.5]], "by name"
     assert means.embedding_dim == 2
-    assert SpeciesMeans.from_dict(None) is None
 
 
 @pytest.mark.parametrize(

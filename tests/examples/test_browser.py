@@ -26,6 +26,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NoBundleForSpecies, UnsureSpecies
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.types import Detection, Label
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
@@ -811,7 +812,7 @@ def test_species_probabilities_match_python(opened: Page):
                 const {speciesProbabilities} = await import("./router.js");
                 return embeddings.map((embedding) => speciesProbabilities(embedding, classifier));
             }""",
-            [embeddings.tolist(), classifier.as_dict()],
+            [embeddings.tolist(), DOCUMENTS.to_json(classifier)],
         )
         np.testing.assert_allclose(
             probabilities, classifier.probabilities(embeddings, "random"), rtol=1e-9, atol=1e-300

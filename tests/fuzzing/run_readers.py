@@ -90,28 +90,6 @@ def _results() -> list[bytes]:
     ]
 
 
-def _prepare_response(_: Path) -> Read:
-    from familiar.client.responses import parse_response
-    from familiar.core import gallery_types, recognition_types
-    from familiar.core.errors import FamiliarError
-    from familiar.core.gallery_types import GalleryStatistics, Page, SearchResult
-
-    targets = [GalleryStatistics, SearchResult, Page[gallery_types.IdentitySummary], recognition_types.DetectionResult]
-
-    def read(data: bytes) -> None:
-        try:
-            content = json.loads(data)
-        except (ValueError, RecursionError):
-            return
-        for target in targets:
-            try:
-                parse_response(target, content)
-            except FamiliarError:
-                continue
-
-    return read
-
-
 READERS = {
     "recipe": Reader(_prepare_recipe, _recipes, json_mutator),
     "run": Reader(_prepare_run, _run_files, json_mutator),

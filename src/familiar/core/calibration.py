@@ -1,9 +1,6 @@
 """Decision thresholds and probabilities for the similarities of one embedding space."""
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,35 +52,3 @@ class Calibration:
     def fitted(self) -> bool:
         """Whether there were enough pairs to fit the curve."""
         return self.slope is not None
-
-    @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> "Calibration":
-        """Restore a calibration from a dict.
-
-        Args:
-            stored: what `dataclasses.asdict` made of the calibration.
-
-        Raises:
-            KeyError, TypeError: a field is missing or unknown.
-        """
-        restored: dict[str, Any] = {**stored}
-        for name in ("high_precision", "balanced", "high_recall"):
-            restored[name] = Threshold(**stored[name])
-        return Calibration(**restored)
-
-
-def prefix_calibrations_to_dict(calibrations: Mapping[int, Calibration]) -> dict[str, Any]:
-    """Return the calibrations of prefixes as `json.dumps` takes them: by the length, as a text."""
-    return {str(length): dataclasses.asdict(calibrations[length]) for length in sorted(calibrations)}
-
-
-def prefix_calibrations_from_dict(stored: Mapping[str, Any] | None) -> dict[int, Calibration]:
-    """Restore the calibrations of prefixes.
-
-    Args:
-        stored: the result of `prefix_calibrations_to_dict`; None: of a file made before there were any.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is something else.
-    """
-    return {int(length): Calibration.from_dict(each) for length, each in (stored or {}).items()}

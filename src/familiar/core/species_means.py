@@ -1,8 +1,6 @@
 """Mean embeddings of species: what all photos of a species share, which is no evidence of identity."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -36,18 +34,3 @@ class SpeciesMeans:
     def rows(self) -> Float64[np.ndarray, "species d"]:
         """Return the means as an array, in the order of the names."""
         return np.array([self.means[name] for name in sorted(self.means)], np.float64)
-
-    @staticmethod
-    def from_dict(stored: Mapping[str, Any] | None) -> "SpeciesMeans | None":
-        """Restore species means from a dict.
-
-        Args:
-            stored: what `dataclasses.asdict` made of them; None: there are none.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
-        if stored is None:
-            return None
-        means = {str(name): tuple(map(float, mean)) for name, mean in stored["means"].items()}
-        return SpeciesMeans(means, Calibration.from_dict(stored["calibration"]))

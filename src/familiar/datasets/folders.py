@@ -14,6 +14,7 @@ from jaxtyping import Int64
 from familiar.core import run_files
 from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.core.names import unify_spelling
 from familiar.core.plural import pluralize
@@ -210,19 +211,8 @@ class DataSpec:
         """
         path = run / run_files.DATA
         try:
-            spec = parse_json(path.read_text(encoding="utf-8"))["spec"]
-            identities = spec["identities"]
-            for limit in ("max_identities", "max_photos"):
-                if type(spec[limit]) not in (int, type(None)):
-                    raise TypeError(f"{limit} is {spec[limit]!r:.40}")
-            return DataSpec(
-                **{
-                    **spec,
-                    "sources": _check_texts(spec["sources"]),
-                    "leave_out": _check_texts(spec["leave_out"]),
-                    "identities": None if identities is None else _check_texts(identities),
-                }
-            )
+            record = parse_json(path.read_text(encoding="utf-8"))
+            return DOCUMENTS.from_json(DataSpec, record["spec"], "spec")
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise BadRun(f"{path}: cannot read which photos the run was made from ({error})") from error
 
@@ -290,13 +280,6 @@ def read_identity_list(path: Path) -> frozenset[str]:
     if not identities:
         raise BadDataset(f"{path}: lists no identity; write one folder name per line")
     return identities
-
-
-def _check_texts(stored: object) -> tuple[str, ...]:
-    """Return parsed JSON that is a list of texts. TypeError if it is none."""
-    if not isinstance(stored, list) or not all(isinstance(text, str) for text in stored):
-        raise TypeError(f"not a list of texts: {stored!r:.80}")
-    return tuple(stored)
 
 
 def sort_by_hash(names: Iterable[str], seed: int = 0) -> list[str]:

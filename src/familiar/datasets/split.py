@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, BadRun
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.datasets.folders import IdentityTable, sort_by_hash
 from familiar.datasets.spellings import unify_identity
@@ -39,7 +40,7 @@ class Split:
 
     def to_json(self) -> str:
         """Format the split as JSON."""
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        text = json.dumps(DOCUMENTS.to_json(self), indent=1, ensure_ascii=False)
         # A folder's name may be invalid UTF-8; Python's escape of such a character is valid in JSON too.
         return text.encode("utf-8", "backslashreplace").decode()
 
@@ -54,9 +55,8 @@ class Split:
             BadRun: the file is missing or damaged.
         """
         try:
-            stored = parse_json(path.read_text(encoding="utf-8"))
-            return Split(int(stored["seed"]), *(_parse_names(stored[side]) for side in SIDES))
-        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            return DOCUMENTS.from_json(Split, parse_json(path.read_text(encoding="utf-8")), "the split")
+        except (OSError, ValueError) as error:
             raise BadRun(f"{path}: cannot be read as a split ({error})") from error
 
 
@@ -127,12 +127,6 @@ def split_by_name(
             f"side needs {MIN_IDENTITIES_PER_SIDE}"
         )
     return Split(seed, train, validation, ())
-
-
-def _parse_names(stored: object) -> tuple[str, ...]:
-    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
-        raise ValueError(f"not a list of identities: {stored!r:.80}")
-    return tuple(stored)
 
 
 def _share_size(count: int, share: float) -> int:

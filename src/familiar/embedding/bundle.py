@@ -5,7 +5,6 @@ one more field appended: `metadata_props["familiar"]`, the metadata as JSON. The
 before it, `metadata_sha256` the JSON; both are verified with the standard library alone.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections import deque
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core import run_files
-from familiar.core.calibration import Calibration, prefix_calibrations_from_dict, prefix_calibrations_to_dict
+from familiar.core.calibration import Calibration
 from familiar.core.errors import BadBundle
-from familiar.core.field_check import check_fields
 from familiar.core.format_marks import explain_other_format
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.core.protobuf import encode_field, iterate_fields
 from familiar.core.species_means import SpeciesMeans
@@ -153,7 +152,7 @@ def load_bundle(model: Path | str) -> Bundle:
     _check_harmless(network, path)
     try:
         return Bundle(path, content, file_id, _parse_metadata(stored))
-    except (KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise BadBundle(f"{path}: its metadata is incomplete or of another type ({error})") from error
 
 
@@ -168,8 +167,7 @@ def network_bytes(bundle: Bundle) -> bytes:
 
 def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
-    stored = {"format": FORMAT, **dataclasses.asdict(metadata)}
-    stored["prefix_calibrations"] = prefix_calibrations_to_dict(metadata.prefix_calibrations)
+    stored = {"format": FORMAT, **DOCUMENTS.to_json(metadata)}
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
     return network + _encode_metadata(_canonical(stored))
@@ -215,23 +213,7 @@ def _check_harmless(network: bytes, path: Path) -> None:
 
 
 def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
-    if missing := {each.name for each in dataclasses.fields(BundleMetadata)} - stored.keys():
-        raise ValueError(f"without {', '.join(sorted(missing))}")
-    preprocessing = dict(stored["preprocessing"])
-    for name in ("mean", "std"):
-        preprocessing[name] = tuple(preprocessing[name])
-    metadata = BundleMetadata(
-        **{
-            **stored,
-            "calibration": Calibration.from_dict(stored["calibration"]),
-            "preprocessing": Preprocessing(**preprocessing),
-            "prefixes": tuple(stored["prefixes"]),
-            "species_means": SpeciesMeans.from_dict(stored["species_means"]),
-            "prefix_calibrations": prefix_calibrations_from_dict(stored["prefix_calibrations"]),
-            "taught_by": tuple(stored["taught_by"]),
-        }
-    )
-    check_fields(metadata)
+    metadata = DOCUMENTS.from_json(BundleMetadata, stored)
     if not all(0 < length <= metadata.embedding_dim for length in (metadata.embedding_dim, *metadata.prefixes)):
         raise ValueError(f"embedding_dim is {metadata.embedding_dim}, prefixes are {metadata.prefixes}")
     return metadata

@@ -9,11 +9,12 @@ from typing import Any
 
 from familiar.core.errors import BadRecipe
 from familiar.core.format_marks import explain_other_format
+from familiar.core.json_codec import suggest_key
 from familiar.core.json_text import parse_json
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
-from familiar.training.config_io import field_types, from_primitive, parse_value, to_primitive, unknown_key_error
 from familiar.training.loss_catalog import MINING_LOSSES, ArcFaceSettings
 from familiar.training.loss_settings import LossSettings
+from familiar.training.recipe_codec import RECIPES, parse_value
 from familiar.training.settings import (
     BudgetSettings,
     DistillSettings,
@@ -103,7 +104,7 @@ class Recipe:
 
     def to_primitive(self) -> dict[str, Any]:
         """Convert to numbers, strings, lists and dictionaries; a loss gives only the settings that it has."""
-        return to_primitive(self)
+        return RECIPES.to_json(self)
 
     def to_json(self) -> str:
         """Return the recipe as JSON."""
@@ -127,7 +128,7 @@ class Recipe:
             raise BadRecipe(f"the recipe is not valid JSON ({error})") from error
         if isinstance(stored, dict) and (mark := stored.pop("format", None)) != FORMAT:
             raise BadRecipe(explain_other_format(mark, FORMAT, "train again in another folder"))
-        return from_primitive(Recipe, stored)
+        return _from_primitive(stored)
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """Return the recipe with changed settings.
@@ -143,7 +144,7 @@ class Recipe:
             BadRecipe: a text has another form, a key is unknown (the message suggests the most similar one), or a value
                 has another type or is out of range.
         """
-        stored, types = self.to_primitive(), field_types(Recipe)
+        stored, types = self.to_primitive(), RECIPES.key_types(Recipe)
         texts: dict[str, str] = {}
         for setting in settings:
             key, equals, text = (part.strip() for part in setting.partition("="))
@@ -158,12 +159,19 @@ class Recipe:
             stored["loss"] = {}
         for key, text in texts.items():
             if key not in types:
-                raise unknown_key_error(key, types)
+                raise BadRecipe(f"unknown setting {key!r}{suggest_key(key, types)}")
             *parents, last = key.split(".")
             functools.reduce(dict.__getitem__, parents, stored)[last] = parse_value(text, types[key], key)
-        return from_primitive(Recipe, stored)
+        return _from_primitive(stored)
 
 
 def recipe_keys() -> list[str]:
     """Return every key that `with_settings` accepts, except `augmentation`."""
-    return list(field_types(Recipe))
+    return list(RECIPES.key_types(Recipe))
+
+
+def _from_primitive(stored: Any) -> Recipe:
+    try:
+        return RECIPES.from_json(Recipe, stored, "a recipe")
+    except ValueError as error:
+        raise BadRecipe(str(error)) from error

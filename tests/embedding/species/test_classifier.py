@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
+from familiar.core.json_codec import DOCUMENTS
 from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier, check_species_names
 from support.tiny_router import color_classifier
 
@@ -125,11 +126,11 @@ def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: floa
         held_out=HeldOutAccuracy(0.5, ((0,) * (len(rows) + 1),) * len(rows)),
         min_probability=0.75,
     )
-    again = SpeciesClassifier.from_dict(json.loads(json.dumps(classifier.as_dict())))
+    again = DOCUMENTS.from_json(SpeciesClassifier, json.loads(json.dumps(DOCUMENTS.to_json(classifier))))
     vectors = unit_rows(8, 3)
     assert (again.probabilities(vectors, "s") == classifier.probabilities(vectors, "s")).all()
     assert (again.names, again.min_probability, again.held_out) == (classifier.names, 0.75, classifier.held_out)
-    assert again.as_dict() == classifier.as_dict()
+    assert DOCUMENTS.to_json(again) == DOCUMENTS.to_json(classifier)
 
 
 def test_held_out_shares_weight_species_equally():

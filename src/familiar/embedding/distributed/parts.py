@@ -14,6 +14,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, FamiliarError, SpaceMismatch
 from familiar.core.files import write_atomically
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 
 METADATA_KEY = b"familiar"
@@ -225,9 +226,9 @@ def read_embedded_with(path: Path) -> EmbeddedWith:
         raise _damaged(path, error) from error
     try:
         fields = parse_json(stored or b"{}")
-        fields["file_ids"] = tuple(fields["file_ids"])
-        return EmbeddedWith(**{name: fields[name] for name in EmbeddedWith.__dataclass_fields__})
-    except (ValueError, KeyError, TypeError) as error:
+        fields.pop("columns")  # for people who read the file
+        return DOCUMENTS.from_json(EmbeddedWith, fields)
+    except (ValueError, KeyError, AttributeError) as error:
         raise BadDataset(f"{path}: not written by `familiar embed`; choose another folder for --output") from error
 
 

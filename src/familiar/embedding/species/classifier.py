@@ -1,9 +1,7 @@
 """Species classification of embeddings: a linear softmax classifier in one bundle's space. Independent of photos."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -62,7 +60,7 @@ class SpeciesClassifier:
     bias: Float64[np.ndarray, " k"]
     temperature: float
     space_id: str
-    training_counts: Mapping[str, Mapping[str, int]]
+    training_counts: dict[str, dict[str, int]]
     held_out: HeldOutAccuracy
     min_probability: float = MIN_PROBABILITY
 
@@ -112,37 +110,6 @@ class SpeciesClassifier:
                 f"the species classifier was fitted in the space {self.space_id} ({self.embedding_dim} numbers), these "
                 f"embeddings are of {space_id} ({embedding_dim}); use the bundle it was fitted with, or fit it again"
             )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Convert to a dict for JSON; `from_dict` restores it to the last bit."""
-        return {
-            "names": list(self.names),
-            "weights": self.weights.tolist(),
-            "bias": self.bias.tolist(),
-            "temperature": self.temperature,
-            "space_id": self.space_id,
-            "training_counts": {name: dict(counts) for name, counts in self.training_counts.items()},
-            "held_out": asdict(self.held_out),
-            "min_probability": self.min_probability,
-        }
-
-    @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> "SpeciesClassifier":
-        """Restore a classifier from the dict that `as_dict` made of it.
-
-        Raises:
-            KeyError, TypeError, ValueError: a field is missing, unknown or invalid.
-        """
-        fields = dict(stored)
-        held_out = fields.pop("held_out")
-        return SpeciesClassifier(
-            names=tuple(fields.pop("names")),
-            weights=np.array(fields.pop("weights"), np.float64),
-            bias=np.array(fields.pop("bias"), np.float64),
-            training_counts=fields.pop("training_counts"),
-            held_out=HeldOutAccuracy(held_out["accuracy"], tuple(map(tuple, held_out["confusion"]))),
-            **fields,
-        )
 
 
 def check_species_names(names: tuple[str, ...]) -> None:

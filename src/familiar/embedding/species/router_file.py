@@ -14,6 +14,7 @@ from typing import Any
 from familiar.core.errors import BadBundle
 from familiar.core.files import absolute_path, write_atomically
 from familiar.core.format_marks import explain_other_format
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
@@ -86,7 +87,7 @@ def write_router(path: Path, router: RoutedEmbedder) -> None:
 
     stored: dict[str, Any] = {
         "format": FORMAT,
-        "classifier": router.classifier.as_dict(),
+        "classifier": DOCUMENTS.to_json(router.classifier),
         "feature_bundle": reference(router.feature_embedder),
         "species_bundles": {name: reference(embedder) for name, embedder in router.embedders.items()},
     }
@@ -128,7 +129,7 @@ def load_router(
     try:
         return RoutedEmbedder(
             open_bundle("of the classifier", stored["feature_bundle"]),
-            SpeciesClassifier.from_dict(stored["classifier"]),
+            DOCUMENTS.from_json(SpeciesClassifier, stored["classifier"]),
             {name: open_bundle(f"for {name}", reference) for name, reference in stored["species_bundles"].items()},
             path,
         )

@@ -1,18 +1,17 @@
 """The calibration of a gallery: its model's, or one fitted on the gallery's confirmed faces."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
+from familiar.core.json_codec import DOCUMENTS
 from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -34,7 +33,7 @@ class ClusteringCalibration:
         threshold: similarity in [-1, 1] from which two faces are clustered together.
         from_gallery: whether the threshold was fitted on this gallery's confirmed faces.
         f: mean of pairwise and B-cubed F that the threshold reached on these faces; None if not fitted.
-        faces: the number of these faces; None if not fitted, or not stored by an older version.
+        faces: the number of these faces; None if not fitted.
         is_automatic: whether the gallery calibrated itself; False if the user calibrated it.
         is_guess: whether the threshold is a fixed number, because neither the model nor the gallery is calibrated.
     """
@@ -73,27 +72,6 @@ class OwnCalibration:
     def clustering(self) -> ClusteringCalibration:
         """The clustering threshold."""
         return ClusteringCalibration(self.threshold, True, self.f, self.faces, self.automatic)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `json.dumps` takes."""
-        return dataclasses.asdict(self)
-
-    @staticmethod
-    def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
-        """Restore the result of `to_dict`; older versions stored only its first three entries.
-
-        Args:
-            stored: the parsed JSON.
-
-        Raises:
-            KeyError, TypeError, AttributeError: it is not such a result.
-        """
-        previous = stored.get("previous")
-        restored: dict[str, Any] = {
-            "calibration": Calibration.from_dict(stored["calibration"]),
-            "previous": None if previous is None else OwnCalibration.from_dict(previous),
-        }
-        return OwnCalibration(**(stored | restored))
 
 
 def calibration(gallery: Store, part: int = 0) -> Calibration:
@@ -251,7 +229,7 @@ def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
         return {}
     try:
         return dict(_parse_own_calibrations(stored))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise CorruptGallery(
             f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
             f"repair {gallery.folder}"
@@ -263,16 +241,12 @@ def store_own_calibrations(repository: Repository, by_part: Mapping[int, OwnCali
 
     Args:
         repository: of an open write.
-        by_part: by part of the gallery's space. A single one is stored as it was before there were parts.
+        by_part: by part of the gallery's space.
     """
-    stored: dict[str, Any] | None = {"parts": {str(part): each.to_dict() for part, each in by_part.items()}}
-    if by_part.keys() <= {0}:
-        stored = by_part[0].to_dict() if by_part else None
-    repository.settings.set_own_calibration(None if stored is None else json.dumps(stored))
+    content = json.dumps(DOCUMENTS.to_json(by_part)) if by_part else None
+    repository.settings.set_own_calibration(content)
 
 
 @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
 def _parse_own_calibrations(text: str) -> dict[int, OwnCalibration]:
-    stored = json.loads(text)
-    parts = stored.get("parts", {"0": stored})
-    return {int(part): OwnCalibration.from_dict(each) for part, each in parts.items()}
+    return DOCUMENTS.from_json(dict[int, OwnCalibration], json.loads(text))

@@ -8,7 +8,7 @@ the user may choose another address; so the folder has a list of all collections
 import contextlib
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from familiar.core.errors import BadGallery
 from familiar.core.files import write_atomically
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.neighbors.centering import Centering
 from familiar.neighbors.milvus import MilvusIndex
@@ -60,7 +61,7 @@ class ExternalIndex:
         Raises:
             CannotWrite: the system refuses.
         """
-        write_atomically(folder / FILE, json.dumps(asdict(self)).encode())
+        write_atomically(folder / FILE, json.dumps(DOCUMENTS.to_json(self)).encode())
 
 
 def read_external_index(folder: Path) -> ExternalIndex | None:
@@ -71,13 +72,10 @@ def read_external_index(folder: Path) -> ExternalIndex | None:
     """
     path = folder / FILE
     try:
-        stored = parse_json(path.read_text())
-        return ExternalIndex(
-            stored["address"], stored["faces_revision"], tuple(stored["means"]), tuple(stored["index_means"])
-        )
+        return DOCUMENTS.from_json(ExternalIndex, parse_json(path.read_text()), "the index")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise BadGallery(
             f"{path}: damaged ({error}); name the index again with: familiar gallery index {folder} --index milvus:URI"
         ) from error

@@ -1,8 +1,9 @@
 """What a gallery remembers of its model and its detector, so that later commands need neither."""
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from familiar.core.json_codec import DOCUMENTS
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,12 @@ class ModelReference:
 
     def to_json(self) -> str:
         """Serialize as the database stores it."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(DOCUMENTS.to_json(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str | None) -> "ModelReference":
         """Parse the result of `to_json`; None: nothing is known."""
-        if text is None:
-            return NO_REFERENCE
-        stored: dict[str, Any] = json.loads(text)
-        species = stored.pop("species")
-        return ModelReference(**stored, species=None if species is None else tuple(species))
+        return NO_REFERENCE if text is None else DOCUMENTS.from_json(ModelReference, json.loads(text))
 
 
 NO_REFERENCE = ModelReference()

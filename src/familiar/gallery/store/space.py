@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
 
 from familiar.core.blockwise import blocks
-from familiar.core.calibration import Calibration, prefix_calibrations_from_dict
+from familiar.core.calibration import Calibration
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.model import Model
@@ -44,7 +44,7 @@ class Space:
     calibration: Calibration
     species_means: SpeciesMeans | None = None
     prefix_calibrations: dict[int, Calibration] = field(default_factory=dict[int, Calibration])
-    parts: tuple["Space", ...] = ()
+    parts: "tuple[Space, ...]" = ()
     species: tuple[str, ...] = ()
 
     @property
@@ -130,7 +130,7 @@ class Space:
 
     def to_json(self) -> str:
         """Serialize as the database stores it."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(DOCUMENTS.to_json(self), sort_keys=True)
 
     @staticmethod
     @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
@@ -138,19 +138,6 @@ class Space:
         """Parse the result of `to_json`.
 
         Raises:
-            ValueError, KeyError, TypeError: the text does not describe a space.
+            ValueError: the text does not describe a space.
         """
-        return Space._from_dict(json.loads(text))
-
-    @staticmethod
-    def _from_dict(stored: dict[str, Any]) -> "Space":
-        return Space(
-            stored["space_id"],
-            stored["embedding_dim"],
-            tuple(stored["prefixes"]),
-            Calibration.from_dict(stored["calibration"]),
-            SpeciesMeans.from_dict(stored.get("species_means")),
-            prefix_calibrations_from_dict(stored.get("prefix_calibrations")),
-            tuple(map(Space._from_dict, stored.get("parts", ()))),
-            tuple(stored.get("species", ())),
-        )
+        return DOCUMENTS.from_json(Space, json.loads(text))

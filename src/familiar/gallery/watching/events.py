@@ -3,11 +3,11 @@
 docs/reference/formats.md describes them for other programs.
 """
 
-import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
+from familiar.core.json_codec import JsonCodec
 from familiar.gallery.store.faces import Box
 
 
@@ -158,22 +158,17 @@ EVENTS: dict[str, type[Event]] = {
     for event in (StartEvent, EnrollEvent, EditEvent, MoveEvent, MissingEvent, ReturnEvent, SkipEvent, StopEvent)
 }
 
+_EVENTS = JsonCodec(defaults=True)  # one that has not waited for its faces has none
+
 
 def parse_event(kind: str, event_id: str, time: str, body: str) -> Event:
     """Return an event from its name, its id, its time and the JSON of its other fields.
 
     Raises:
         KeyError: there is no such event.
+        ValueError: it has other fields.
     """
-    return EVENTS[kind](id=event_id, time=time, **json.loads(body, object_hook=_parse_fields))
-
-
-def _parse_fields(fields: dict[str, Any]) -> Any:
-    """Return the fields of an event, or else the face whose fields they are; lists become tuples."""
-    fields = {
-        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in fields.items()
-    }
-    return FaceSighting(**fields) if "face" in fields else fields
+    return _EVENTS.from_json(EVENTS[kind], {"id": event_id, "time": time, **json.loads(body)})
 
 
 def to_json_line(event: Event) -> bytes:
@@ -181,6 +176,6 @@ def to_json_line(event: Event) -> bytes:
 
     A byte of a path that is not UTF-8 is written as an escape such as `\\udcff`, which is valid JSON.
     """
-    fields = dataclasses.asdict(event)
+    fields = _EVENTS.to_json(event)
     document = {"event": event.kind, "id": fields.pop("id"), "at": fields.pop("time"), **fields}
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
