@@ -9,14 +9,15 @@ import numpy as np
 from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadResults
 from familiar.core.format_marks import explain_other_format
+from familiar.core.json_codec import CustomType, JsonCodec
 from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.results.figures import Figures, Value
+from familiar.evaluation.results.figures import Figure, Figures, Value, read_figure
 from familiar.evaluation.results.html_view import results_html
-from familiar.evaluation.results.json_conversion import from_json, to_json
 from familiar.evaluation.results.labels import find_label
 
 FORMAT = "familiar-evaluation/1"  # docs/reference/formats.md lists the keys
 
+_CODEC = JsonCodec(custom={Figure: CustomType(lambda figure, _: vars(figure), lambda content, _: read_figure(content))})
 _SETTINGS = ("seed", "interval_pairs")  # say how figures were computed
 
 
@@ -221,7 +222,7 @@ class EvaluationResults(TableSource):
         Args:
             with_replicates: include `replicates`.
         """
-        document: dict[str, Any] = {"format": FORMAT, **to_json(self)}
+        document: dict[str, Any] = {"format": FORMAT, **_CODEC.to_json(self)}
         if not with_replicates:
             del document["replicates"]
         return document
@@ -241,7 +242,7 @@ class EvaluationResults(TableSource):
         if document.get("format") != FORMAT:
             raise BadResults(explain_other_format(document.get("format"), FORMAT, "evaluate again"))
         try:
-            results = from_json(cls, {key: value for key, value in document.items() if key != "format"})
+            results = _CODEC.from_json(cls, {key: value for key, value in document.items() if key != "format"})
             for path, values in results.replicates.items():
                 if not isinstance(results.value(path), float | int) or not values:
                     raise ValueError(f"replicates.{path} has no values, or is of no figure")

@@ -50,6 +50,22 @@ def make_figures(values: Mapping[str, Any], replicates: Replicates | None = None
     }
 
 
+def read_figure(content: Any) -> Figure:
+    """Restore a figure from its JSON: an object with its attributes.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(content, dict) or content.keys() != {"value", "low", "high"}:
+        raise ValueError(f"expected an object with value, low and high, got {content!r:.40}")
+    figure = Figure(**content)
+    if not isinstance(figure.value, float | int | str | None):
+        raise ValueError(f"value is {figure.value!r:.40}, but should be a number, a text, true, false or null")
+    if any(isinstance(end, bool) or not isinstance(end, float | int | None) for end in (figure.low, figure.high)):
+        raise ValueError("low and high should be numbers or null")
+    return figure
+
+
 def names_between(figures: Figures, parent: str, last: str) -> list[str]:
     """List what stands in paths between `parent` and the last key, such as the sources in "tta.flip.by_source".
 
