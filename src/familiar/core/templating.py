@@ -33,8 +33,8 @@ def template_environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "base64": lambda content: base64.b64encode(content).decode(),
+    environment.filters |= {  # pyright: ignore[reportUnknownMemberType]
+        "base64": _base64,
         "pluralize": pluralize,
         "printable": printable,
         "short": _short,
@@ -53,6 +53,10 @@ def render_template(folder: Path, name: str, /, **values: Any) -> Markup:
     from markupsafe import Markup
 
     return Markup(template_environment(folder).get_template(name).render(values).strip())
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _short(text: str) -> str:

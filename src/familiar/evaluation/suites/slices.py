@@ -112,5 +112,6 @@ def _sort_key(figures: Figures) -> tuple[bool, float]:
     """Sort by the first suite that was measured; slices that cannot be measured come last."""
     for path in ("retrieval.recall_at_1", "verification.auc"):
         if path in figures:
-            return False, figures[path].value or 0.0
+            value = figures[path].value
+            return False, value if isinstance(value, float) else 0.0
     return True, 0.0
