@@ -91,8 +91,8 @@ def main() -> None:
         cats, people = (results(run, photos) for photos in ("cats", "people"))
         print(
             f"| {name} | {size.trainable:,} | {size.flops / 1e6:.1f} M | {half:,} | {shares[name]:.2f} "
-            f"| {figure(cats['verification'], 'auc')} | {cats['retrieval']['recall_at_1']:.3f} "
-            f"| {figure(people['verification'], 'auc')} | {people['verification']['best_accuracy']:.3f} |"
+            f"| {figure(cats, 'verification.auc')} | {cats['retrieval.recall_at_1']['value']:.3f} "
+            f"| {figure(people, 'verification.auc')} | {people['verification.best_accuracy']['value']:.3f} |"
         )
 
 
@@ -117,12 +117,11 @@ def train(name: str, photos: Path, folder: Path) -> None:
 
 
 def results(run: RunFolder, photos: str) -> dict:
-    return json.loads((run.path / photos / "eval_results.json").read_text())
+    return json.loads((run.path / photos / "eval_results.json").read_text())["figures"]
 
 
-def figure(metrics: dict, name: str) -> str:
-    low, high = metrics["interval"][name]
-    return f"{metrics[name]:.3f} [{low:.3f}, {high:.3f}]"
+def figure(figures: dict, path: str) -> str:
+    return "{value:.3f} [{low:.3f}, {high:.3f}]".format(**figures[path])
 
 
 def times(names: list[str], rounds: int = 300) -> dict[str, float]:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from familiar.evaluation.results import metric_at
 from papers.bench import Bench, Evaluation, Training
-from papers.figures import figure, mean_of, paired, table
+from papers.figures import figure, mean_of, paired, table, value_at
 from papers.history import read_history
 from papers.plots import whiskers
 from papers.shared import (
@@ -149,7 +148,7 @@ def _head(bench: Bench, plain: Training, flattened: Training) -> tuple[str, ...]
 
 
 def _held_out(bench: Bench, training: Training) -> float:
-    return metric_at(bench.results(training, HELD_OUT), AUC)
+    return value_at(bench.results(training, HELD_OUT), AUC)
 
 
 def candidate_table(bench: Bench, tried: Mapping[str, Training]) -> str:

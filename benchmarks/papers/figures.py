@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from familiar.evaluation.results import EvaluationResults, interval_at, metric_at
+from familiar.evaluation.results import EvaluationResults, Figure
 
-Results = EvaluationResults | dict[str, Any]  # a dict has the structure of eval_results.json, or a part of it
+Results = EvaluationResults | dict[str, Any]  # a dict has `figures` and `replicates` as eval_results.json has them
 Estimate = tuple[float, float, float]  # value, lower and upper end of its 95 % interval
 
 
@@ -25,8 +25,19 @@ def span(low: float, high: float, digits: int = 3) -> str:
 
 def figure(results: Results, path: str, digits: int = 3) -> str:
     """Format a metric such as "verification.auc" or "tta.flip.auc_gain", with its 95 % interval if it has one."""
-    value, interval = number(metric_at(results, path), digits), interval_at(results, path)
+    result = figure_at(results, path)
+    value, interval = number(result.value, digits), result.interval
     return value if interval is None else f"{value} {span(*interval, digits)}"
+
+
+def figure_at(results: Results, path: str) -> Figure:
+    result = _part(results, "figures")[path]
+    return result if isinstance(result, Figure) else Figure(**result)
+
+
+def value_at(results: Results, path: str) -> float:
+    """Return the value of a figure, which is a number."""
+    return float(figure_at(results, path).value)
 
 
 def over_seeds(results: Sequence[Results], path: str) -> str:
@@ -42,7 +53,7 @@ def mean_of(results: Sequence[Results], path: str) -> Estimate:
 
 def spread(results: Sequence[Results], path: str) -> str:
     """Format the minimum and maximum over the runs."""
-    values = [float(metric_at(run, path)) for run in results]
+    values = [value_at(run, path) for run in results]
     return f"{number(min(values))} to {number(max(values))}"
 
 
@@ -73,16 +84,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
+def _part(results: Results, name: str) -> dict[str, Any]:
+    return results[name] if isinstance(results, dict) else getattr(results, name)
+
+
 def _without_zero(text: str) -> str:
     return re.sub(r"^([+-]?)0\.", r"\1.", text)
 
 
 def _mean(results: Sequence[Results], path: str) -> float:
-    return float(np.mean([metric_at(run, path) for run in results]))
+    return float(np.mean([value_at(run, path) for run in results]))
 
 
 def _mean_replicates(results: Sequence[Results], path: str) -> np.ndarray:
-    return np.mean([metric_at(run, "replicates")[path] for run in results], axis=0)
+    return np.mean([_part(run, "replicates")[path] for run in results], axis=0)
 
 
 def _interval(replicates: np.ndarray) -> tuple[float, float]:

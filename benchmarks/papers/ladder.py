@@ -13,6 +13,7 @@ from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
+from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.suites.verification import verification
 from familiar.export.gate import DEFAULT_GATE, GateMetrics
 from familiar.export.precision import PRECISIONS, Precision
@@ -256,8 +257,8 @@ def pooled(folds: Sequence[FoldScores]) -> dict[str, SuiteResult]:
     figures = {"auc": roc_auc(counts), "best_accuracy": best_accuracy(counts, balanced=True)[0]}
     replicates = {"auc": drawn_replicates["auc"], "best_accuracy": drawn_replicates["best_balanced_accuracy"]}
     return {
-        "verification": SuiteResult(figures, replicates),
-        "retrieval": SuiteResult({"recall_at_1": float(hits.mean())}, ranked),
+        "verification": SuiteResult(make_figures(figures, replicates), replicates),
+        "retrieval": SuiteResult(make_figures({"recall_at_1": float(hits.mean())}, ranked), ranked),
     }
 
 

@@ -2,9 +2,8 @@
 
 from statistics import mean
 
-from familiar.evaluation.results import metric_at
 from papers.bench import Bench, Training
-from papers.figures import Results, difference_of, mean_of, number, over_seeds, paired, signed, spread, table
+from papers.figures import Results, difference_of, mean_of, number, over_seeds, paired, signed, spread, table, value_at
 from papers.history import read_history
 from papers.plots import whiskers
 from papers.shared import ANIMALS, CATS, DEV_TEST, DEV_TRAIN, PEOPLE, SEEDS, SMALL
@@ -97,7 +96,7 @@ def _spreads(bench: Bench, results_by_loss: ResultsByLoss, ended: dict[str, list
 
 
 def _mean_threshold(results: list[Results]) -> str:
-    return number(mean(metric_at(run, "verification.eer_threshold") for run in results), 2)
+    return number(mean(value_at(run, "verification.eer_threshold") for run in results), 2)
 
 
 def _differences(results_by_loss: ResultsByLoss, reference: str) -> str:
@@ -144,7 +143,7 @@ def _beyond_noise(first: list[Results], second: list[Results], path: str) -> boo
 
 def _separated(first: list[Results], second: list[Results], path: str) -> bool:
     """Tell whether all runs of one loss lie below all runs of the other."""
-    first_values, second_values = ([float(metric_at(run, path)) for run in results] for results in (first, second))
+    first_values, second_values = ([value_at(run, path) for run in results] for results in (first, second))
     return max(first_values) < min(second_values) or max(second_values) < min(first_values)
 
 
@@ -166,7 +165,7 @@ def _draw(bench: Bench, results_by_loss: ResultsByLoss) -> None:
             for name, (label, path) in shown.items()
         },
         single_runs={
-            f"{name}/{loss}": [float(metric_at(run, path)) for run in runs[label]]
+            f"{name}/{loss}": [value_at(run, path) for run in runs[label]]
             for name, (label, path) in shown.items()
             for loss, runs in results_by_loss.items()
         },

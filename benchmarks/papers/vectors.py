@@ -1,6 +1,6 @@
 """Evaluate truncated embeddings, and queries in the gallery of another bundle, which `familiar evaluate` does not do.
 
-Results have the structure of eval_results.json, as far as figures.py reads it.
+Results have figures and replicates as eval_results.json has them.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
-from familiar.evaluation.results.json_conversion import to_json
+from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.bootstrap import mean_replicates
@@ -111,15 +111,16 @@ def _outcome(answers: PerturbationResult) -> SuiteResult:
         replicates=REPLICATES,
         seed=SEED,
     )
-    figures = {"recall_at_1": answers.recall_at_1, "auc": answers.auc}
-    return SuiteResult(figures, replicates | {"auc": answers.auc_replicates})
+    replicates["auc"] = answers.auc_replicates
+    return SuiteResult(make_figures({"recall_at_1": answers.recall_at_1, "auc": answers.auc}, replicates), replicates)
 
 
 def results_of(outcomes: dict[str, SuiteResult]) -> Results:
-    """Convert outcomes by suite name to the structure of eval_results.json."""
+    """Convert outcomes by suite name to figures and replicates as eval_results.json has them."""
+    figures = make_figures({suite: outcome.figures for suite, outcome in outcomes.items()})
     replicates = {
         f"{suite}.{name}": values.tolist()
         for suite, outcome in outcomes.items()
         for name, values in outcome.replicates.items()
     }
-    return {suite: to_json(outcome.metrics) for suite, outcome in outcomes.items()} | {"replicates": replicates}
+    return {"figures": {path: vars(each) for path, each in figures.items()}, "replicates": replicates}

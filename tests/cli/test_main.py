@@ -129,7 +129,7 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     whole = json.loads(everything.out)
     assert whole["data"]["identities"] == 12
     assert whole["data"]["identities_seen_in_training"] == 8
-    assert "verification" not in whole
+    assert {path.partition(".")[0] for path in whole["figures"]} == {"retrieval"}
 
     photos = sorted((colors / "id 00").glob("*.png"))
     verified = familiar("verify", *photos[:2], "--model", run, "--json")
@@ -298,9 +298,10 @@ def test_evaluate_rejects_wrong_usage_and_draws_chosen_pairs(
         assert familiar("evaluate", *wrong).code == 2, wrong
     only = ("--suite", "verification", "--json", "--leaks", "skip")
     drawn = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "balanced:40", *only)
-    verification = json.loads(drawn.out)["verification"]
-    assert (verification["pairs"], verification["same_pairs"], verification["different_pairs"]) == ("balanced", 20, 20)
+    figures = json.loads(drawn.out)["figures"]
+    names = ("pairs", "same_pairs", "different_pairs")
+    assert [figures[f"verification.{name}"]["value"] for name in names] == ["balanced", 20, 20]
     natural = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "natural:40", *only)
-    assert json.loads(natural.out)["verification"]["pairs"] == "natural"
+    assert json.loads(natural.out)["figures"]["verification.pairs"]["value"] == "natural"
     missing = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", tmp_path / "gone.txt")
     assert_fails(missing, "gone.txt")

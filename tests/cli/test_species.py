@@ -199,7 +199,8 @@ def test_evaluate_measures_each_species_by_its_bundle(familiar: Familiar, photos
     assert "for all photos together they are fixed defaults" in " ".join(answer.err.split())
     document = json.loads((photos / "out" / "eval_results.json").read_text())
     assert document["data"]["routing"] == {"photos": {"cat": 10, "dog": 10}, "without_bundle": 10}
-    assert {each["value"] for each in document["slices"]["columns"]["routed species"]} == {"cat", "dog"}
+    values = {document["figures"][f"slices.columns.routed species.{index}.value"]["value"] for index in (0, 1)}
+    assert values == {"cat", "dog"}
 
 
 # --- a gallery of several species -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import EvaluationOptions
+from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
@@ -16,7 +17,8 @@ from support.middle_box import MiddleBox
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "explanation" / "evaluation.md").read_text(encoding="utf-8")
 FORMATS = (DOCS / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMED_BY_DATA = (*("missing", "by_source", "columns", "corruptions", "sweeps", "interval", "percentiles", "reasons"),)
+NAMED_BY_DATA = ("missing", "figures", "reasons", "replicates")
+DATA_KEYS = ("colors", "side", "routed species", "high_precision", "balanced", "high_recall", *CORRUPTIONS)
 
 
 def keys(value: Any, parent: str = "") -> set[str]:
@@ -41,12 +43,12 @@ def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_pat
     options = EvaluationOptions(tuple(SUITES), slices=tmp_path / "facts.csv")
     data = DataSpec((str(colors),))
     results = evaluate(mean_color_bundle, data, tmp_path / "out", options, detector=MiddleBox())
-    computed = {name for name in SUITES if getattr(results, name) is not None}
-    assert computed >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
+    # There are no prefixes, no run and no pairs files.
+    assert set(results.suites) >= set(SUITES) - {"harmonic", "overfitting", "lfw"}
     table = FORMATS.split("## Results file: eval_results.json")[1].split("\n## ")[0]
     missing = {
         key
-        for key in keys(results.to_json(with_replicates=False))
-        if f"`{key}`" not in table and not re.fullmatch(r"1e-\d", key)
+        for key in keys(results.to_json()) | {key for path in results.figures for key in path.split(".")}
+        if f"`{key}`" not in table and not re.fullmatch(r"1e-\d|\d+", key)
     }
-    assert missing - {"high_precision", "balanced", "high_recall"} == set()
+    assert missing - {*DATA_KEYS} == set()

@@ -6,21 +6,15 @@ import pytest
 from familiar.core.errors import BadResults
 from familiar.core.vectors import normalize
 from familiar.evaluation.comparison import Difference, compare, summarize
-from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results import EvaluationResults, Figure
 from familiar.evaluation.suites.catalog import run_suites
 from support.evaluation_results import empty_results
 
 
 def results_of(context) -> EvaluationResults:
     run = run_suites(context, ["retrieval", "verification", "triplets"])
-    return empty_results(
-        **run.metrics,
-        replicates={
-            f"{suite}.{name}": tuple(values.tolist())
-            for suite, replicates in run.replicates.items()
-            for name, values in replicates.items()
-        },
-    )
+    replicates = {path: tuple(values.tolist()) for path, values in run.replicates.items()}
+    return empty_results(figures=run.figures, replicates=replicates)
 
 
 _PAIR = []
@@ -46,8 +40,8 @@ def test_better_model_is_significantly_better(pair):
     good, worse = pair
     differences = {difference.figure: difference for difference in compare(worse, good)}
     auc = differences["verification.auc"]
-    assert auc.first == worse.verification.auc
-    assert auc.difference == pytest.approx(good.verification.auc - worse.verification.auc)
+    assert auc.first == worse.value("verification.auc")
+    assert auc.difference == pytest.approx(good.value("verification.auc") - worse.value("verification.auc"))
     assert auc.better == "second"
     assert differences["triplets.violation_rate"].better == "second"  # lower is better
     assert differences["triplets.violation_rate"].difference < 0
@@ -61,7 +55,7 @@ def test_better_model_is_significantly_better(pair):
 def test_paired_interval_is_narrower_than_model_intervals(pair):
     good, worse = pair
     auc = next(difference for difference in compare(worse, good) if difference.figure == "verification.auc")
-    first, second = worse.verification.interval["auc"], good.verification.interval["auc"]
+    first, second = (results.figures["verification.auc"].interval for results in (worse, good))
     assert first[1] > second[0]  # the models' own intervals overlap
     assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
 
@@ -88,11 +82,12 @@ def test_summary_reports_neither_when_each_model_wins_once():
     [
         ("data", {"fingerprint": "other"}, "photos"),
         ("interval", {"seed": 1}, "draws"),
-        ("verification", {"same_pairs": 1}, "pairs"),
+        ("figures", {"verification.same_pairs": Figure(1)}, "pairs"),
     ],
 )
 def test_rejects_results_with_different_photos_draws_or_pairs(pair, part, changes, message):
-    changed = replace(pair[1], **{part: replace(getattr(pair[1], part), **changes)})
+    before = getattr(pair[1], part)
+    changed = replace(pair[1], **{part: before | changes if part == "figures" else replace(before, **changes)})
     with pytest.raises(BadResults, match=message):
         compare(pair[0], changed)
 

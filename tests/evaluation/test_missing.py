@@ -1,23 +1,18 @@
-from familiar.evaluation.missing import missing_metrics, missing_reason
-from familiar.evaluation.results.json_conversion import to_json
+from familiar.evaluation.missing import missing_reason
 from familiar.evaluation.suites.catalog import run_suites
 
 
-def test_every_null_metric_has_reason(make_context):
+def test_every_figure_without_value_has_a_reason(make_context):
     names = ["retrieval", "verification", "clustering", "separation", "identification", "triplets"]
+    unknown = missing_reason("nonsense")
     for context in (make_context(identities=2, per=2), make_context(per=1), make_context(identities=3, per=1)):
-        reasons = dict(missing_metrics(to_json(run_suites(context, names).metrics)))
-        assert reasons
-        assert all(missing_reason(path) for path in reasons), reasons
+        results = run_suites(context, names)
+        without = {path for path, figure in results.figures.items() if figure.value is None}
+        assert results.missing.keys() == without != set()
+        assert unknown not in results.missing.values(), results.missing
 
 
-def test_finds_nulls_at_any_depth():
-    metrics = {
-        "a": None,
-        "verification": {"tar_at_far": {"1e-4": None, "1e-2": 0.5}},
-        "harmonic": {"prefixes": [{"retrieval": {"recall_at_1": 1.0}}, {"retrieval": {"recall_at_5": None}}]},
-    }
-    reasons = dict(missing_metrics(metrics))
-    assert reasons.keys() == {"verification.tar_at_far.1e-4", "harmonic.prefixes.1.retrieval.recall_at_5"}
-    assert reasons["verification.tar_at_far.1e-4"] == "takes 100,000 pairs of different identities"
-    assert missing_reason("nonsense") is None
+def test_reason_is_that_of_the_end_of_the_path():
+    assert missing_reason("harmonic.prefixes.1.retrieval.recall_at_5").startswith("there are no more candidates")
+    assert missing_reason("verification.tar_at_far.1e-4") == "takes 100,000 pairs of different identities"
+    assert missing_reason("nonsense") == "does not exist for these photos"

@@ -29,7 +29,6 @@ from familiar.evaluation.plots.map import (
     sample_rows,
 )
 from familiar.evaluation.plots.photos import TILE_PX, Tile, contact_sheet, example_queries, jpeg, read_tiles
-from familiar.evaluation.results.metrics import ProbabilityBin
 from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
 
 pytestmark = pytest.mark.slow
@@ -95,7 +94,7 @@ def test_curves_render_for_any_pairs(name: str):
 @pytest.mark.parametrize("bins", [1, 9])
 def test_reliability_chart_renders(bins: int):
     predicted = np.linspace(0.05, 0.95, bins)
-    check(reliability_chart([ProbabilityBin(p, p**2, 1 / bins) for p in predicted.tolist()]))
+    check(reliability_chart(predicted.tolist(), (predicted**2).tolist(), [1 / bins] * bins))
 
 
 def test_bar_length_is_proportional_to_value():

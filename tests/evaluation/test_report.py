@@ -2,7 +2,7 @@
 
 import base64
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,12 +19,11 @@ from familiar.evaluation.report import write_report
 from familiar.evaluation.report.examples import Examples, FailingIdentity, collect_examples
 from familiar.evaluation.report.page import render, render_section
 from familiar.evaluation.report.sections.catalog import SECTIONS
-from familiar.evaluation.report.tables import other_metrics
 from familiar.evaluation.report.templating import render_template
-from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.results.variant_metrics import LfwMetrics, SliceMetrics, SlicesMetrics
+from familiar.evaluation.results import EvaluationResults, Figure
+from familiar.evaluation.verification_pairs import THRESHOLDS
 from support.color_folders import color_folder
-from support.evaluation_results import full_results, measured_results
+from support.evaluation_results import full_results, measured_results, with_figures
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUITES = (
@@ -52,39 +51,48 @@ def context(tmp_path: Path, mean_color_bundle: Path) -> EvaluationContext:
     return context_in(color_folder(tmp_path / "colors"), mean_color_bundle)
 
 
-def all_results(context: EvaluationContext) -> EvaluationResults:
+def all_results(context: EvaluationContext, column: str = "coat") -> EvaluationResults:
     """Return results of every suite, with made-up numbers."""
     stored, computed = full_results(), measured_results(context)
-    robustness, groups, lfw = stored.robustness, stored.clustering.groups, stored.lfw
-    blur = replace(robustness.corruptions["blur"], recall_at_1_drop=0.2)
-    retrieval, verification = computed.retrieval, computed.verification
-    coat = SliceMetrics("tabby", 18, 6, retrieval, verification=verification, reasons={"triplets": "triplets: too few"})
-    return replace(
+    coat = {"photos": 18, "identities": 6, "triplets": None, **parts(computed, "retrieval", "verification")}
+    figures = {
+        path: figure
+        for path, figure in stored.figures.items()
+        if not path.startswith(("retrieval.", "verification.", "slices.", "lfw.view_1", "clustering.groups.pairwise"))
+    }
+    results = replace(
         stored,
         model=computed.model,
         data=computed.data,
         leaks=computed.leaks,
-        retrieval=retrieval,
-        verification=verification,
-        clustering=replace(
-            stored.clustering,
-            groups=replace(groups, ami=0.4321, pairwise=None, bcubed=replace(groups.bcubed, f=0.642)),
-        ),
-        triplets=replace(stored.triplets, violation_rate=0.0967),
-        overfitting=replace(stored.overfitting, gap=0.14),
-        robustness=replace(robustness, corruptions={**robustness.corruptions, "blur": blur}),
-        background=replace(stored.background, photos_without_face=17),
-        separation=replace(
-            stored.separation,
-            d_prime=1.591,
-            same=replace(stored.separation.same, minimum=0.1357, maximum=0.9753),
-            different=replace(stored.separation.different, minimum=-0.2468, maximum=0.8642),
-        ),
-        slices=SlicesMetrics({"coat": (coat, replace(coat, value="black"))}),
-        lfw=LfwMetrics(
-            {"view_1": "pairsDevTest.txt is in none of the folders"}, replace(lfw.view_2, accuracy=0.9123), None
-        ),
+        figures=figures | computed.figures,
+        missing=computed.missing
+        | {
+            "identification.dir_at_far.1e-2": "takes 1,000 unknown photos",
+            "lfw.view_1": "pairsDevTest.txt is in none of the folders",
+            f"slices.columns.{column}.0.triplets": "triplets: too few",
+        },
     )
+    return with_figures(
+        results,
+        clustering={"groups.ami": 0.4321, "groups.pairwise": None, "groups.bcubed.f": 0.642},
+        triplets={"violation_rate": 0.0967},
+        overfitting={"gap": 0.14},
+        robustness={"corruptions.blur.recall_at_1_drop": 0.2},
+        background={"photos_without_face": 17},
+        separation={
+            "d_prime": 1.591,
+            "same": {"minimum": 0.1357, "maximum": 0.9753},
+            "different": {"minimum": -0.2468, "maximum": 0.8642},
+        },
+        slices={"columns": {column: [{"value": "tabby", **coat}, {"value": "black", **coat}]}},
+        lfw={"view_2.accuracy": 0.9123, "view_1": None},
+    )
+
+
+def parts(results: EvaluationResults, *suites: str) -> dict[str, Figure]:
+    """Return the figures of some suites, by path."""
+    return {path: figure for path, figure in results.figures.items() if path.partition(".")[0] in suites}
 
 
 class Reader(HTMLParser):
@@ -194,18 +202,14 @@ def test_null_suite_shows_reason(context: EvaluationContext, suite: str):
 @pytest.mark.slow
 def test_null_metrics_show_reasons(context: EvaluationContext):
     results = measured_results(context)
-    at_thresholds = {
-        name: replace(rates, on_validation=replace(rates.on_validation, far=None, tar=None))
-        for name, rates in results.verification.at_bundle_thresholds.items()
+    without_probability = {path: figure for path, figure in results.figures.items() if ".probability." not in path}
+    unknown = {
+        f"at_bundle_thresholds.{name}.on_validation.{rate}": None for name in THRESHOLDS for rate in ("far", "tar")
     }
-    verification = replace(
-        results.verification,
-        tar_at_far={**results.verification.tar_at_far, "1e-4": None},
-        probability=None,
-        at_bundle_thresholds=at_thresholds,
-        thresholds_fitted=False,
+    results = with_figures(
+        replace(results, figures=without_probability),
+        verification={"tar_at_far.1e-4": None, "probability": None, "thresholds_fitted": False, **unknown},
     )
-    results = replace(results, verification=verification)
     page = Reader(render(results, collect_examples(context, results), {}))
     for reason in (
         "takes 100,000 pairs of different identities",
@@ -216,23 +220,6 @@ def test_null_metrics_show_reasons(context: EvaluationContext):
         assert reason in page.text
     assert "None" not in page.text
     assert "nan" not in page.text
-
-
-@dataclass(frozen=True)
-class NovelMetrics:
-    novel: dict[str, float]
-    remark: str
-    accuracy: float
-
-
-def test_metric_without_label_is_shown_by_its_key():
-    table = other_metrics(NovelMetrics({"measure_of": 0.123456}, "<b>", 0.9), "accuracy")
-    values = {"main": table, "other": table}
-    page = Reader(str(render_template("sections/overfitting.html", charts={}, **values)))
-    assert "novel, measure of" in page.text
-    assert "0.1235" in page.text
-    assert "<b>" in page.text
-    assert "90.00" not in page.text  # it was shown elsewhere
 
 
 def test_template_escapes_malicious_identity_name(context: EvaluationContext):
@@ -255,9 +242,9 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
     (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
     (root / "Person_01").rename(root / "b$\\alpha$ قطة 猫")
     context = context_in(root, mean_color_bundle)
-    results = all_results(context)
+    results = all_results(context, "<th>")
     data = replace(results.data, sources=(str(root),), skipped=("<i>.png: empty", "x\udcff.png: empty"))
-    results = replace(results, data=data, slices=SlicesMetrics({"<th>": results.slices.columns["coat"]}))
+    results = replace(results, data=data)
     path = write_report(tmp_path / "out", results, context, context.scored_pairs)
     page = Reader(path.read_text(encoding="utf-8"))
     assert "script" not in page.tags
@@ -284,7 +271,7 @@ def test_few_photos_still_make_report(identities: int, photos: int, mean_color_b
         scored_pairs = None
     results = measured_results(context)
     page = Reader(write_report(tmp_path / "out", results, context, scored_pairs).read_text())
-    assert ("says nothing about others" in page.text) == any((results.retrieval, results.verification))
+    assert ("says nothing about others" in page.text) == bool(results.suites)
     for suite, reason in results.reasons.items():
         assert reason.removeprefix(f"{suite}: ") in page.text
 

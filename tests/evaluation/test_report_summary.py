@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from familiar.core.calibration import Threshold
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, build_context
@@ -20,12 +19,11 @@ from familiar.evaluation.report.summary import (
     threshold_sentence,
     threshold_shift,
 )
-from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results import EvaluationResults, Figure
 from familiar.evaluation.results.document import ComparedPhotos, LeakedPicture, LeakResults
-from familiar.evaluation.results.metrics import ThresholdMetrics, VerificationMetrics
-from familiar.evaluation.results.variant_metrics import SliceMetrics, SlicesMetrics
+from familiar.evaluation.results.figures import make_figures
 from support.color_folders import color_folder
-from support.evaluation_results import empty_results, full_results, measured_results
+from support.evaluation_results import empty_results, measured_results, with_figures
 
 
 @pytest.fixture
@@ -33,56 +31,56 @@ def context(tmp_path: Path, mean_color_bundle: Path) -> EvaluationContext:
     return build_context(Embedder(mean_color_bundle), scan_folders(color_folder(tmp_path / "colors")))
 
 
-def verification_metrics(far: float = 0.03, *, thresholds_fitted: bool = True) -> VerificationMetrics:
-    on_validation = Threshold(0.5, 0.03, 0.97)
-    balanced = ThresholdMetrics(similarity=0.5, accuracy=0.97, far=far, tar=0.97, on_validation=on_validation)
-    strict = replace(balanced, similarity=0.7, far=0.0001, tar=0.8)
-    return replace(
-        full_results().verification,
-        auc=0.991,
-        eer=0.03,
-        eer_threshold=0.52,
-        different_pairs=10_000,
-        thresholds_fitted=thresholds_fitted,
-        at_bundle_thresholds={"high_precision": strict, "balanced": balanced, "high_recall": balanced},
-        interval={"auc": (0.98, 0.995)},
-    )
+def verification(far: float = 0.03, *, thresholds_fitted: bool = True) -> dict[str, Any]:
+    balanced = {"similarity": 0.5, "far": far, "tar": 0.97, "on_validation": {"far": 0.03, "tar": 0.97}}
+    return {
+        "auc": Figure(0.991, 0.98, 0.995),
+        "eer_threshold": 0.52,
+        "different_pairs": 10_000,
+        "thresholds_fitted": thresholds_fitted,
+        "at_bundle_thresholds": {
+            "high_precision": balanced | {"similarity": 0.7, "far": 0.0001, "tar": 0.8},
+            "balanced": balanced,
+        },
+    }
 
 
-def results_with(identities: int = 200, identities_seen_in_training: int = 0, **parts: Any) -> EvaluationResults:
-    results = empty_results(**parts)
+def results_with(
+    identities: int = 200, identities_seen_in_training: int = 0, figures: dict[str, Any] | None = None, **parts: Any
+) -> EvaluationResults:
+    results = empty_results(figures=make_figures(figures or {}), **parts)
     counts = {"identities": identities, "identities_seen_in_training": identities_seen_in_training}
     return replace(results, data=replace(results.data, **counts))
 
 
 def test_accuracy_sentence_has_intervals_and_most_severe_caveat():
-    retrieval = replace(full_results().retrieval, recall_at_1=0.931, interval={"recall_at_1": (0.9, 0.95)})
-    sentence = accuracy_sentence(results_with(retrieval=retrieval, verification=verification_metrics()))
+    retrieval = {"retrieval.recall_at_1": Figure(0.931, 0.9, 0.95)}
+    sentence = accuracy_sentence(results_with(figures=retrieval | {"verification": verification()}))
     assert "93.10\u00a0%" in sentence
     assert "90.00 to 95.00\u00a0%" in sentence
     assert "99.10\u00a0%" in sentence
     assert sentence.endswith("99.50\u00a0%).")
-    assert "only 23 identities" in accuracy_sentence(results_with(retrieval=retrieval, identities=23))
-    assert "with 1 identity that says nothing" in accuracy_sentence(results_with(retrieval=retrieval, identities=1))
-    trained = accuracy_sentence(results_with(retrieval=retrieval, identities=23, identities_seen_in_training=6))
+    assert "only 23 identities" in accuracy_sentence(results_with(figures=retrieval, identities=23))
+    assert "with 1 identity that says nothing" in accuracy_sentence(results_with(figures=retrieval, identities=1))
+    trained = accuracy_sentence(results_with(figures=retrieval, identities=23, identities_seen_in_training=6))
     assert "6 of the 23 identities were trained on" in trained
     assert "only" not in trained
     picture = LeakedPicture(("a.png", "b.png"), ("a", "b"), exact=True, similarity=1.0)
     leaks = LeakResults(ComparedPhotos(36, 36), (picture, picture), (), excluded=0)
-    assert "2 pictures</a> may be leaked" in accuracy_sentence(results_with(retrieval=retrieval, leaks=leaks))
-    assert "leaked" not in accuracy_sentence(results_with(retrieval=retrieval, leaks=replace(leaks, excluded=2)))
+    assert "2 pictures</a> may be leaked" in accuracy_sentence(results_with(figures=retrieval, leaks=leaks))
+    assert "leaked" not in accuracy_sentence(results_with(figures=retrieval, leaks=replace(leaks, excluded=2)))
     assert accuracy_sentence(results_with()) == "Neither retrieval nor verification was measured."
 
 
 def test_threshold_sentence_recommends_threshold_or_states_reason():
     assert "Set the threshold to <strong>0.500</strong> (balanced)" in threshold_sentence(
-        results_with(verification=verification_metrics())
+        results_with(figures={"verification": verification()})
     )
-    shifted = threshold_sentence(results_with(verification=verification_metrics(far=0.2)))
+    shifted = threshold_sentence(results_with(figures={"verification": verification(far=0.2)}))
     assert "do not transfer" in shifted
     assert "6.7 times as many false accepts as on its validation photos" in shifted
     assert "<strong>0.520</strong>" in shifted
-    fixed = threshold_sentence(results_with(verification=verification_metrics(thresholds_fitted=False)))
+    fixed = threshold_sentence(results_with(figures={"verification": verification(thresholds_fitted=False)}))
     assert "No threshold was ever fitted" in fixed
     assert "No threshold can be recommended" in threshold_sentence(results_with())
 
@@ -100,15 +98,19 @@ def test_threshold_sentence_recommends_threshold_or_states_reason():
     ],
 )
 def test_threshold_shift_reports_significant_rate_changes(far: float, tar: float, pairs: int, clause: str):
-    rates = ThresholdMetrics(0.5, 0.97, far, tar, Threshold(0.5, 0.03, 0.97))
-    text = threshold_shift(rates, pairs)
+    metrics = verification(far) | {"different_pairs": pairs}
+    metrics["at_bundle_thresholds"]["balanced"]["tar"] = tar
+    text = threshold_shift(results_with(figures={"verification": metrics}))
     assert clause in text
     assert bool(clause) == bool(text)
-    assert threshold_shift(replace(rates, on_validation=Threshold(0.5, None, None)), pairs) == ""
+    metrics["at_bundle_thresholds"]["balanced"]["on_validation"] = {"far": None, "tar": None}
+    assert threshold_shift(results_with(figures={"verification": metrics})) == ""
 
 
 def test_threshold_shift_reports_false_accepts_without_any_on_validation():
-    text = threshold_shift(ThresholdMetrics(0.5, 0.97, 0.01, 1.0, Threshold(0.5, 0.0, 1.0)), 10_000)
+    metrics = verification(far=0.01)
+    metrics["at_bundle_thresholds"]["balanced"]["on_validation"] = {"far": 0.0, "tar": 1.0}
+    text = threshold_shift(results_with(figures={"verification": metrics}))
     assert text == "while it accepted no different pairs on its validation photos"
 
 
@@ -127,14 +129,11 @@ def test_failing_identities_match_slow_reference(context: EvaluationContext):
     assert context.table.names.index(f"colors/{worst.confused_with}") in nearest_labels
     assert worst.identity in failure_sentence(results, examples)
     assert worst.identity in summary_sentences(results, examples)[1]
-    tabby = SliceMetrics("tabby", 9, 3, replace(results.retrieval, recall_at_1=0.25))
-    black = SliceMetrics("black", 9, 3, replace(results.retrieval, recall_at_1=0.5))
-    columns = {
-        "size": (replace(black, value="small"),),
-        "coat": (tabby, black),
-        "sex": (SliceMetrics("f", 9, 3, reasons={"retrieval": "no identity has two photos"}),),
-    }
-    sliced = replace(results, slices=SlicesMetrics(columns))
+    part = {"photos": 9, "identities": 3}
+    tabby = {"value": "tabby", **part, "retrieval.recall_at_1": 0.25}
+    black = {"value": "black", **part, "retrieval.recall_at_1": 0.5}
+    columns = {"size": [black | {"value": "small"}], "coat": [tabby, black], "sex": [{"value": "f", "retrieval": None}]}
+    sliced = with_figures(results, slices={"columns": columns})
     assert "coat</bdi> is <strong><bdi>tabby</bdi></strong>: recall@1 25.00" in failure_sentence(sliced, examples)
     without = replace(examples, failing=(), searched_identities=0)
     assert "most similar pair of different identities" in failure_sentence(results, without)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.results import FORMAT, EvaluationResults, interval_at, metric_at, read_results, write_results
+from familiar.evaluation.results import FORMAT, EvaluationResults, Figure, read_results, write_results
+from familiar.evaluation.results.figures import make_figures
 from support.evaluation_results import empty_results, full_results
 
 
@@ -42,27 +43,26 @@ def test_rejects_other_marks(tmp_path: Path):
         assert rejection(tmp_path, document | {"format": mark}) == message
 
 
-def test_metric_at_walks_dataclasses_mappings_and_tuples():
+def test_figures_are_read_by_path():
     results = full_results()
-    assert metric_at(results, "verification.tar_at_far.1e-2") == results.verification.tar_at_far["1e-2"]
-    assert metric_at(results, "harmonic.prefixes.0.retrieval.mrr") == results.harmonic.prefixes[0].retrieval.mrr
-    assert metric_at({"verification": {"tar_at_far": {"1e-2": 0.5}}}, "verification.tar_at_far.1e-2") == 0.5
-    for path in ("verification.novel", "verification.auc.x", "harmonic.prefixes.9", "verification.to_json"):
-        with pytest.raises(KeyError, match=path):
-            metric_at(results, path)
-
-
-def test_interval_is_next_to_its_metric_or_above_it():
-    results = full_results()
-    assert interval_at(results, "verification.tar_at_far.1e-2") == results.verification.interval["tar_at_far.1e-2"]
-    blur = results.robustness.corruptions["blur"]
-    assert interval_at(results, "robustness.corruptions.blur.auc_drop") == blur.interval["auc_drop"]
-    assert interval_at({"tta": {"flip": {"auc_gain": 1, "interval": {"auc_gain": [0, 2]}}}}, "tta.flip.auc_gain") == (
-        0,
-        2,
+    assert (
+        results.value("verification.auc")
+        == results.number("verification.auc")
+        == results.figures["verification.auc"].value
     )
-    assert interval_at(results, "verification.spearman") is None
-    assert interval_at(results, "data.photos") is None
+    assert (results.value("verification.pairs"), results.number("verification.pairs")) == ("all", None)
+    assert results.value("verification.novel") is None
+    low, high = results.figures["verification.tar_at_far.1e-2"].interval
+    assert low < results.value("verification.tar_at_far.1e-2") < high
+    assert results.figures["verification.spearman"].interval is None
+
+
+def test_reason_is_that_of_the_figure_or_of_what_it_is_part_of():
+    missing = {"slices.columns.coat.0.triplets": "triplets: too few", "lfw.view_1": "no pairs"}
+    results = empty_results(missing=missing)
+    assert results.reason("lfw.view_1") == results.reason("lfw.view_1.accuracy") == "no pairs"
+    assert results.reason("slices.columns.coat.0.triplets.violation_rate") == "too few"
+    assert results.reason("verification.tar_at_far.1e-4") == "takes 100,000 pairs of different identities"
 
 
 # --- Round trip -------------------------------------------------------------------------------------------------------
@@ -89,40 +89,42 @@ share = st.none() | st.floats(0, 1)
     low=st.floats(-1, 1),
     skipped=st.lists(st.text()).map(tuple),
     reasons=st.dictionaries(st.sampled_from(["tta", "lfw", "triplets"]), st.text()),
-    severity=st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    severity=st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(),
 )
 def test_any_values_are_equal_after_json(auc, tar_at_far, low, skipped, reasons, severity):
     results = full_results()
-    verification = replace(results.verification, auc=auc, tar_at_far=tar_at_far, interval={"auc": (low, 1.0)})
-    blur = replace(results.robustness.corruptions["blur"], severity=severity, recall_at_1_drop=None)
     changed = replace(
         results,
         data=replace(results.data, skipped=skipped),
-        verification=verification,
-        robustness=replace(results.robustness, corruptions={"blur": blur}),
+        figures=results.figures
+        | make_figures(
+            {
+                "verification": {"auc": Figure(auc, low, 1.0), "tar_at_far": tar_at_far},
+                "robustness": {"corruptions": {"blur": {"severity": severity, "recall_at_1_drop": None}}},
+            }
+        ),
         reasons=reasons,
         replicates={"verification.auc": (auc,)},
-        **dict.fromkeys(reasons),
     )
     assert EvaluationResults.from_json(json.loads(json.dumps(changed.to_json()))) == changed
 
 
-def test_suite_that_was_not_run_has_no_key_and_unmeasurable_suite_is_null():
-    document = unmeasured().to_json()
-    assert document["verification"] is None
-    assert "retrieval" not in document
+def test_unmeasurable_suite_was_run():
     assert unmeasured().has_suite("verification")
     assert not unmeasured().has_suite("retrieval")
+    assert unmeasured().suites == ()
 
 
 def test_replicates_are_left_out_on_request():
     assert "replicates" not in full_results().to_json(with_replicates=False)
 
 
-def test_replicates_are_written_one_per_line(tmp_path: Path):
+def test_figures_and_replicates_are_written_one_per_line(tmp_path: Path):
     path = tmp_path / "r.json"
-    results = replace(full_results(), replicates={"verification.auc": (0.5, 0.3333333)})
+    figures = {"verification.auc": Figure(0.5, 0.25, 0.75)}
+    results = replace(full_results(), figures=figures, replicates={"verification.auc": (0.5, 0.3333333)})
     write_results(path, results)
+    assert '  "verification.auc": {"value": 0.5, "low": 0.25, "high": 0.75}' in path.read_text().splitlines()
     assert '  "verification.auc": [0.5, 0.3333333]' in path.read_text().splitlines()
     write_results(path, empty_results())
     assert read_results(path).replicates == {}
@@ -147,37 +149,44 @@ REMOVED = object()
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("novel", 1, "the key novel is unknown"),
-        ("verification.novel", 1, "the key verification.novel is unknown"),
-        ("harmonic.prefixes.0.verification.probability", None, r"the key harmonic.*probability is unknown"),
-        ("data.fingerprint", REMOVED, r"the key data\.fingerprint is missing"),
-        ("replicates", REMOVED, "the key replicates is missing"),
-        ("robustness.corruptions.blur.auc_drop", REMOVED, r"the key .*\.blur\.auc_drop is missing"),
-        ("data", [], r"data is \[\], but should be an object"),
-        ("data.photos", 1.5, r"data\.photos is 1\.5, but should be an integer"),
-        ("data.photos", True, r"data\.photos is True, but should be an integer"),
-        ("data.sources", "colors", r"data\.sources is 'colors', but should be a list"),
-        ("data.split", "some", r"data\.split is 'some', but should be one of 'test', 'all'"),
-        ("data.fingerprint", None, r"data\.fingerprint is None, but should be a string"),
-        ("verification.auc", "high", r"verification\.auc is 'high', but should be a number"),
-        ("verification.auc", None, r"verification\.auc is None, but should be a number"),
-        ("verification.interval.auc", [0.5], r"verification\.interval\.auc has 1 entries, but should have 2"),
-        ("verification.tar_at_far", [], r"verification\.tar_at_far is \[\], but should be an object"),
-        ("model.thresholds_fitted", 1, r"model\.thresholds_fitted is 1, but should be true or false"),
-        ("verification", None, "verification is null, but reasons does not say why"),
-        ("reasons", None, "reasons is None, but should be an object"),
-        ("replicates", {"verification.novel": [1.0]}, r"replicates\.verification\.novel has no values"),
-        ("replicates", {"verification.auc": []}, r"replicates\.verification\.auc has no values"),
-        ("replicates", {"verification.interval": [1.0]}, r"replicates\.verification\.interval"),
-        ("replicates", [1], r"replicates is \[1\], but should be an object"),
+        (("novel",), 1, "unknown key 'novel'"),
+        (
+            ("figures", "verification.auc", "novel"),
+            1,
+            r"figures\.verification\.auc: expected an object with value, low",
+        ),
+        (("data", "fingerprint"), REMOVED, r"the key data\.fingerprint is missing"),
+        (("replicates",), REMOVED, "the key replicates is missing"),
+        (
+            ("figures", "verification.auc", "low"),
+            REMOVED,
+            r"figures\.verification\.auc: expected an object with value, low",
+        ),
+        (("data",), [], r"data: expected an object, got \[\]"),
+        (("data", "photos"), 1.5, r"data\.photos: 1\.5 has the wrong type"),
+        (("data", "photos"), True, r"data\.photos: True has the wrong type"),
+        (("data", "sources"), "colors", r"data\.sources: 'colors' has the wrong type"),
+        (("data", "split"), "some", r"data\.split: 'some' has the wrong type or value, expected test, all"),
+        (("data", "fingerprint"), None, r"data\.fingerprint: None has the wrong type"),
+        (("figures", "verification.auc"), 0.5, r"figures\.verification\.auc: expected an object .*, got 0\.5"),
+        (("figures", "verification.auc", "value"), [], r"value is \[\], but should be a number, a text"),
+        (("figures", "verification.auc", "low"), "0", "low and high should be numbers"),
+        (("model", "thresholds_fitted"), 1, r"model\.thresholds_fitted: 1 has the wrong type"),
+        (("reasons",), None, "reasons: expected an object, got None"),
+        (("replicates",), {"verification.novel": [1.0]}, r"replicates\.verification\.novel has no values"),
+        (("replicates",), {"verification.auc": []}, r"replicates\.verification\.auc has no values"),
+        (("replicates",), {"verification.pairs": [1.0]}, r"replicates\.verification\.pairs"),
+        (("replicates",), [1], r"replicates: expected an object, got \[1\]"),
     ],
 )
-def test_rejects_unknown_and_missing_keys_and_wrong_types(tmp_path: Path, path: str, value: Any, message: str):
+def test_rejects_unknown_and_missing_keys_and_wrong_types(
+    tmp_path: Path, path: tuple[str, ...], value: Any, message: str
+):
     document = copy.deepcopy(full_results().to_json())
-    *parents, last = path.split(".")
+    *parents, last = path
     part: Any = document
     for key in parents:
-        part = part[int(key)] if isinstance(part, list) else part[key]
+        part = part[key]
     if value is REMOVED:
         del part[last]
     else:

@@ -5,38 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from familiar.evaluation.results import EvaluationResults, interval_at, metric_at
-from familiar.evaluation.results.metrics import TripletMetrics, VerificationMetrics
+from familiar.evaluation.results import EvaluationResults, Figure
+from familiar.evaluation.results.figures import make_figures
 from support.evaluation_results import empty_results
 from support.html import Page
 
-TRIPLETS = TripletMetrics("all", 1_000, 0, 0.25, -0.125, {"violation_rate": (0.125, 0.5)})
-VERIFICATION = VerificationMetrics(
-    pairs="all",
-    seed=7,
-    interval_pairs=99,
-    same_pairs=100,
-    different_pairs=4_000,
-    auc=0.97,
-    average_precision=0.9,
-    eer=0.1,
-    eer_threshold=0.3,
-    spearman=0.5,
-    best_accuracy=0.91,
-    best_accuracy_threshold=0.31,
-    best_accuracy_unweighted=0.95,
-    tar_at_far={"1e-2": 0.75, "1e-3": 0.25, "1e-4": None},
-    interval={"auc": (0.95, 0.98), "tar_at_far.1e-2": (0.5, 0.875)},
-    thresholds_fitted=False,
-    at_bundle_thresholds={},
-    probability=None,
-)
+FIGURES = {
+    "verification": {
+        "pairs": "all",
+        "seed": 7,
+        "interval_pairs": 99,
+        "same_pairs": 100,
+        "auc": Figure(0.97, 0.95, 0.98),
+        "eer": 0.1,
+        "tar_at_far": {"1e-2": Figure(0.75, 0.5, 0.875), "1e-3": 0.25, "1e-4": None},
+        "thresholds_fitted": False,
+    },
+    "triplets": {"sampling": "all", "triplets": 1_000, "seed": 0, "violation_rate": Figure(0.25, 0.125, 0.5)},
+}
 
 
 @pytest.fixture
 def results() -> EvaluationResults:
     reasons = {"retrieval": "no identity has two photos <script>"}
-    return empty_results(verification=VERIFICATION, triplets=TRIPLETS, reasons=reasons)
+    return empty_results(figures=make_figures(FIGURES), reasons=reasons)
 
 
 def test_every_number_is_a_row_with_its_interval(results: EvaluationResults) -> None:
@@ -44,9 +36,9 @@ def test_every_number_is_a_row_with_its_interval(results: EvaluationResults) -> 
     assert frame.columns.tolist() == ["suite", "metric", "label", "value", "low", "high"]
     assert frame["suite"].unique().tolist() == ["verification", "triplets"]
     for suite, metric, _, value, low, high in frame.itertuples(index=False):
-        assert value == metric_at(results, f"{suite}.{metric}")
-        interval = interval_at(results, f"{suite}.{metric}")
-        np.testing.assert_array_equal([low, high], interval or [np.nan, np.nan])
+        figure = results.figures[f"{suite}.{metric}"]
+        assert value == figure.value
+        np.testing.assert_array_equal([low, high], figure.interval or [np.nan, np.nan])
     by_metric = frame.set_index(["suite", "metric"])
     assert by_metric.loc[("verification", "tar_at_far.1e-2"), ["value", "low", "high"]].tolist() == [0.75, 0.5, 0.875]
     assert by_metric.loc[("triplets", "violation_rate"), "label"] == "violation rate"

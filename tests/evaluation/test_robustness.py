@@ -15,6 +15,7 @@ from familiar.evaluation.context import EvaluationContext, build_context
 from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.suites.robustness import robustness
 from familiar.photos.decoding import save_photo
+from support.evaluation_results import intervals, values
 
 
 def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
@@ -46,7 +47,7 @@ def corrupted_embedding(context: EvaluationContext, row: int, name: str, severit
 @pytest.mark.slow
 def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     context = build_context(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
-    metrics = robustness(context).metrics
+    outcome = robustness(context)
     labels = context.labels
     clean = context.embeddings.astype(np.float64)
     different_rows = [(i, j) for i in range(len(labels)) for j in range(i + 1, len(labels))]
@@ -60,7 +61,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
         return float(np.mean(hits)), float(roc_auc_score(same, [queries[i] @ clean[j] for i, j in different_rows]))
 
     recall, auc = slow_metrics(clean)
-    assert vars(metrics.clean) == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
+    assert values(outcome, "clean") == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
     lost = 0.0
     for name, corruption in CORRUPTIONS.items():
         for severity in dict.fromkeys([corruption.severity, *corruption.sweep]):
@@ -73,28 +74,29 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
                 "auc": pytest.approx(corrupted_auc, abs=1e-4),
             }
             if severity == corruption.severity:
-                part = metrics.corruptions[name]
-                assert part.similarity_drop == step["similarity_drop"]
-                assert part.recall_at_1_drop == pytest.approx(recall - corrupted_recall, abs=1e-9)
-                assert part.auc_drop == pytest.approx(auc - corrupted_auc, abs=1e-4)
-                lost += part.recall_at_1_drop
+                part = values(outcome, f"corruptions.{name}")
+                assert part["similarity_drop"] == step["similarity_drop"]
+                assert part["recall_at_1_drop"] == pytest.approx(recall - corrupted_recall, abs=1e-9)
+                assert part["auc_drop"] == pytest.approx(auc - corrupted_auc, abs=1e-4)
+                lost += part["recall_at_1_drop"]
             if corruption.sweep:
-                assert {"severity": severity, **step} in [vars(point) for point in metrics.sweeps[name]]
+                index = CORRUPTIONS[name].sweep.index(severity)
+                assert values(outcome, f"sweeps.{name}.{index}") == {"severity": severity, **step}
     assert lost > 0.1  # so that the comparison says something
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
-    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).metrics
+    outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 2))))
     # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
-    flip = metrics.corruptions["flip"]
-    assert flip.similarity_drop == pytest.approx(0, abs=1e-6)
-    assert (flip.recall_at_1_drop, flip.auc_drop) == (0, 0)
-    assert flip.interval["recall_at_1_drop"] == (0, 0)
-    assert flip.interval["auc_drop"] == pytest.approx((0, 0), abs=1e-6)  # replicate by replicate
-    assert metrics.sweeps["brightness"][0].similarity_drop < 1e-4
-    assert "flip" not in metrics.sweeps
+    flip, interval = values(outcome, "corruptions.flip"), intervals(outcome, "corruptions.flip")
+    assert flip["similarity_drop"] == pytest.approx(0, abs=1e-6)
+    assert (flip["recall_at_1_drop"], flip["auc_drop"]) == (0, 0)
+    assert interval["recall_at_1_drop"] == (0, 0)
+    assert interval["auc_drop"] == pytest.approx((0, 0), abs=1e-6)  # replicate by replicate
+    assert values(outcome)["sweeps.brightness.0.similarity_drop"] < 1e-4
+    assert values(outcome, "sweeps.flip") == {}
 
 
 def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_path: Path):
@@ -102,22 +104,24 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
         (tmp_path / "data" / name).mkdir(parents=True)
         pixels = np.broadcast_to(np.array(color, np.uint8), (32, 32, 3)).copy()
         save_photo(Photo(pixels, "drawn", (32, 32)), tmp_path / "data" / name / "0.png")
-    metrics = robustness(build_context(embedder, scan_folders(tmp_path / "data"))).metrics
+    metrics = values(robustness(build_context(embedder, scan_folders(tmp_path / "data"))))
     clean, bright = np.array([200, 100, 50.0]), np.array([255, 150, 75.0])
     cosine = clean @ bright / np.linalg.norm(clean) / np.linalg.norm(bright)
-    assert metrics.corruptions["brightness"].similarity_drop == pytest.approx(1 - cosine, abs=1e-6)
+    assert metrics["corruptions.brightness.similarity_drop"] == pytest.approx(1 - cosine, abs=1e-6)
     # A black middle takes as much of each channel.
-    assert metrics.corruptions["occlusion"].similarity_drop == pytest.approx(0, abs=1e-6)
+    assert metrics["corruptions.occlusion.similarity_drop"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.exhaustive
 def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
-    for part in outcome.metrics.corruptions.values():
-        assert part.interval.keys() == {"similarity_drop", "recall_at_1_drop", "auc_drop"}
-        for figure, (low, high) in part.interval.items():
-            assert low - 1e-9 <= getattr(part, figure) <= high + 1e-9
-    low, high = outcome.metrics.corruptions["occlusion"].interval["similarity_drop"]
+    drops = intervals(outcome, "corruptions")
+    assert drops.keys() == {
+        f"{name}.{drop}" for name in CORRUPTIONS for drop in ("similarity_drop", "recall_at_1_drop", "auc_drop")
+    }
+    for path, (low, high) in drops.items():
+        assert low - 1e-9 <= values(outcome, "corruptions")[path] <= high + 1e-9
+    low, high = drops["occlusion.similarity_drop"]
     assert low < high
 
 
@@ -130,43 +134,43 @@ def test_undefined_metrics_are_none(
     embedder: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
     outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
-    metrics = outcome.metrics
-    assert {name for name, value in vars(metrics.clean).items() if value is None} == missing
-    for part in metrics.corruptions.values():
-        undefined = {name for name, value in vars(part).items() if value is None}
+    assert {name for name, value in values(outcome, "clean").items() if value is None} == missing
+    for corruption in CORRUPTIONS:
+        part = values(outcome, f"corruptions.{corruption}")
+        undefined = {name for name, value in part.items() if value is None}
         assert undefined - {"severity"} == {f"{name}_drop" for name in missing}
-        assert part.similarity_drop >= 0
-        assert part.interval == {}
-    assert metrics.sweeps["blur"][0].auc is None
+        assert part["similarity_drop"] >= 0
+    assert intervals(outcome) == {}
+    assert values(outcome)["sweeps.blur.0.auc"] is None
 
 
 @pytest.mark.slow
 def test_single_photos_have_only_similarity_interval(embedder: Embedder, tmp_path: Path):
-    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).metrics
-    assert metrics.corruptions["noise"].interval.keys() == {"similarity_drop"}
+    outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 1))))
+    assert intervals(outcome, "corruptions.noise").keys() == {"similarity_drop"}
 
 
 def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
-    metrics = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).metrics
-    assert metrics.photos == 6
-    assert metrics.corruptions["blur"].similarity_drop < 0.1
+    metrics = values(robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))))
+    assert metrics["photos"] == 6
+    assert metrics["corruptions.blur.similarity_drop"] < 0.1
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
-    single_thread = robustness(build_context(Embedder(mean_color_bundle, threads=1), table)).metrics
-    three_threads = robustness(build_context(Embedder(mean_color_bundle, threads=3), table)).metrics
+    single_thread = values(robustness(build_context(Embedder(mean_color_bundle, threads=1), table)))
+    three_threads = values(robustness(build_context(Embedder(mean_color_bundle, threads=3), table)))
     assert single_thread == three_threads
     # The noise of a photo does not depend on the other photos.
-    together = robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.arange(3)))).metrics
+    together = values(robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.arange(3)))))
     separately = [
-        robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.array([row])))).metrics
+        values(robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.array([row])))))
         for row in range(3)
     ]
-    assert together.corruptions["noise"].similarity_drop == pytest.approx(
-        np.mean([metrics.corruptions["noise"].similarity_drop for metrics in separately])
+    assert together["corruptions.noise.similarity_drop"] == pytest.approx(
+        np.mean([metrics["corruptions.noise.similarity_drop"] for metrics in separately])
     )
 
 
@@ -180,15 +184,16 @@ def test_probed_photos_are_searched_among_all_photos(
     monkeypatch.setattr(
         EvaluationContext, "crop", lambda self, row, crop=EvaluationContext.crop: opened.add(row) or crop(self, row)
     )
-    metrics = robustness(context).metrics
+    outcome = robustness(context)
+    metrics = values(outcome)
     rows = context.sample_rows(10)
-    assert (metrics.photos, metrics.identities, metrics.seed) == (10, 5, 0)
+    assert (metrics["photos"], metrics["identities"], metrics["seed"]) == (10, 5, 0)
     assert opened == set(rows.tolist())
     similarity = context.embeddings @ context.embeddings.T
     np.fill_diagonal(similarity, -2)
     hits = context.labels[similarity.argmax(axis=1)] == context.labels
-    assert metrics.clean.recall_at_1 == pytest.approx(hits[rows].mean())
-    assert metrics.corruptions["blur"].interval == {}  # five identities
+    assert metrics["clean.recall_at_1"] == pytest.approx(hits[rows].mean())
+    assert intervals(outcome) == {}  # five identities
 
 
 def test_flip_applies_to_corrupted_photos(embedder: Embedder, tmp_path: Path):
@@ -212,7 +217,7 @@ def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
 @pytest.mark.shared_data
 def test_stronger_noise_increases_similarity_drop_on_real_cats(shared_data: Path, embedder: Embedder):
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()
-    metrics = robustness(build_context(embedder, table)).metrics
-    drops = [step.similarity_drop for step in metrics.sweeps["noise"]]
+    sweep = values(robustness(build_context(embedder, table)), "sweeps.noise")
+    drops = [value for path, value in sweep.items() if path.endswith("similarity_drop")]
     assert drops == sorted(drops)
     assert all(0 <= drop < 0.1 for drop in drops)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,24 +24,24 @@ from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import write_router
 from familiar.evaluation.centering import center_on_collection
-from familiar.evaluation.context import EvaluationOptions, build_context
+from familiar.evaluation.context import EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.corruptions import Corruption
 from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import RoutingInfo
-from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.run_evaluation import evaluate
 from familiar.evaluation.suites.background import background
-from familiar.evaluation.suites.catalog import SUITES, run_suites
+from familiar.evaluation.suites.catalog import SUITES, SuiteResults, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.robustness import robustness
-from familiar.evaluation.suites.slices import slices
+from familiar.evaluation.suites.slices import ROUTED_SPECIES, slices
 from familiar.evaluation.suites.tta import tta
 from familiar.evaluation.suites.verification import verification
 from familiar.evaluation.training_data import seen_photos, select_identities
 from familiar.neighbors.centering import Centering
 from familiar.photos.decoding import save_photo
+from support.evaluation_results import intervals, values
 from support.middle_box import MiddleBox
 from support.tiers import small_and_exhaustive
 from support.tiny_router import color_classifier, mosaic_bundle
@@ -48,6 +49,7 @@ from support.tiny_router import color_classifier, mosaic_bundle
 RED, GREEN, BLUE = (200, 30, 30), (30, 200, 30), (30, 30, 200)
 COLORS = {"cats": RED, "dogs": GREEN}
 SIDE_PX = 64
+SPECIES = f"columns.{ROUTED_SPECIES}"
 
 
 def mosaic(rgb: tuple[int, int, int], generator: np.random.Generator, spread: float = 40) -> np.ndarray:
@@ -104,27 +106,19 @@ def save_router(tmp_path: Path) -> Callable[[RoutedEmbedder], Path]:
     return save_it
 
 
-def without_times(metrics: object) -> object:
-    if isinstance(metrics, dict):
-        return {name: without_times(value) for name, value in metrics.items() if name != "ms_per_photo"}
-    return metrics
-
-
 def assert_close(result: dict[str, object], expected: dict[str, object]) -> None:
     """Compare metrics by their paths; batches of other sizes give embeddings that differ in the last bits."""
     assert result.keys() == expected.keys()
     for path, value in result.items():
-        close = pytest.approx(expected[path], rel=1e-4, abs=1e-4) if isinstance(value, float) else expected[path]
+        is_close = isinstance(value, float | tuple)
+        close = pytest.approx(expected[path], rel=1e-4, abs=1e-4) if is_close else expected[path]
         assert value == close, path
 
 
-def flat(metrics: object, path: str = "") -> dict[str, object]:
-    """Map the path of each value below `metrics` to it."""
-    document = to_json(metrics)
-    if not isinstance(document, dict | list):
-        return {path: document}
-    children = document.items() if isinstance(document, dict) else enumerate(document)
-    return {key: value for name, child in children for key, value in flat(child, f"{path}.{name}").items()}
+def timeless(result: SuiteResult | SuiteResults) -> dict[str, Any]:
+    """Return the values and intervals of figures but for measured times."""
+    figures: dict[str, Any] = values(result) | {f"{path}.interval": ends for path, ends in intervals(result).items()}
+    return {path: value for path, value in figures.items() if "ms_per_photo" not in path}
 
 
 @pytest.mark.slow
@@ -143,53 +137,54 @@ def test_router_with_one_bundle_equals_that_bundle(
     options = EvaluationOptions(names)
     expected = run_suites(build_context(embedder, table, options, flip=flip), names)
     result = run_suites(build_context(shared, table, options, flip=flip), names)
-    assert result.metrics.pop("slices") is not None
+    assert values(result, "slices") != {}
     assert result.reasons == expected.reasons
-    assert_close(flat(without_times(to_json(result.metrics))), flat(without_times(to_json(expected.metrics))))
+    whole = timeless(result)
+    assert_close({path: value for path, value in whole.items() if not path.startswith("slices.")}, timeless(expected))
 
 
 def test_species_are_measured_as_by_their_bundles_alone(router: RoutedEmbedder, table: IdentityTable):
     suites = ("retrieval", "verification", "triplets", "clustering", "separation", "identification")
     options = EvaluationOptions(suites)
     context = build_context(router, table, options)
-    by_species = {each.value: each for each in slices(context).metrics.by_species}
-    assert by_species.keys() == {"cat", "dog"}
-    for species, each in by_species.items():
+    sliced = slices(context)
+    names = [values(sliced)[f"{SPECIES}.{index}.value"] for index in (0, 1)]
+    assert set(names) == {"cat", "dog"}
+    for index, species in enumerate(names):
         rows = np.flatnonzero([table.names[label].startswith(f"{species}s/") for label in table.labels])
         single = build_context(router.embedders[species], table.select_rows(rows), options)
-        expected = run_suites(single, suites).metrics
-        assert (each.photos, each.identities) == (30, 10)
-        for suite in suites:
-            metrics, whole = flat(getattr(each, suite)), flat(expected[suite])
-            assert_close(metrics, {path: whole[path] for path in metrics})  # retrieval alone has more, of halves
-        assert 0 < each.retrieval.recall_at_1 < 1  # so the comparison means something
-    limits = {name: each.verification.at_bundle_thresholds["balanced"].similarity for name, each in by_species.items()}
-    assert limits == {"cat": 0.97, "dog": 0.93}
-    assert all(each.verification.probability is not None for each in by_species.values())
+        expected = values(run_suites(single, suites))
+        result = values(sliced, f"{SPECIES}.{index}")
+        assert (result.pop("value"), result.pop("photos"), result.pop("identities")) == (species, 30, 10)
+        assert_close(result, {path: expected[path] for path in result})  # retrieval alone has more, of halves
+        assert {path.partition(".")[0] for path in result} == set(suites)
+        assert 0 < result["retrieval.recall_at_1"] < 1  # so that the comparison means something
+        limit = result["verification.at_bundle_thresholds.balanced.similarity"]
+        assert limit == {"cat": 0.97, "dog": 0.93}[species]
+        assert result["verification.probability.calibration_error"] is not None
 
 
 def test_clustering_takes_the_threshold_of_each_species(router: RoutedEmbedder, table: IdentityTable):
     """All photos together have the clusters that each bundle makes alone, and no identity is clustered twice."""
     context = build_context(router, table)
-    together = clustering(context).metrics.groups
-    apart = {name: clustering(context.select_species(name)).metrics.groups for name in ("cat", "dog")}
-    assert (together.threshold, together.domain_shift) == (None, None)
-    assert together.groups == sum(groups.groups for groups in apart.values())
+    together = values(clustering(context), "groups")
+    apart = {name: values(clustering(context.select_species(name)), "groups") for name in ("cat", "dog")}
+    assert (together["threshold"], together["domain_shift"]) == (None, None)
+    assert together["groups"] == sum(groups["groups"] for groups in apart.values())
     for name, groups in apart.items():
-        assert f"{name} {groups.threshold:.3f}, the bundle's high-precision threshold" in together.threshold_source
-    assert together.bcubed is not None
-    cats, dogs = apart["cat"].bcubed, apart["dog"].bcubed  # of 30 photos each, so the mean is that of all
-    assert cats is not None
-    assert dogs is not None
-    assert together.bcubed.precision == pytest.approx((cats.precision + dogs.precision) / 2)
-    assert together.bcubed.recall == pytest.approx((cats.recall + dogs.recall) / 2)
+        assert (
+            f"{name} {groups['threshold']:.3f}, the bundle's high-precision threshold" in together["threshold_source"]
+        )
+    for name in ("precision", "recall"):  # of 30 photos each, so the mean is that of all
+        mean = np.mean([groups[f"bcubed.{name}"] for groups in apart.values()])
+        assert together[f"bcubed.{name}"] == pytest.approx(mean)
 
 
 def test_whole_collection_has_no_calibration(router: RoutedEmbedder, table: IdentityTable):
     context = build_context(router, table, EvaluationOptions(("verification",)))
-    metrics = run_suites(context, ("verification",)).metrics["verification"]
-    assert not metrics.thresholds_fitted
-    assert metrics.probability is None
+    metrics = values(verification(context))
+    assert not metrics["thresholds_fitted"]
+    assert metrics["probability"] is None
     similarity = context.embeddings @ context.embeddings.T
     cats, dogs = ([name == species for name in context.species] for species in ("cat", "dog"))
     assert (similarity[cats][:, dogs] == 0).all()
@@ -206,16 +201,16 @@ def test_misrouted_photos_are_not_found(router: RoutedEmbedder, tmp_path: Path):
     for photo, rgb in enumerate(COLORS.values()):
         save(tmp_path / "pets" / "chameleon" / f"{photo}.png", mosaic(rgb, generator))
     context = build_context(router, scan_folders(tmp_path / "pets"))
-    assert retrieval(context).metrics.recall_at_1 == pytest.approx(12 / 14)
-    by_species = slices(context).metrics.by_species
-    assert [each.retrieval.recall_at_1 for each in by_species] == [1, 1]
-    assert [each.retrieval.queries_without_match for each in by_species] == [1, 1]
+    assert values(retrieval(context))["recall_at_1"] == pytest.approx(12 / 14)
+    sliced = values(slices(context), SPECIES)
+    assert [sliced[f"{index}.retrieval.recall_at_1"] for index in (0, 1)] == [1, 1]
+    assert [sliced[f"{index}.retrieval.queries_without_match"] for index in (0, 1)] == [1, 1]
 
 
 def test_router_decides_again_about_corrupted_photos(
     router: RoutedEmbedder, table: IdentityTable, monkeypatch: pytest.MonkeyPatch
 ):
-    """A photo that is sent to another bundle, or to none, is not found."""
+    """A photo that is sent to another bundle, or to none, is not figures."""
 
     def paint(rgb: tuple[int, int, int]) -> Corruption:
         return Corruption(lambda rgb_u8, _: np.full_like(rgb_u8, rgb), 1.0, "")
@@ -223,13 +218,13 @@ def test_router_decides_again_about_corrupted_photos(
     corruptions = {"nothing": Corruption(lambda rgb_u8, _: rgb_u8, 1.0, ""), "blue": paint(BLUE), "green": paint(GREEN)}
     monkeypatch.setattr("familiar.evaluation.suites.robustness.CORRUPTIONS", corruptions)
     cats = build_context(router, table).select_identities([name for name in table.names if name.startswith("cats/")])
-    metrics = robustness(cats).metrics
-    assert metrics.clean.recall_at_1 > 0
-    assert metrics.corruptions["nothing"].similarity_drop == pytest.approx(0, abs=1e-6)
-    assert metrics.corruptions["nothing"].recall_at_1_drop == 0
+    metrics = values(robustness(cats))
+    assert metrics["clean.recall_at_1"] > 0
+    assert metrics["corruptions.nothing.similarity_drop"] == pytest.approx(0, abs=1e-6)
+    assert metrics["corruptions.nothing.recall_at_1_drop"] == 0
     for name in ("blue", "green"):
-        assert metrics.corruptions[name].similarity_drop == pytest.approx(1)
-        assert metrics.corruptions[name].recall_at_1_drop == metrics.clean.recall_at_1
+        assert metrics[f"corruptions.{name}.similarity_drop"] == pytest.approx(1)
+        assert metrics[f"corruptions.{name}.recall_at_1_drop"] == metrics["clean.recall_at_1"]
 
 
 @pytest.mark.slow
@@ -238,13 +233,13 @@ def test_augmentation_uses_bundle_of_each_species(router: RoutedEmbedder, table:
     for species in ("cat", "dog"):
         rows = context.rows_by_species(np.arange(len(table)))[species]
         routed, single = tta(context.select_rows(rows)), tta(context.select_species(species))
-        assert_close(flat(without_times(to_json(routed.metrics))), flat(without_times(to_json(single.metrics))))
+        assert_close(timeless(routed), timeless(single))
     # Identities of a cat and a dog each, so that the similarity of two species matters.
     mixed = replace(context, table=IdentityTable(table.photos, table.labels % 10, table.names[:10]))
-    together = tta(mixed).metrics
-    assert together.five_crops.recall_at_1_gain is not None
-    assert together.plain.recall_at_1 == pytest.approx(retrieval(mixed).metrics.recall_at_1, abs=1e-6)
-    assert together.plain.auc == pytest.approx(verification(mixed).metrics.auc, abs=1e-4)
+    together = values(tta(mixed))
+    assert together["five_crops.recall_at_1_gain"] is not None
+    assert together["plain.recall_at_1"] == pytest.approx(values(retrieval(mixed))["recall_at_1"], abs=1e-6)
+    assert together["plain.auc"] == pytest.approx(values(verification(mixed))["auc"], abs=1e-4)
 
 
 def run_folder(folder: Path, bundle: Path, data: Path, **sides: tuple[str, ...]) -> Path:
@@ -310,7 +305,7 @@ def test_evaluates_router_file(
     assert results.model.network == "router (cat: mean color; dog: mean color; species classifier: mean color)"
     assert not results.model.thresholds_fitted
     assert read_results(tmp_path / "out" / "eval_results.json") == results
-    assert [each.value for each in results.slices.by_species] != []
+    assert f"slices.{SPECIES}.1.value" in results.figures
     page = " ".join((tmp_path / "out" / "report.html").read_text().split())
     assert "The router sent 30 photos to <bdi>cat</bdi>, 30 photos to <bdi>dog</bdi>" in page
     assert "skipped 4 photos of species without a bundle" in page
@@ -334,7 +329,7 @@ def test_router_with_one_bundle_has_its_thresholds(
     assert result.model.thresholds_fitted
     assert result.model.size_bytes == single.model.size_bytes
     assert result.model.network == "router (cat, dog: mean color; species classifier: mean color)"
-    assert (result.verification, result.retrieval) == (single.verification, single.retrieval)
+    assert single.figures.items() <= result.figures.items()
     assert single.data.routing is None
     assert replace(result.data, routing=None) == single.data
 
@@ -394,9 +389,10 @@ def test_each_bundle_with_means_is_centered_on_its_photos(router: RoutedEmbedder
     np.testing.assert_allclose(context.select_species("cat").embeddings, expected, atol=1e-6)
     np.testing.assert_array_equal(context.embeddings[rows["dog"]], plain.embeddings[rows["dog"]])
     assert (context.embeddings[rows["cat"]] @ context.embeddings[rows["dog"]].T == 0).all()
+    sliced = values(slices(context), SPECIES)
     limits = {
-        each.value: each.verification.at_bundle_thresholds["balanced"].similarity
-        for each in slices(context).metrics.by_species
+        sliced[f"{index}.value"]: sliced[f"{index}.verification.at_bundle_thresholds.balanced.similarity"]
+        for index in (0, 1)
     }
     assert limits == {"cat": 0.4, "dog": 0.93}
     crops = [context.crop(row) for row in range(len(table))]
@@ -428,8 +424,8 @@ def test_faces_and_backgrounds_are_embedded_by_the_bundle_of_the_photo(
     for species in ("cat", "dog"):
         rows = context.rows_by_species(np.arange(len(table)))[species]
         routed, single = background(context.select_rows(rows)), background(context.select_species(species))
-        assert_close(flat(routed.metrics), flat(single.metrics))
-        assert 0 < single.metrics.background.recall_at_1 < 1  # so that the comparison means something
+        assert_close(timeless(routed), timeless(single))
+        assert 0 < values(single)["background.recall_at_1"] < 1  # so that the comparison means something
 
 
 def test_rejects_resize_px(router: RoutedEmbedder, save_router: Callable[[RoutedEmbedder], Path], tmp_path: Path):

@@ -11,11 +11,11 @@ from familiar.core.types import Photo
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, build_context
-from familiar.evaluation.results.json_conversion import to_json
-from familiar.evaluation.results.variant_metrics import SourceGains
+from familiar.evaluation.results.figures import names_between
 from familiar.evaluation.suites.tta import enlarge, five_crops, tta
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import Preprocessing
+from support.evaluation_results import intervals, values
 
 WAYS = ("flip", "five_crops")
 
@@ -89,59 +89,51 @@ def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
         for photo in folder.iterdir():
             save_photo(Photo(255 - load_photo(photo).rgb_u8, "drawn", (40, 40)), photo)
     context = build_context(left_half, scan_folders(cats, dogs))
-    metrics, ways = tta(context).metrics, each_way(context)
+    outcome, ways = tta(context), each_way(context)
+    metrics = values(outcome)
     all_rows = np.arange(48)
     plain = slow_metrics(ways["plain"], context.labels, all_rows)
-    assert (metrics.plain.recall_at_1, metrics.plain.auc) == pytest.approx(
+    assert (metrics["plain.recall_at_1"], metrics["plain.auc"]) == pytest.approx(
         (plain["recall_at_1"], plain["auc"]), abs=1e-4
     )
     for way in WAYS:
-        assert getattr(metrics, way).by_source.keys() == {"cats", "dogs"}
-        rows_by_source = {"cats": all_rows[:24], "dogs": all_rows[24:]}
-        for part_rows, part in [(all_rows, getattr(metrics, way))] + [
-            (rows, getattr(metrics, way).by_source[source]) for source, rows in rows_by_source.items()
-        ]:
+        assert names_between(outcome.figures, f"{way}.by_source", "photos") == ["cats", "dogs"]
+        rows_by_part = {"": all_rows, "by_source.cats.": all_rows[:24], "by_source.dogs.": all_rows[24:]}
+        for part, part_rows in rows_by_part.items():
             before = slow_metrics(ways["plain"], context.labels, part_rows)
             after = slow_metrics(ways[way], context.labels, part_rows)
             for name in ("recall_at_1", "auc"):
-                assert getattr(part, f"{name}_gain") == pytest.approx(after[name] - before[name], abs=1e-4)
-    assert metrics.flip.auc_gain > 0.005  # so the comparison means something
-    assert (metrics.photos, metrics.seed) == (48, 0)
+                assert metrics[f"{way}.{part}{name}_gain"] == pytest.approx(after[name] - before[name], abs=1e-4)
+    assert metrics["flip.auc_gain"] > 0.005  # so the comparison means something
+    assert (metrics["photos"], metrics["seed"]) == (48, 0)
 
 
 def test_gains_are_relative_to_plain_photo_with_flip(left_half: Embedder, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 5, 3))
-    plain, flipped = (tta(build_context(left_half, table, flip=flip)).metrics for flip in (False, True))
-    assert without_times(to_json(plain)) == without_times(to_json(flipped))
-
-
-def without_times(figures: dict) -> dict:
-    return {
-        name: without_times(value) if isinstance(value, dict) else value
-        for name, value in figures.items()
-        if name != "ms_per_photo"
-    }
+    plain, flipped = (values(tta(build_context(left_half, table, flip=flip))) for flip in (False, True))
+    times = {path for path in plain if path.endswith("ms_per_photo")}
+    assert [plain[path] for path in plain.keys() - times] == [flipped[path] for path in plain.keys() - times]
 
 
 @pytest.mark.slow
 def test_identical_copies_have_zero_gain(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 10, 3))
     outcome = tta(build_context(Embedder(mean_color_bundle), table))
-    flip = outcome.metrics.flip
-    assert (flip.recall_at_1_gain, flip.auc_gain) == (0, pytest.approx(0, abs=1e-9))
-    assert flip.interval["recall_at_1_gain"] == (0, 0)
-    assert (flip.passes, outcome.metrics.five_crops.passes) == (2, 5)
+    metrics = values(outcome)
+    assert (metrics["flip.recall_at_1_gain"], metrics["flip.auc_gain"]) == (0, pytest.approx(0, abs=1e-9))
+    assert intervals(outcome)["flip.recall_at_1_gain"] == (0, 0)
+    assert (metrics["flip.passes"], metrics["five_crops.passes"]) == (2, 5)
 
 
 @pytest.mark.slow
 def test_intervals_contain_their_gains(left_half: Embedder, tmp_path: Path):
     outcome = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
     for way in WAYS:
-        part = getattr(outcome.metrics, way)
-        assert part.interval.keys() == {"recall_at_1_gain", "auc_gain"}
-        for figure, (low, high) in part.interval.items():
-            assert low <= getattr(part, figure) <= high
-        assert part.by_source["data"] == SourceGains(36, part.recall_at_1_gain, part.auc_gain, part.interval)
+        for gain in ("recall_at_1_gain", "auc_gain"):
+            low, high = intervals(outcome, way)[gain]
+            assert low <= values(outcome, way)[gain] <= high
+            assert outcome.figures[f"{way}.by_source.data.{gain}"] == outcome.figures[f"{way}.{gain}"]
+        assert values(outcome, way)["by_source.data.photos"] == 36
 
 
 def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -156,10 +148,10 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
     monkeypatch.setattr(left_half, "run", slow)
     monkeypatch.setattr(left_half, "threads", 1)
     monkeypatch.setattr("time.thread_time", lambda: clock[0])
-    metrics = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).metrics
-    assert metrics.plain.ms_per_photo == pytest.approx(3)
-    assert metrics.flip.ms_per_photo == pytest.approx(6)
-    assert metrics.five_crops.ms_per_photo == pytest.approx(15)
+    metrics = values(tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))))
+    assert metrics["plain.ms_per_photo"] == pytest.approx(3)
+    assert metrics["flip.ms_per_photo"] == pytest.approx(6)
+    assert metrics["five_crops.ms_per_photo"] == pytest.approx(15)
 
 
 @pytest.mark.parametrize(
@@ -170,28 +162,29 @@ def test_undefined_metrics_are_none(
     left_half: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
     outcome = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", identities, photos))))
-    assert {name for name, value in vars(outcome.metrics.plain).items() if value is None} == missing
+    assert {name for name, value in values(outcome, "plain").items() if value is None} == missing
+    assert intervals(outcome) == {}
     for way in WAYS:
-        part = getattr(outcome.metrics, way)
-        assert {name for name, value in vars(part).items() if value is None} == {f"{name}_gain" for name in missing}
-        assert part.interval == {}
-        assert part.ms_per_photo > 0
+        part = values(outcome, way)
+        undefined = {name.rpartition(".")[2] for name, value in part.items() if value is None}
+        assert undefined == {f"{name}_gain" for name in missing}
+        assert part["ms_per_photo"] > 0
 
 
 def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
-    metrics = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).metrics
-    assert metrics.photos == 6
+    metrics = values(tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))))
+    assert metrics["photos"] == 6
 
 
 def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     context = build_context(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.tta.MAX_PHOTOS", 10)
     rows = context.sample_rows(10)
-    metrics = tta(context).metrics
+    metrics = values(tta(context))
     expected = slow_metrics(context.embeddings[rows], context.labels[rows], np.arange(10))
-    assert metrics.photos == 10
-    assert metrics.plain.recall_at_1 == pytest.approx(expected["recall_at_1"])
-    assert metrics.plain.auc == pytest.approx(expected["auc"], abs=1e-4)
+    assert metrics["photos"] == 10
+    assert metrics["plain.recall_at_1"] == pytest.approx(expected["recall_at_1"])
+    assert metrics["plain.auc"] == pytest.approx(expected["auc"], abs=1e-4)
 
 
 @pytest.mark.parametrize(

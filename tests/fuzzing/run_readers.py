@@ -83,7 +83,7 @@ def _results() -> list[bytes]:
     from support.evaluation_results import STORED, empty_results
 
     document = json.loads(STORED.read_bytes())
-    document["replicates"] = dict(list(document.get("replicates", {}).items())[:2])
+    document["replicates"] = dict(list(document["replicates"].items())[:2])
     return [
         json.dumps(document).encode(),
         json.dumps(empty_results().to_json(with_replicates=False) | {"replicates": {}}).encode(),

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
-from familiar.evaluation.results import write_results
+from familiar.evaluation.results import Figure, write_results
 from familiar.gallery.editing.corrections import merge, name_identity, split
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.store import Store
@@ -20,7 +20,7 @@ from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
 from support import color_album
-from support.evaluation_results import full_results
+from support.evaluation_results import full_results, with_figures
 from support.html import Page, post_compare, post_search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
@@ -232,15 +232,16 @@ def evaluated(folder: Path, file_id: str = "another") -> Path:
         results,
         model=replace(results.model, file_id=file_id),
         data=replace(results.data, sources=(f"/somewhere/{HOSTILE}",), identities=12, photos=3456),
-        verification=replace(
-            results.verification,
-            auc=0.9876,
-            tar_at_far={"1e-2": 0.5, "1e-4": None},
-            interval={"auc": (0.91, 0.99)},
-        ),
-        retrieval=None,
+        figures={
+            path: figure
+            for path, figure in results.figures.items()
+            if not path.startswith(("retrieval.", "verification.tar_at_far."))
+        },
         reasons={"retrieval": "no identity has two photos"},
         replicates={},
+    )
+    results = with_figures(
+        results, verification={"auc": Figure(0.9876, 0.91, 0.99), "tar_at_far": {"1e-2": 0.5, "1e-4": None}}
     )
     write_results(folder / "eval_results.json", results)
     (folder / "report.html").write_text("<style>p { color: red }</style><p>The report</p>")

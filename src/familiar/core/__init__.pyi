@@ -27,7 +27,7 @@ from .errors import (
     UnreadablePhoto,
     UnsureSpecies,
 )
-from .html import NotebookHtml
+from .notebook import NotebookHtml
 from .species_means import SpeciesMeans
 from .types import Crop, Detection, Photo
 from .vectors import cosine_similarity, normalize

@@ -5,16 +5,18 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Shaped
 
 from familiar.core.errors import FamiliarError
-from familiar.core.html import HtmlTable, page_fragment
+from familiar.core.notebook import notebook_html
 
 METADATA_KEY = b"familiar"
 _ROWS_SHOWN = 10
+_TEMPLATES = Path(__file__).parent / "templates"
 
 Column: TypeAlias = Shaped[np.ndarray, "n ..."]
 
@@ -103,11 +105,10 @@ class DataTable(TableSource):
         return f"DataTable({len(self)} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        table = HtmlTable(tuple(self.columns))
-        for row in range(min(len(self), _ROWS_SHOWN)):
-            table.add(*(_shown(values, row) for values in self.columns.values()))
-        hidden = len(self) - _ROWS_SHOWN
-        return page_fragment(table.html, f"<p>and {hidden:,} more rows</p>" if hidden > 0 else "")
+        indices = range(min(len(self), _ROWS_SHOWN))
+        rows = [[_shown(values, row) for values in self.columns.values()] for row in indices]
+        headings, hidden = tuple(self.columns), len(self) - _ROWS_SHOWN
+        return notebook_html(_TEMPLATES, "data_table.html", headings=headings, rows=rows, hidden=hidden)
 
 
 def texts(values: Iterable[str | None]) -> Column:

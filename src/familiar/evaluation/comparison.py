@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 
 from familiar.core.errors import BadResults
-from familiar.evaluation.results import EvaluationResults, metric_at
+from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.labels import find_label
 from familiar.metrics.bootstrap import Interval, intervals
-
-LOWER_IS_BETTER = ("verification.eer", "triplets.violation_rate")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Difference:
         low, high = self.interval
         if low <= 0 <= high:
             return None
-        return "second" if (low > 0) != (self.figure in LOWER_IS_BETTER) else "first"
+        return "second" if (low > 0) != find_label(self.figure).lower_is_better else "first"
 
 
 def compare(first: EvaluationResults, second: EvaluationResults) -> tuple[Difference, ...]:
@@ -64,7 +63,7 @@ def compare(first: EvaluationResults, second: EvaluationResults) -> tuple[Differ
     difference_intervals = intervals(replicates)
     differences: list[Difference] = []
     for path in common:
-        before, after = (float(metric_at(results, path)) for results in (first, second))
+        before, after = (float(results.figures[path].value or 0) for results in (first, second))
         differences.append(Difference(path, before, after, after - before, difference_intervals[path]))
     return tuple(differences)
 
@@ -90,11 +89,9 @@ def _check_comparable(first: EvaluationResults, second: EvaluationResults) -> No
         "photos": [results.data.fingerprint for results in (first, second)],
         "bootstrap draws": [results.interval for results in (first, second)],
     }
-    if first.verification is not None and second.verification is not None:
-        both = (first.verification, second.verification)
-        properties["pairs (pairs)"] = [metrics.pairs for metrics in both]
-        properties["pairs (same_pairs)"] = [metrics.same_pairs for metrics in both]
-        properties["pairs (different_pairs)"] = [metrics.different_pairs for metrics in both]
+    if "verification" in first.suites and "verification" in second.suites:
+        for name in ("pairs", "same_pairs", "different_pairs"):
+            properties[f"pairs ({name})"] = [results.value(f"verification.{name}") for results in (first, second)]
     for name, (first_value, second_value) in properties.items():
         if first_value != second_value:
             raise BadResults(

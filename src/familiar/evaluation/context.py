@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
@@ -16,6 +15,7 @@ from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model, embed_photos
+from familiar.evaluation.results.figures import Figures
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
 from familiar.metrics.calibration import uncalibrated
@@ -26,8 +26,6 @@ SEED = 0  # of everything that is drawn: pairs, triplets, queries, replicates
 REPLICATES = 500
 MIN_IDENTITIES = 10  # for intervals
 MIN_SAMPLED_IDENTITIES = 50  # a sample of fewer identities says little about others
-
-MetricsT_co = TypeVar("MetricsT_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -164,15 +162,18 @@ class EvaluationContext:
 
 
 @dataclass(frozen=True, eq=False)
-class SuiteResult(Generic[MetricsT_co]):
-    """The result of one suite: its part of `eval_results.json`, and the replicates of its headline metrics.
+class SuiteResult:
+    """The result of one suite.
 
-    A replicate is named by the path of its metric in `metrics`, such as "tar_at_far.1e-2"; so are intervals. Two models
-    are compared by their replicates.
+    Attributes:
+        figures: by their paths in the suite, such as "tar_at_far.1e-2".
+        replicates: the headline figures on bootstrap samples, by which two models are compared.
+        missing: why there is nothing at a path, where only this suite knows.
     """
 
-    metrics: MetricsT_co
+    figures: Figures
     replicates: Replicates = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 def build_context(

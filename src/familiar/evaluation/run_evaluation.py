@@ -1,9 +1,9 @@
 """Evaluate a model on labeled photos, from files to report: the work of `familiar evaluate`."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,15 +18,12 @@ from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles, model_info, open_evaluated_model
 from familiar.evaluation.leaks import find_leaks
-from familiar.evaluation.missing import missing_metrics
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import EvaluationResults, write_results
 from familiar.evaluation.results.document import DataInfo, IntervalSettings, RoutingInfo
-from familiar.evaluation.results.json_conversion import to_json
 from familiar.evaluation.suites.catalog import check_suite_names, run_suites
 from familiar.evaluation.training_data import EvaluationData, seen_photos, select_identities
 from familiar.evaluation.verification_pairs import ScoredPairs
-from familiar.metrics.bootstrap import Replicates
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
@@ -117,16 +114,18 @@ def evaluate(
         if not not_centered:
             context = center_on_collection(context)
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
-        metrics: dict[str, Any] = dict(suite_results.metrics)
         results = EvaluationResults(
             model=model_info(context, model, resize_px),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
             reasons=suite_results.reasons,
-            missing=dict(missing_metrics(to_json(suite_results.metrics))),
-            **metrics,
-            replicates=_rounded(suite_results.replicates),
+            missing=suite_results.missing,
+            figures=suite_results.figures,
+            replicates={
+                path: tuple(round(value, _REPLICATE_DIGITS) for value in values.tolist())
+                for path, values in suite_results.replicates.items()
+            },
         )
         on_progress("writing the report")
         write_results(output / "eval_results.json", results)
@@ -170,12 +169,3 @@ def _routing_info(context: EvaluationContext) -> RoutingInfo | None:
     photos = Counter(str(species) for species in context.species)
     without_bundle = sum(isinstance(error, NoBundleForSpecies) for error in context.skipped)
     return RoutingInfo(dict(sorted(photos.items())), without_bundle)
-
-
-def _rounded(replicates: Mapping[str, Replicates]) -> dict[str, tuple[float, ...]]:
-    """Round the replicates of each suite, by the paths of their metrics."""
-    return {
-        f"{suite}.{name}": tuple(round(value, _REPLICATE_DIGITS) for value in values.tolist())
-        for suite, suite_replicates in replicates.items()
-        for name, values in suite_replicates.items()
-    }

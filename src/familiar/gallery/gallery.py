@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
-from familiar.core.html import NotebookHtml
+from familiar.core.notebook import NotebookHtml
 from familiar.detection.detector import Detector
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import as_model

@@ -13,9 +13,23 @@ if TYPE_CHECKING:
     from familiar.evaluation.results import EvaluationResults
     from familiar.evaluation.results.document import RoutingInfo
     from familiar.evaluation.run_evaluation import LeakCheck
-    from familiar.metrics.bootstrap import Interval
 
 SAMPLED = ("balanced", "natural")
+HEADLINES = (  # that are printed, by path
+    "verification.auc",
+    "verification.eer",
+    "verification.best_accuracy",
+    "verification.at_bundle_thresholds.balanced.accuracy",
+    "retrieval.recall_at_1",
+    "retrieval.recall_at_5",
+    "retrieval.recall_at_10",
+)
+SPECIES_HEADLINES = (
+    "verification.auc",
+    "verification.eer",
+    "verification.at_bundle_thresholds.balanced.accuracy",
+    "retrieval.recall_at_1",
+)
 
 
 @click.command()
@@ -197,57 +211,39 @@ def print_metrics(results: "EvaluationResults") -> None:
     data = results.data
     comparison = f"compared {results.model.comparison}"
     click.echo(f"{data.photos} photos of {data.identities} identities ({data.split}), {comparison}")
-    if verification := results.verification:
-        interval = verification.interval
-        _print_metric("ROC AUC", verification.auc, interval.get("auc"))
-        _print_metric("equal error rate", verification.eer, interval.get("eer"))
-        _print_metric("best accuracy", verification.best_accuracy, interval.get("best_accuracy"))
-        _print_metric(
-            "accuracy at the bundle's threshold",
-            verification.at_bundle_thresholds["balanced"].accuracy,
-            interval.get("at_bundle_thresholds.balanced.accuracy"),
-        )
-    if retrieval := results.retrieval:
-        recall = {1: retrieval.recall_at_1, 5: retrieval.recall_at_5, 10: retrieval.recall_at_10}
-        for k, value in recall.items():
-            _print_metric(f"recall@{k}", value, retrieval.interval.get(f"recall_at_{k}"))
-    if (clustering := results.clustering) and (bcubed := clustering.groups.bcubed):
-        _print_metric(
-            f"B-cubed F of {clustering.groups.groups} clusters", bcubed.f, clustering.interval.get("groups.bcubed.f")
-        )
-    if background := results.background:
-        click.echo(f"in {background.photos} photos a face was found, in {background.photos_without_face} others none:")
-        parts = {"whole": background.whole, "face alone": background.face, "background alone": background.background}
-        for name, part in parts.items():
-            _print_metric(f"recall@1, {name}", part.recall_at_1, part.interval.get("recall_at_1"))
-            _print_metric(f"ROC AUC, {name}", part.auc, part.interval.get("auc"))
-    if lfw := results.lfw:
-        if view_2 := lfw.view_2:
-            click.echo(f"  {'LFW View 2':36} {view_2.accuracy:.4f} +- {view_2.standard_error:.4f}")
-        if view_1 := lfw.view_1:
-            _print_metric("LFW View 1, DevTest", view_1.accuracy, view_1.interval.get("accuracy"))
+    for path in HEADLINES:
+        _print_figure(results, path)
+    _print_figure(results, "clustering.groups.bcubed.f", f" of {results.value('clustering.groups.groups')} clusters")
+    if "background" in results.suites:
+        with_face, without = results.value("background.photos"), results.value("background.photos_without_face")
+        click.echo(f"in {with_face} photos a face was found, in {without} others none:")
+        for part, name in (("whole", "whole"), ("face", "face alone"), ("background", "background alone")):
+            for figure in ("recall_at_1", "auc"):
+                _print_figure(results, f"background.{part}.{figure}", f", {name}")
+    if (accuracy := results.value("lfw.view_2.accuracy")) is not None:
+        click.echo(f"  {'LFW View 2':36} {accuracy:.4f} +- {results.value('lfw.view_2.standard_error'):.4f}")
+    _print_figure(results, "lfw.view_1.accuracy")
     if data.routing is not None:
         _print_species(results, data.routing)
 
 
 def _print_species(results: "EvaluationResults", routing: "RoutingInfo") -> None:
-    """Print how many photos a router sent to each species, and the metrics of each by its own bundle."""
+    """Print how many photos a router sent to each species, and the figures of each by its own bundle."""
+    from familiar.evaluation.results.figures import names_between
+    from familiar.evaluation.suites.slices import ROUTED_SPECIES
+
     sent = ", ".join(f"{photos} to {species}" for species, photos in routing.photos.items())
     click.echo(f"photos sent {sent}; skipped for lack of a bundle: {routing.without_bundle}")
-    for species in results.slices.by_species if results.slices else ():
-        click.echo(f"{species.value}, by its own bundle: {species.photos} photos of {species.identities} identities")
-        if verification := species.verification:
-            _print_metric("ROC AUC", verification.auc, verification.interval.get("auc"))
-            _print_metric("equal error rate", verification.eer, verification.interval.get("eer"))
-            _print_metric(
-                "accuracy at the bundle's threshold",
-                verification.at_bundle_thresholds["balanced"].accuracy,
-                verification.interval.get("at_bundle_thresholds.balanced.accuracy"),
-            )
-        if retrieval := species.retrieval:
-            _print_metric("recall@1", retrieval.recall_at_1, retrieval.interval.get("recall_at_1"))
-        for reason in species.reasons.values():
-            note(f"{species.value}: {reason}")
+    column = f"slices.columns.{ROUTED_SPECIES}"
+    for index in names_between(results.figures, column, "value"):
+        path = f"{column}.{index}"
+        species, photos, identities = (results.value(f"{path}.{key}") for key in ("value", "photos", "identities"))
+        click.echo(f"{species}, by its own bundle: {photos} photos of {identities} identities")
+        for figure in SPECIES_HEADLINES:
+            _print_figure(results, f"{path}.{figure}")
+        for missing, reason in results.missing.items():
+            if missing.rpartition(".")[0] == path:  # a suite
+                note(f"{species}: {reason}")
 
 
 def _warn(results: "EvaluationResults") -> None:
@@ -280,8 +276,13 @@ def _warn(results: "EvaluationResults") -> None:
         note(f"{name} could not be computed: {reason}")
 
 
-def _print_metric(name: str, value: float | None, interval: "Interval | None") -> None:
-    if value is None:
+def _print_figure(results: "EvaluationResults", path: str, suffix: str = "") -> None:
+    """Print a figure that has a value, with its interval; `suffix` is added to its name."""
+    from familiar.evaluation.results.labels import find_label
+
+    figure = results.figures.get(path)
+    if figure is None or figure.value is None:
         return
+    label, interval = find_label(path), figure.interval
     confidence = f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else "too few identities for an interval"
-    click.echo(f"  {name:36} {value:.4f}   {confidence}")
+    click.echo(f"  {(label.printed or label.name) + suffix:36} {figure.value:.4f}   {confidence}")

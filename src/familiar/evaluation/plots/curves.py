@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, PercentFormatter
 
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart, legend_below
-from familiar.evaluation.results.metrics import ProbabilityBin
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import accuracy_at, best_accuracy, equal_error_rate, rates_at, roc_curve
 
@@ -114,21 +113,20 @@ def accuracy_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Chart:
     return chart(draw, height_in=3.75, bottom_in=1.1)
 
 
-def reliability_chart(bins: Sequence[ProbabilityBin]) -> Chart:
+def reliability_chart(predicted: Sequence[float], observed: Sequence[float], weight: Sequence[float]) -> Chart:
     """Draw a reliability diagram.
 
     Args:
-        bins: the weight of each is drawn as the area of a point.
+        predicted: mean probability of each bin.
+        observed: share of same pairs in each.
+        weight: of each, drawn as the area of a point.
     """
-    predicted, observed, weight = (
-        np.array([getattr(probability_bin, name) for probability_bin in bins])
-        for name in ("predicted", "observed", "weight")
-    )
+    areas = 20 + 380 * np.array(weight) / max(*weight, 1e-12)
 
     def draw(axes: Axes, theme: Theme) -> None:
         axes.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=":", label="perfect calibration")
         axes.plot(predicted, observed, color=theme.accent, linewidth=1.2)
-        axes.scatter(predicted, observed, s=20 + 380 * weight / max(weight.max(), 1e-12), color=theme.accent, alpha=0.6)
+        axes.scatter(predicted, observed, s=areas, color=theme.accent, alpha=0.6)
         axes.set_xlim(-0.04, 1.04)
         axes.set_ylim(-0.04, 1.04)
         axes.set_xlabel("predicted probability")

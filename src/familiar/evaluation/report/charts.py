@@ -1,6 +1,5 @@
 """The charts of a report and their captions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +22,9 @@ from familiar.evaluation.plots.map import (
     sample_rows,
 )
 from familiar.evaluation.report.examples import identity_name
-from familiar.evaluation.results import EvaluationResults, interval_at, metric_at
-from familiar.evaluation.results.metrics import VerificationMetrics
-from familiar.evaluation.results.variant_metrics import RobustnessMetrics, SliceMetrics
+from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.figures import names_between
+from familiar.evaluation.results.labels import find_label
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 
 MAX_SLICES = 16  # in one chart
@@ -46,13 +45,14 @@ def draw_charts(
 ) -> dict[str, CaptionedChart]:
     """Draw the charts, by name. Those of suites that were not run, or could not be computed, are left out."""
     charts: dict[str, CaptionedChart] = {}
-    if scored_pairs is not None and results.verification is not None:
-        charts |= _verification(results.verification, scored_pairs)
-    if results.robustness is not None:
-        charts |= _robustness(results.robustness)
-    columns = {} if results.slices is None else results.slices.columns
-    for number, (column, rows) in enumerate(columns.items(), start=1):
-        charts |= _slices(f"slices_{number}", column, rows, results)
+    if scored_pairs is not None and "verification" in results.suites:
+        charts |= _verification(results, scored_pairs)
+    charts |= _robustness(results)
+    slices = names_between(results.figures, "slices.columns", "value")
+    columns = dict.fromkeys(path.rpartition(".")[0] for path in slices)
+    for number, column in enumerate(columns, start=1):
+        paths = [f"slices.columns.{path}" for path in slices if path.rpartition(".")[0] == column]
+        charts |= _slices(f"slices_{number}", column, paths, results)
     charts["map"] = _map(context)
     charts["sizes"] = CaptionedChart(
         sizes_chart(context.table.photos_per_identity),
@@ -62,9 +62,10 @@ def draw_charts(
     return charts
 
 
-def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
+def _verification(results: EvaluationResults, scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
     counts = scored_pairs.counts
-    thresholds = {name.replace("_", " "): metrics.at_bundle_thresholds[name].similarity for name in THRESHOLDS}
+    similarities = {name: results.number(f"verification.at_bundle_thresholds.{name}.similarity") for name in THRESHOLDS}
+    thresholds = {name.replace("_", " "): value for name, value in similarities.items() if value is not None}
     charts = {
         "similarity": CaptionedChart(
             similarity_chart(counts, thresholds),
@@ -74,13 +75,13 @@ def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> di
         ),
         "roc": CaptionedChart(
             roc_chart(counts),
-            f"ROC curve; the area under the curve is {metrics.auc:.4f}",
+            f"ROC curve; the area under the curve is {results.number('verification.auc'):.4f}",
             "ROC curve: the share of same pairs accepted (TAR) at each share of different pairs accepted (FAR). "
             "The higher on the left, the better.",
         ),
         "det": CaptionedChart(
             det_chart(counts),
-            f"DET curve; the equal error rate is {100 * metrics.eer:.2f} %",
+            f"DET curve; the equal error rate is {100 * (results.number('verification.eer') or 0):.2f} %",
             "DET curve: the two error rates against each other, on axes that make normal distributions a straight "
             "line. The closer to the lower left, the better.",
         ),
@@ -90,9 +91,14 @@ def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> di
             "Share of correct decisions at each threshold, same and different pairs with the same total weight.",
         ),
     }
-    if metrics.probability is not None:
+    bins = names_between(results.figures, "verification.probability.bins", "weight")
+    if bins:
+        predicted, observed, weight = (
+            [results.number(f"verification.probability.bins.{each}.{key}") or 0.0 for each in bins]
+            for key in ("predicted", "observed", "weight")
+        )
         charts["reliability"] = CaptionedChart(
-            reliability_chart(metrics.probability.bins),
+            reliability_chart(predicted, observed, weight),
             "Reliability diagram: observed share of same pairs over the predicted probability",
             "Reliability diagram: where the bundle predicts 80 %, 80 % of the pairs should be the same individual. "
             "Above the dotted line the prediction is too low, below it too high. Larger points have more pairs.",
@@ -100,17 +106,18 @@ def _verification(metrics: VerificationMetrics, scored_pairs: ScoredPairs) -> di
     return charts
 
 
-def _robustness(metrics: RobustnessMetrics) -> dict[str, CaptionedChart]:
+def _robustness(results: EvaluationResults) -> dict[str, CaptionedChart]:
     charts: dict[str, CaptionedChart] = {}
-    recall_drops = [
-        (name, corruption.recall_at_1_drop, corruption.interval.get("recall_at_1_drop"))
-        for name, corruption in metrics.corruptions.items()
-        if corruption.recall_at_1_drop is not None  # they all are if no identity has two photos
-    ]
-    similarity_drops = [
-        (name, corruption.similarity_drop, corruption.interval.get("similarity_drop"))
-        for name, corruption in metrics.corruptions.items()
-    ]
+    corruptions = names_between(results.figures, "robustness.corruptions", "severity")
+    recall_drops, similarity_drops = (
+        [
+            (name, drop, results.figures[path].interval)
+            for name in corruptions
+            for path in (f"robustness.corruptions.{name}.{key}",)
+            if (drop := results.number(path)) is not None  # none has a recall if no identity has two photos
+        ]
+        for key in ("recall_at_1_drop", "similarity_drop")
+    )
     if similarity_drops:
         sort_by = {name: loss for name, loss, _ in recall_drops or similarity_drops}
         recall_drops, similarity_drops = (
@@ -122,36 +129,38 @@ def _robustness(metrics: RobustnessMetrics) -> dict[str, CaptionedChart]:
             "Recall@1 lost to each corruption, the worst first, and 1 - cosine between a photo and its corrupted self; "
             "thin lines are 95 % intervals.",
         )
-    sweeps = {
-        name: [(point.severity, point.recall_at_1) for point in points if point.recall_at_1 is not None]
-        for name, points in metrics.sweeps.items()
-    }
-    sweeps = {name: points for name, points in sweeps.items() if points}
-    if sweeps and metrics.clean.recall_at_1 is not None:
-        units = {name: corruption.unit for name, corruption in metrics.corruptions.items()}
+    sweeps: dict[str, list[tuple[float, float]]] = {}
+    for path in names_between(results.figures, "robustness.sweeps", "severity"):
+        severity, recall = (results.number(f"robustness.sweeps.{path}.{key}") for key in ("severity", "recall_at_1"))
+        if severity is not None and recall is not None:
+            sweeps.setdefault(path.rpartition(".")[0], []).append((severity, recall))
+    clean = results.number("robustness.clean.recall_at_1")
+    if sweeps and clean is not None:
+        units = {name: str(results.value(f"robustness.corruptions.{name}.unit")) for name in corruptions}
         charts["sweeps"] = CaptionedChart(
-            sweep_chart(sweeps, units, metrics.clean.recall_at_1),
+            sweep_chart(sweeps, units, clean),
             "Recall@1 over the severity of each corruption",
             "Recall@1 over the severity of each corruption. The dotted line is that of the clean photos.",
         )
     return charts
 
 
-def _slices(
-    key: str, column: str, slices: Sequence[SliceMetrics], results: EvaluationResults
-) -> dict[str, CaptionedChart]:
-    choices = [("retrieval", "recall_at_1", "recall@1"), ("verification", "auc", "ROC AUC")]
-    available = [choice for choice in choices if any(getattr(row, choice[0]) is not None for row in slices)]
-    if not available:
+def _slices(key: str, column: str, slices: list[str], results: EvaluationResults) -> dict[str, CaptionedChart]:
+    choices = ("retrieval.recall_at_1", "verification.auc")
+    figure = next(
+        (each for each in choices if any(results.value(f"{path}.{each}") is not None for path in slices)), None
+    )
+    if figure is None:
         return {}
-    suite, metric, label = available[0]
-    measured_slices = [row for row in slices if getattr(row, suite) is not None]
+    label = find_label(figure).name
+    with_value = [path for path in slices if results.value(f"{path}.{figure}") is not None]
     rows = [
-        (row.value, metric_at(row, f"{suite}.{metric}"), interval_at(row, f"{suite}.{metric}"))
-        for row in measured_slices[:MAX_SLICES]
+        (str(results.value(f"{path}.value")), results.number(each) or 0.0, results.figures[each].interval)
+        for path in with_value[:MAX_SLICES]
+        for each in (f"{path}.{figure}",)
     ]
-    overall = metric_at(results, f"{suite}.{metric}") if getattr(results, suite) is not None else None
-    omitted = len(measured_slices) - MAX_SLICES
+    overall = results.number(figure)
+    omitted = len(with_value) - MAX_SLICES
     omitted_note = f" The {omitted} best are left out." if omitted > 0 else ""
     caption = (
         f"{label}, the worst first; thin lines are 95 % intervals, the dashed line is that of all photos.{omitted_note}"

@@ -62,7 +62,7 @@ class Examples:
 
 def collect_examples(context: EvaluationContext, results: EvaluationResults) -> Examples:
     """Collect the examples of the suites that were requested."""
-    neighbors = _neighbors(context) if results.retrieval is not None else None
+    neighbors = _neighbors(context) if "retrieval" in results.suites else None
     mistakes = _mistakes(context) if results.has_suite("verification") else None
     rows: list[int] = []
     if neighbors is not None:
@@ -73,7 +73,7 @@ def collect_examples(context: EvaluationContext, results: EvaluationResults) -> 
             for pairs in (mistakes.negatives, mistakes.positives)
             for row in (*pairs.left.tolist(), *pairs.right.tolist())
         ]
-    failing, without_miss, searched = _failing_identities(context) if results.retrieval is not None else ((), 0, 0)
+    failing, without_miss, searched = _failing_identities(context) if "retrieval" in results.suites else ((), 0, 0)
     return Examples(
         context.table,
         read_tiles(rows, context.crop),

@@ -31,7 +31,7 @@ def render_section(
     section: Section, results: EvaluationResults, examples: Examples, charts: Mapping[str, CaptionedChart]
 ) -> Markup:
     """Render the body of a section; empty if there is nothing to show."""
-    if section.suite and getattr(results, section.suite) is None:
+    if section.suite and section.suite not in results.suites:
         if section.key != section.suite or not results.has_suite(section.suite):
             return Markup()
         reason = results.reasons[section.suite].removeprefix(f"{section.suite}: ")
@@ -39,4 +39,4 @@ def render_section(
     values = section.values(results, examples)
     if values is None:
         return Markup()
-    return render_template(f"sections/{section.key}.html", charts=charts, **values)
+    return render_template(f"sections/{section.key}.html", results=results, section=section, charts=charts, **values)

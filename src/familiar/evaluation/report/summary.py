@@ -8,9 +8,8 @@ from markupsafe import Markup
 from familiar.evaluation.report.examples import Examples, identity_name
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.figures import names_between
 from familiar.evaluation.results.labels import format_percent
-from familiar.evaluation.results.metrics import ThresholdMetrics
-from familiar.evaluation.results.variant_metrics import SliceMetrics
 
 FEW_IDENTITIES = 50
 MIN_INTERVAL_IDENTITIES = 10  # fewer are not resampled
@@ -34,11 +33,11 @@ def summary_sentences(results: EvaluationResults, examples: Examples) -> list[Ma
 
 def accuracy_sentence(results: EvaluationResults) -> Markup:
     """State recall@1 and ROC AUC, and the most serious caveat."""
-    retrieval = results.retrieval
+    recall = results.figures.get("retrieval.recall_at_1")
     return render_template(
         "summary/accuracy.html",
-        retrieval=None if retrieval is None or retrieval.recall_at_1 is None else retrieval,
-        verification=results.verification,
+        recall=None if recall is None or recall.value is None else recall,
+        auc=results.figures.get("verification.auc"),
         identities=results.data.identities,
         caveat=next(iter(_data_caveats(results)), None),
     )
@@ -47,9 +46,14 @@ def accuracy_sentence(results: EvaluationResults) -> Markup:
 def failure_sentence(results: EvaluationResults, examples: Examples) -> Markup:
     """Name the worst slice, else the identities that fail most, else the most similar pair of two identities."""
     if (worst_slice := _worst_slice(results)) is not None:
-        column, worst = worst_slice
-        overall = None if results.retrieval is None else results.retrieval.recall_at_1
-        return render_template("summary/worst_slice.html", column=column, worst=worst, overall=overall)
+        return render_template(
+            "summary/worst_slice.html",
+            results=results,
+            column=worst_slice.rpartition(".")[0],
+            worst=f"slices.columns.{worst_slice}",
+            recall=results.figures[f"slices.columns.{worst_slice}.retrieval.recall_at_1"],
+            overall=results.value("retrieval.recall_at_1"),
+        )
     if examples.searched_identities:
         return render_template("summary/failing_identities.html", examples=examples)
     if examples.mistakes is None or not len(examples.mistakes.negatives):
@@ -62,44 +66,44 @@ def failure_sentence(results: EvaluationResults, examples: Examples) -> Markup:
 
 def threshold_sentence(results: EvaluationResults) -> Markup:
     """Recommend the balanced and the strict threshold, with their rates here and on the validation pairs."""
-    metrics = results.verification
-    if metrics is None:
-        return render_template("summary/threshold.html", verification=None)
-    balanced = metrics.at_bundle_thresholds["balanced"]
     return render_template(
         "summary/threshold.html",
-        verification=metrics,
+        results=results,
         is_router=results.data.routing is not None,
-        balanced=balanced,
-        strict=metrics.at_bundle_thresholds["high_precision"],
-        shift=threshold_shift(balanced, metrics.different_pairs),
+        shift=threshold_shift(results),
     )
 
 
-def threshold_shift(at_threshold: ThresholdMetrics, different_pairs: int) -> str:
-    """Describe how the rates at a threshold differ from those on the bundle's validation pairs.
-
-    Args:
-        at_threshold: the rates at a threshold of the bundle.
-        different_pairs: number of different pairs here.
+def threshold_shift(results: EvaluationResults) -> str:
+    """Describe how the rates at the balanced threshold differ from those on the bundle's validation pairs.
 
     Returns:
         A clause; empty if the rates agree, or too little is known.
     """
-    far, tar = at_threshold.on_validation.far, at_threshold.on_validation.tar
-    if far is None or tar is None:
+    at_threshold = "verification.at_bundle_thresholds.balanced"
+    far, tar, far_before, tar_before, different_pairs = (
+        results.number(path)
+        for path in (
+            f"{at_threshold}.far",
+            f"{at_threshold}.tar",
+            f"{at_threshold}.on_validation.far",
+            f"{at_threshold}.on_validation.tar",
+            "verification.different_pairs",
+        )
+    )
+    if far is None or tar is None or far_before is None or tar_before is None or different_pairs is None:
         return ""
-    false_accepts, expected = at_threshold.far * different_pairs, far * different_pairs
-    if false_accepts >= MIN_FALSE_ACCEPTS and at_threshold.far > FAR_RATIO_WARNING * far:
-        if not far:
+    false_accepts, expected = far * different_pairs, far_before * different_pairs
+    if false_accepts >= MIN_FALSE_ACCEPTS and far > FAR_RATIO_WARNING * far_before:
+        if not far_before:
             return "while it accepted no different pairs on its validation photos"
-        return f"{at_threshold.far / far:.1f} times as many false accepts as on its validation photos"
-    if tar - at_threshold.tar > TAR_DROP_WARNING:
-        return f"while it accepted {format_percent(tar)} of same pairs on its validation photos"
-    if expected >= MIN_FALSE_ACCEPTS and at_threshold.far < far / FAR_RATIO_WARNING:
+        return f"{far / far_before:.1f} times as many false accepts as on its validation photos"
+    if tar_before - tar > TAR_DROP_WARNING:
+        return f"while it accepted {format_percent(tar_before)} of same pairs on its validation photos"
+    if expected >= MIN_FALSE_ACCEPTS and far < far_before / FAR_RATIO_WARNING:
         return (
-            f"while it accepted {format_percent(far)} of different pairs on its validation photos, so it is stricter "
-            "than necessary"
+            f"while it accepted {format_percent(far_before)} of different pairs on its validation photos, so it is "
+            "stricter than necessary"
         )
     return ""
 
@@ -140,15 +144,9 @@ def _data_caveats(results: EvaluationResults) -> list[Caveat]:
     return limits
 
 
-def _worst_slice(results: EvaluationResults) -> tuple[str, SliceMetrics] | None:
-    """Return the column and the slice with the lowest recall@1; the first slice of a column is its worst."""
-    columns = {} if results.slices is None else results.slices.columns
-    candidates = [
-        (rows[0].retrieval.recall_at_1, column, rows[0])
-        for column, rows in columns.items()
-        if rows and rows[0].retrieval is not None and rows[0].retrieval.recall_at_1 is not None
-    ]
-    if not candidates:
-        return None
-    _, column, worst = min(candidates, key=lambda candidate: candidate[0])
-    return column, worst
+def _worst_slice(results: EvaluationResults) -> str | None:
+    """Return the path of the slice with the lowest recall@1 below "slices.columns"."""
+    slices = names_between(results.figures, "slices.columns", "value")
+    recalls = {path: results.number(f"slices.columns.{path}.retrieval.recall_at_1") for path in slices}
+    with_recall = {path: recall for path, recall in recalls.items() if recall is not None}
+    return min(with_recall, key=lambda path: with_recall[path]) if with_recall else None

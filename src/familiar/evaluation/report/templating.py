@@ -1,54 +1,32 @@
 """Render the templates of the report: `templates/*.html`."""
 
-import base64
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from familiar.core.plural import pluralize
-from familiar.core.terminal_text import printable
-from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.results.labels import describe_metric, format_interval, format_metric, format_percent
-from familiar.evaluation.results.paths import metric_at
+from familiar.core.templating import template_environment
+from familiar.evaluation.results.labels import find_label, format_figure, format_interval, format_percent
 
 
 def render_template(name: str, **values: Any) -> Markup:
     """Render a template to markup, in which every value is escaped but markup."""
-    return Markup(_ENVIRONMENT.get_template(name).render(values).strip())
+    return Markup(_environment().get_template(name).render(values).strip())
 
 
-def metric_or_none(metrics: Any, path: str) -> Any:
-    """Return the value at a dotted path, as `metric_at`; None if there is none."""
-    try:
-        return metric_at(metrics, path)
-    except KeyError:
-        return None
-
-
-def _make_environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+@cache
+def _environment() -> Environment:
+    environment = template_environment(Path(__file__).parent / "templates")
     environment.filters |= {
-        "base64": lambda content: base64.b64encode(content).decode(),
+        "extract": lambda key, container: container[key],
         "percent": format_percent,
-        "pluralize": pluralize,
-        "printable": printable,
+        "prefixed": lambda text, start: f"{start}{text}",
     }
     environment.globals |= {
-        "describe_metric": describe_metric,
+        "find_label": find_label,
+        "format_figure": format_figure,
         "format_interval": format_interval,
-        "format_metric": format_metric,
-        "metric_or_none": metric_or_none,
-        "missing_reason": missing_reason,
     }
     return environment
-
-
-_ENVIRONMENT = _make_environment()

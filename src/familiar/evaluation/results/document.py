@@ -1,51 +1,24 @@
 """The results of one evaluation, and their JSON document."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from familiar.core.data_table import DataTable, TableSource
+import numpy as np
+
+from familiar.core.data_table import DataTable, TableSource, texts
 from familiar.core.errors import BadResults
 from familiar.core.format_marks import explain_other_format
+from familiar.core.json_codec import CustomType, JsonCodec
+from familiar.evaluation.missing import missing_reason
+from familiar.evaluation.results.figures import Figure, Figures, Value, read_figure
 from familiar.evaluation.results.html_view import results_html
-from familiar.evaluation.results.json_conversion import SUITE, from_json, to_json
-from familiar.evaluation.results.metrics import (
-    ClusteringMetrics,
-    IdentificationMetrics,
-    RetrievalMetrics,
-    SeparationMetrics,
-    TripletMetrics,
-    VerificationMetrics,
-)
-from familiar.evaluation.results.paths import metric_at
-from familiar.evaluation.results.table import metrics_table
-from familiar.evaluation.results.variant_metrics import (
-    BackgroundMetrics,
-    HarmonicMetrics,
-    LfwMetrics,
-    OverfittingMetrics,
-    RobustnessMetrics,
-    SlicesMetrics,
-    TtaMetrics,
-)
+from familiar.evaluation.results.labels import find_label
 
 FORMAT = "familiar-evaluation/1"  # docs/reference/formats.md lists the keys
 
-SuiteMetrics: TypeAlias = (
-    RetrievalMetrics
-    | ClusteringMetrics
-    | VerificationMetrics
-    | TripletMetrics
-    | OverfittingMetrics
-    | RobustnessMetrics
-    | TtaMetrics
-    | BackgroundMetrics
-    | SeparationMetrics
-    | IdentificationMetrics
-    | HarmonicMetrics
-    | SlicesMetrics
-    | LfwMetrics
-)
+_CODEC = JsonCodec(custom={Figure: CustomType(lambda figure, _: vars(figure), lambda content, _: read_figure(content))})
+_SETTINGS = ("seed", "interval_pairs")  # say how figures were computed
 
 
 @dataclass(frozen=True)
@@ -147,30 +120,16 @@ class LeakResults:
 class EvaluationResults(TableSource):
     """The results of an evaluation: the contents of `eval_results.json`.
 
-    A suite is None if it was not run, or cannot be computed, which `reasons` explains.
-
     Attributes:
         model: the evaluated model.
         data: the photos that it was evaluated on.
-        interval: how the intervals of all metrics were computed.
+        interval: how the intervals of all figures were computed.
         leaks: photos in several splits or of several identities; None if leaks were not looked for.
-        reasons: why a suite is None, by its name.
-        missing: why a single metric is None, by its path.
-        retrieval: how often a search among the photos finds one of the same identity.
-        clustering: agreement of clusters with the true identities.
-        verification: decisions whether two photos show the same identity.
-        triplets: comparisons of a photo's similarity to one of the same identity and to one of another.
-        overfitting: recall@1 of identities that the model was trained on, compared with others.
-        robustness: losses by blur, noise and other corruptions of the photos.
-        tta: gains by test-time augmentation, the mean of the embeddings of several views of a photo.
-        background: metrics of the faces alone, and of the backgrounds alone.
-        separation: distance between identities, relative to the spread within each.
-        identification: decisions which known identity a photo shows, or none (open set).
-        harmonic: metrics of each prefix of the embedding.
-        slices: metrics of the photos with each value of an attribute, or of each species of a router.
-        lfw: Labeled Faces in the Wild by its own protocol.
-        replicates: each headline metric on bootstrap samples, by its path, such as "verification.tar_at_far.1e-2".
-            A comparison of two models reads them.
+        reasons: why a suite that was run could not be computed, by its name.
+        missing: why a figure has no value, by its path.
+        figures: what the suites measured, by path, such as "verification.tar_at_far.1e-2". A suite that was not run,
+            or could not be computed, has no figures.
+        replicates: each headline figure on bootstrap samples, by its path. A comparison of two models reads them.
     """
 
     model: ModelInfo
@@ -179,46 +138,83 @@ class EvaluationResults(TableSource):
     leaks: LeakResults | None
     reasons: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    retrieval: RetrievalMetrics | None = field(default=None, metadata=SUITE)
-    clustering: ClusteringMetrics | None = field(default=None, metadata=SUITE)
-    verification: VerificationMetrics | None = field(default=None, metadata=SUITE)
-    triplets: TripletMetrics | None = field(default=None, metadata=SUITE)
-    overfitting: OverfittingMetrics | None = field(default=None, metadata=SUITE)
-    robustness: RobustnessMetrics | None = field(default=None, metadata=SUITE)
-    tta: TtaMetrics | None = field(default=None, metadata=SUITE)
-    background: BackgroundMetrics | None = field(default=None, metadata=SUITE)
-    separation: SeparationMetrics | None = field(default=None, metadata=SUITE)
-    identification: IdentificationMetrics | None = field(default=None, metadata=SUITE)
-    harmonic: HarmonicMetrics | None = field(default=None, metadata=SUITE)
-    slices: SlicesMetrics | None = field(default=None, metadata=SUITE)
-    lfw: LfwMetrics | None = field(default=None, metadata=SUITE)
+    figures: Figures = field(default_factory=dict)
     replicates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The names of the suites that were computed."""
+        return tuple(dict.fromkeys(path.partition(".")[0] for path in self.figures))
 
     def has_suite(self, name: str) -> bool:
         """Tell whether a suite was run, even if it could not be computed.
 
         Args:
-            name: the attribute of the suite, such as "verification".
+            name: of the suite, such as "verification".
         """
-        return getattr(self, name) is not None or name in self.reasons
+        return name in self.suites or name in self.reasons
+
+    def value(self, path: str) -> Value:
+        """Return the value of the figure at a path; None if it could not be computed, or was not measured.
+
+        Args:
+            path: such as "verification.tar_at_far.1e-2".
+        """
+        figure = self.figures.get(path)
+        return None if figure is None else figure.value
+
+    def number(self, path: str) -> float | None:
+        """Return the value of a figure if it is a number.
+
+        Args:
+            path: such as "verification.tar_at_far.1e-2".
+        """
+        value = self.value(path)
+        return None if isinstance(value, str | bool) else value
+
+    def reason(self, path: str) -> str:
+        """Return why there is no value at a path: because of the figure itself, or of what it is part of.
+
+        Args:
+            path: such as "verification.tar_at_far.1e-4".
+        """
+        keys = path.split(".")
+        for end in range(len(keys), 0, -1):
+            if (reason := self.missing.get(".".join(keys[:end]))) is not None:
+                return reason.removeprefix(f"{keys[end - 1]}: ")
+        return missing_reason(path)
 
     def table(self) -> DataTable:
-        """Return a table with a row for each metric: suite, metric, label, value, and its interval from low to high.
+        """Return a table with a row for each number: suite, metric, label, value, and its interval from low to high.
 
-        A metric is named by its path within the suite, such as "tar_at_far.1e-2".
+        A metric is named by its path within the suite, such as "tar_at_far.1e-2". Without an interval, its ends are
+        NaN.
         """
-        return metrics_table(self, self._computed_suites())
+        rows = [
+            (suite, metric, figure.value, figure.interval or (np.nan, np.nan))
+            for path, figure in self.figures.items()
+            for suite, _, metric in (path.partition("."),)
+            if isinstance(figure.value, float | int) and not isinstance(figure.value, bool)
+            if not {*metric.split(".")}.intersection(_SETTINGS)
+        ]
+        ends = np.array([interval for *_, interval in rows], np.float64).reshape(-1, 2)
+        return DataTable(
+            {
+                "suite": texts(suite for suite, *_ in rows),
+                "metric": texts(metric for _, metric, *_ in rows),
+                "label": texts(find_label(metric).name for _, metric, *_ in rows),
+                "value": np.array([value for _, _, value, _ in rows], np.float64),
+                "low": ends[:, 0],
+                "high": ends[:, 1],
+            }
+        )
 
     def __repr__(self) -> str:
-        suites = ", ".join(self._computed_suites()) or "no suite"
+        suites = ", ".join(self.suites) or "no suite"
         return f"EvaluationResults({self.data.photos:,} photos of {self.data.identities:,} identities: {suites})"
 
     def _repr_html_(self) -> str:
-        return results_html(self, self._computed_suites())
-
-    def _computed_suites(self) -> dict[str, SuiteMetrics]:
-        suites = (each.name for each in fields(self) if "suite" in each.metadata)
-        return {name: metrics for name in suites if (metrics := getattr(self, name)) is not None}
+        return results_html(self)
 
     def to_json(self, *, with_replicates: bool = True) -> dict[str, Any]:
         """Return the document of `eval_results.json`, made of dicts, lists and scalars.
@@ -226,7 +222,7 @@ class EvaluationResults(TableSource):
         Args:
             with_replicates: include `replicates`.
         """
-        document: dict[str, Any] = {"format": FORMAT, **to_json(self)}
+        document: dict[str, Any] = {"format": FORMAT, **_CODEC.to_json(self)}
         if not with_replicates:
             del document["replicates"]
         return document
@@ -246,18 +242,10 @@ class EvaluationResults(TableSource):
         if document.get("format") != FORMAT:
             raise BadResults(explain_other_format(document.get("format"), FORMAT, "evaluate again"))
         try:
-            results = from_json(cls, {key: value for key, value in document.items() if key != "format"})
-            _check_replicates(results)
+            results = _CODEC.from_json(cls, {key: value for key, value in document.items() if key != "format"})
+            for path, values in results.replicates.items():
+                if not isinstance(results.value(path), float | int) or not values:
+                    raise ValueError(f"replicates.{path} has no values, or is of no figure")
         except ValueError as error:
             raise BadResults(f"is not a complete eval_results.json ({error}); evaluate again") from error
         return results
-
-
-def _check_replicates(results: EvaluationResults) -> None:
-    for path, values in results.replicates.items():
-        try:
-            value = metric_at(results, path)
-        except KeyError:
-            value = None
-        if not isinstance(value, float | int) or not values:
-            raise ValueError(f"replicates.{path} has no values, or is of no metric")

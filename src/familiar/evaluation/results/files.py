@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from familiar.core.errors import BadResults
 from familiar.core.files import write_atomically
@@ -10,11 +11,14 @@ from familiar.evaluation.results.document import EvaluationResults
 
 
 def write_results(file: Path, results: EvaluationResults) -> None:
-    """Write results as JSON: the metrics indented for people, then the replicates of each metric on one line."""
-    text = json.dumps(results.to_json(with_replicates=False), indent=1, ensure_ascii=False, allow_nan=False)
-    lines = [f"  {json.dumps(path)}: {json.dumps(values)}" for path, values in results.replicates.items()]
-    text = text[: text.rindex("\n}")] + ',\n "replicates": {\n' + ",\n".join(lines) + "\n }\n}\n"
-    write_atomically(file, text.encode("utf-8", "backslashreplace"))
+    """Write results as JSON, indented for people; each figure, and the replicates of each, on one line."""
+    document = results.to_json()
+    flat = {key: document.pop(key) for key in ("figures", "replicates")}
+    text = _dump(document, indent=1).removesuffix("\n}")
+    for key, rows in flat.items():
+        lines = [f"  {_dump(path)}: {_dump(row)}" for path, row in rows.items()]
+        text += f',\n "{key}": {{\n' + ",\n".join(lines) + "\n }"
+    write_atomically(file, f"{text}\n}}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_results(path: Path | str) -> EvaluationResults:
@@ -35,3 +39,7 @@ def read_results(path: Path | str) -> EvaluationResults:
         return EvaluationResults.from_json(document)
     except BadResults as error:
         raise BadResults(f"{path}: {error}") from error
+
+
+def _dump(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)

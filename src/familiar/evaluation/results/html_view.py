@@ -1,13 +1,13 @@
 """The results of an evaluation as HTML for notebooks: the most important metrics with their intervals."""
 
 import math
-from collections.abc import Mapping
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
-from familiar.core.html import HtmlTable, page_fragment, text
-from familiar.core.plural import pluralize
-from familiar.evaluation.results.labels import describe_metric, format_interval, format_metric
-from familiar.evaluation.results.paths import interval_at, metric_at
+from familiar.core.notebook import notebook_html
+from familiar.evaluation.results.labels import find_label, format_figure, format_interval
+from familiar.metrics.verification import FARS
 
 HEADLINES = (
     "retrieval.recall_at_1",
@@ -34,86 +34,46 @@ HEADLINES = (
     "lfw.view_2.accuracy",
     "lfw.view_1.accuracy",
 )
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 300, 190, 44, 34  # of the chart, in CSS pixels
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-def results_html(results: Any, suites: Mapping[str, Any]) -> str:
-    """Return the model, the data, the headline metrics, and the verification rates as a chart.
-
-    Args:
-        results: of the evaluation.
-        suites: its suites that were computed, by name.
-    """
-    model, data = results.model, results.data
-    table = HtmlTable(("suite", "metric", "value", f"{100 * results.interval.confidence:.0f} % interval"), (2, 3))
+def results_html(results: Any) -> str:
+    """Return the model, the data, the headline figures, and the verification rates as a chart."""
+    rows: list[tuple[str, ...]] = []
     for path in HEADLINES:
-        suite, _, metric = path.partition(".")
-        value = _metric(results, path) if suite in suites else None
-        if value is not None:
-            interval = interval_at(results, path)
-            shown = "–" if interval is None else format_interval(metric, interval)
-            # `text` would show a no-break space as an escape: to it, it is a control character.
-            cells = (suite, describe_metric(metric)[0], format_metric(metric, value), shown)
-            table.add(*(cell.replace("\u00a0", " ") for cell in cells))
-    other = [name for name in suites if not any(path.startswith(f"{name}.") for path in HEADLINES)]
-    reasons = "".join(f"<p><small>{text(name)}: {text(reason)}</small></p>" for name, reason in results.reasons.items())
-    photos = f"{pluralize(data.photos, 'photo')} of {pluralize(data.identities, 'identity')} ({text(data.split)})"
-    return page_fragment(
-        f"<p><b>Evaluation of {text(model.network)}</b>, recipe {text(model.recipe)}, {model.embedding_dim} "
-        f"components, on {photos} from {text(', '.join(data.sources))}, compared {model.comparison}</p>",
-        table.html if table.rows else "",
-        _chart(results),
-        f"<p><small>also: {text(', '.join(other))}; <code>to_pandas()</code> has all metrics</small></p>"
-        if other
-        else "",
-        reasons,
+        if (value := results.number(path)) is not None:
+            interval = results.figures[path].interval
+            ends = "–" if interval is None else format_interval(path, interval)
+            cells = (path.partition(".")[0], find_label(path).name, format_figure(path, value), ends)
+            # `short` would show a no-break space as an escape: to it, it is a control character.
+            rows.append(tuple(cell.replace("\u00a0", " ") for cell in cells))
+    other = [name for name in results.suites if not any(path.startswith(f"{name}.") for path in HEADLINES)]
+    return notebook_html(TEMPLATES, "results.html", results=results, rows=rows, other=other, points=_points(results))
+
+
+def _points(results: Any) -> list[dict[str, Any]]:
+    """Return the rates of true accepts by that of false accepts in px of the chart; none if there are fewer than two.
+
+    `x` and `y`: of the point. `low` and `high`: y of the ends of its interval. `far`: the rate of false accepts.
+    """
+    figures = [(float(far), results.figures.get(f"verification.tar_at_far.{far}")) for far in FARS]
+    points = sorted(
+        ((math.log10(far), figure) for far, figure in figures if figure and figure.value is not None), key=itemgetter(0)
     )
-
-
-def _metric(results: Any, path: str) -> float | None:
-    try:
-        return metric_at(results, path)
-    except KeyError:
-        return None
-
-
-def _chart(results: Any) -> str:
-    """Draw the rate of true accepts over that of false accepts, with the intervals, as far as the results have them."""
-    rates = {} if results.verification is None else results.verification.tar_at_far
-    points = sorted((math.log10(float(far)), far, tar) for far, tar in rates.items() if tar is not None)
     if len(points) < 2:
-        return ""
-    low, high = points[0][0], points[-1][0]
+        return []
+    first, last = points[0][0], points[-1][0]
 
-    def x(log_far: float) -> float:
-        return _LEFT + 12 + (log_far - low) / (high - low) * (_WIDTH - _LEFT - 36)
+    def y(tar: float | None) -> float | None:
+        return None if tar is None else round(10 + (1 - tar) * 146, 1)
 
-    def y(tar: float) -> float:
-        return 10 + (1 - tar) * (_HEIGHT - _BOTTOM - 10)
-
-    parts = [_line(_LEFT, y(tar), _WIDTH - 8, y(tar), 0.2) + _label(_LEFT - 6, y(tar) + 4, f"{100 * tar:.0f} %", "end")
-             for tar in (0.0, 0.5, 1.0)]  # fmt: skip
-    for log_far, far, tar in points:
-        interval = interval_at(results, f"verification.tar_at_far.{far}")
-        if interval is not None:
-            parts.append(_line(x(log_far), y(interval[0]), x(log_far), y(interval[1]), 0.8))
-        parts.append(f'<circle cx="{x(log_far):.1f}" cy="{y(tar):.1f}" r="3.5" fill="#3b82c4"/>')
-        parts.append(_label(x(log_far), _HEIGHT - _BOTTOM + 16, f"{100 * 10**log_far:.3g} %", "middle"))
-    corners = " ".join(f"{x(log_far):.1f},{y(tar):.1f}" for log_far, _, tar in points)
-    parts.append(f'<polyline points="{corners}" fill="none" stroke="#3b82c4" stroke-width="2"/>')
-    caption = "true accept rate over the false accept rate, with intervals"
-    parts.append(_label(_WIDTH / 2, _HEIGHT - 3, "false accept rate", "middle"))
-    return (
-        f"<p><small>{caption}</small></p>"
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{caption}"><title>{caption}</title>{"".join(parts)}</svg>'
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, opacity: float) -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="currentColor" stroke-width="1.5" opacity="{opacity}"/>'
-
-
-def _label(x: float, y: float, content: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11" fill="currentColor">{content}</text>'
+    return [
+        {
+            "x": round(56 + (log_far - first) / (last - first) * 220, 1),
+            "y": y(figure.value),
+            "low": y(figure.low),
+            "high": y(figure.high),
+            "far": f"{100 * 10**log_far:.3g} %",
+        }
+        for log_far, figure in points
+    ]

@@ -14,8 +14,8 @@ from familiar.detection.detectors import CROP_DETECTORS, CenterSquare, WholePhot
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, run_setup
-from familiar.evaluation.results.variant_metrics import BackgroundMetrics, PictureMetrics
-from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
+from familiar.evaluation.results.figures import Figures, make_figures
+from familiar.metrics.bootstrap import Replicates, mean_replicates
 
 MAX_PHOTOS = 500  # in each of them a face is searched for
 GROWTH = 0.1  # of the box's width and height, on each side: so that no rim of the face is left in the background
@@ -30,7 +30,7 @@ def has_face_detector(context: EvaluationContext) -> bool:
     return _finds_faces(context.detector) or context.model.detector_name not in CROP_DETECTORS
 
 
-def background(context: EvaluationContext) -> SuiteResult[BackgroundMetrics]:
+def background(context: EvaluationContext) -> SuiteResult:
     """Measure recall@1 and ROC AUC of whole pictures, of faces alone and of backgrounds alone.
 
     A picture is a crop as the network takes it. The detector searches it again; its best box, a tenth larger on each
@@ -51,22 +51,21 @@ def background(context: EvaluationContext) -> SuiteResult[BackgroundMetrics]:
     labels = context.labels[with_face]
     setup = make_setup(labels, np.arange(len(with_face)))
 
-    def measure(picture: str) -> PictureMetrics:
+    def measure(picture: str) -> Figures:
         embeddings = np.concatenate([batch_embeddings[picture] for _, batch_embeddings in batches])
         if context.uncentered_model is not None:
             part = replace(context.select_rows(with_face), model=context.uncentered_model, embeddings=embeddings)
             embeddings = center_on_collection(part).embeddings
-        return _metrics(run_setup(setup, embeddings, embeddings))
+        return _figures(run_setup(setup, embeddings, embeddings))
 
-    return SuiteResult(
-        BackgroundMetrics(
-            photos=len(with_face),
-            identities=len(np.unique(labels)),
-            photos_without_face=len(rows) - len(with_face),
-            seed=SEED,
-            **{picture: measure(picture) for picture in PICTURES},
-        )
-    )
+    values = {
+        "photos": len(with_face),
+        "identities": len(np.unique(labels)),
+        "photos_without_face": len(rows) - len(with_face),
+        "seed": SEED,
+        **{picture: measure(picture) for picture in PICTURES},
+    }
+    return SuiteResult(make_figures(values))
 
 
 def split_picture(rgb_u8: Pixels, box_xyxy_px: Sequence[float]) -> tuple[Pixels, Pixels]:
@@ -132,11 +131,11 @@ def _face_box(crop: Crop, detector: Detector) -> Sequence[float] | None:
     return faces[0].box_xyxy_px if faces else None
 
 
-def _metrics(result: PerturbationResult) -> PictureMetrics:
+def _figures(result: PerturbationResult) -> Figures:
     setup, replicates = result.setup, Replicates()
     if setup.resampled:
         identity = setup.identity[setup.queries]
         replicates |= mean_replicates({"recall_at_1": result.hits}, identity, replicates=REPLICATES, seed=SEED)
         if result.auc is not None:
             replicates["auc"] = result.auc_replicates
-    return PictureMetrics(recall_at_1=result.recall_at_1, auc=result.auc, interval=intervals(replicates))
+    return make_figures({"recall_at_1": result.recall_at_1, "auc": result.auc}, replicates)

@@ -1,7 +1,6 @@
-"""The suites by name: each takes an evaluation context and returns its metrics, a part of `eval_results.json`.
+"""The suites by name: each takes an evaluation context and returns its figures.
 
-A suite raises `NothingToMeasure` if its metrics do not exist for these photos; the results then hold null and the
-reason.
+A suite raises `NothingToMeasure` if its figures do not exist for these photos; the results then hold the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +8,8 @@ from dataclasses import dataclass, field
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.evaluation.context import EvaluationContext, SuiteResult
-from familiar.evaluation.results.document import SuiteMetrics
+from familiar.evaluation.missing import missing_reason
+from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.suites.background import background, has_face_detector
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
@@ -31,7 +31,7 @@ class Suite:
     """A suite. `applies`: whether it is run if no suite is named; a suite that is named is always run."""
 
     description: str
-    run: Callable[[EvaluationContext], SuiteResult[SuiteMetrics]]
+    run: Callable[[EvaluationContext], SuiteResult]
     applies: Callable[[EvaluationContext], bool] = lambda _: True
 
 
@@ -54,15 +54,19 @@ SUITES: dict[str, Suite] = {
 
 @dataclass(frozen=True, eq=False)
 class SuiteResults:
-    """Results by suite.
+    """Results of several suites.
 
-    `metrics[name]` is None if the suite could not be computed, and `reasons[name]` says why. `replicates[name]`: its
-    metrics on bootstrap samples.
+    Attributes:
+        figures: by path, with the suite as the first key.
+        replicates: the headline figures on bootstrap samples, by the same paths.
+        missing: why a figure has no value, by the same paths.
+        reasons: why a suite could not be computed, by its name.
     """
 
-    metrics: dict[str, SuiteMetrics | None] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)
+    replicates: Replicates = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    replicates: dict[str, Replicates] = field(default_factory=dict)
 
 
 def check_suite_names(names: Sequence[str]) -> None:
@@ -97,12 +101,13 @@ def run_suites(
     for name in selected:
         on_suite(name)
         try:
-            outcome = SUITES[name].run(context)
+            result = SUITES[name].run(context)
         except NothingToMeasure as error:
-            results.metrics[name] = None
             results.reasons[name] = str(error)
             continue
-        results.metrics[name] = outcome.metrics
-        if outcome.replicates:
-            results.replicates[name] = outcome.replicates
+        figures = make_figures({name: result.figures})
+        results.figures.update(figures)
+        results.replicates.update({f"{name}.{path}": values for path, values in result.replicates.items()})
+        results.missing.update({path: missing_reason(path) for path, figure in figures.items() if figure.value is None})
+        results.missing.update({f"{name}.{path}": reason for path, reason in result.missing.items()})
     return results

@@ -5,9 +5,9 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
-from familiar.evaluation.results.metrics import ClusteringMetrics, GroupMetrics, KMeansMetrics
-from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
-from familiar.metrics.clustering import Contingency, PrecisionRecall, ami, ari, contingency, kmeans_groups, nmi, purity
+from familiar.evaluation.results.figures import make_figures
+from familiar.metrics.bootstrap import Replicates, identity_weights
+from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
 from familiar.neighbors.clustering import cluster
 from familiar.neighbors.whitening import domain_shift, whiten_to_domain
 
@@ -16,7 +16,7 @@ MAX_THRESHOLD_REDUCTION = 0.4  # share of the threshold, in a wholly foreign dom
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of clusters its time grows with the square of the photos
 
 
-def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
+def clustering(context: EvaluationContext) -> SuiteResult:
     """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
     The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
@@ -28,17 +28,17 @@ def clustering(context: EvaluationContext) -> SuiteResult[ClusteringMetrics]:
     assignments, threshold, source, shift = _group_photos(context)
     table = contingency(context.labels, assignments)
     replicates = resampled(context.labels, lambda: _replicates(table))
-    groups = GroupMetrics(
-        threshold=threshold,
-        threshold_source=source,
-        domain_shift=shift,
-        groups=len(table.group_sizes),
-        identities=len(context.table.names),
+    groups = {
+        "threshold": threshold,
+        "threshold_source": source,
+        "domain_shift": shift,
+        "groups": len(table.group_sizes),
+        "identities": len(context.table.names),
         **_agreement(context.labels, assignments),
-        pairwise=_pairwise(table),
-        bcubed=table.bcubed() if (table.identity_sizes > 1).any() else None,
-    )
-    return SuiteResult(ClusteringMetrics(_kmeans(context), groups, intervals(replicates)), replicates)
+        "pairwise": _pairwise(table),
+        "bcubed": vars(table.bcubed()) if (table.identity_sizes > 1).any() else None,
+    }
+    return SuiteResult(make_figures({"kmeans": _kmeans(context), "groups": groups}, replicates), replicates)
 
 
 def _group_photos(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float | None, str, float | None]:
@@ -71,12 +71,12 @@ def _threshold(context: EvaluationContext) -> tuple[float, str]:
     return calibration.high_precision.similarity, source
 
 
-def _kmeans(context: EvaluationContext) -> KMeansMetrics:
+def _kmeans(context: EvaluationContext) -> dict[str, float]:
     rows = context.sample_rows(MAX_KMEANS_PHOTOS)
     labels = context.labels[rows]
     k = len(np.unique(labels))
     assignments = kmeans_groups(context.embeddings[rows], k, SEED)
-    return KMeansMetrics(k=k, photos=len(rows), seed=SEED, **_agreement(labels, assignments))
+    return {"k": k, "photos": len(rows), "seed": SEED, **_agreement(labels, assignments)}
 
 
 def _agreement(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"]) -> dict[str, float]:
@@ -88,10 +88,10 @@ def _agreement(labels: Int64[np.ndarray, " n"], groups: Int64[np.ndarray, " n"])
     }
 
 
-def _pairwise(table: Contingency) -> PrecisionRecall | None:
+def _pairwise(table: Contingency) -> dict[str, float | None] | None:
     """Return pairwise precision, recall and F; None if no identity has two photos."""
     try:
-        return table.pairwise()
+        return vars(table.pairwise())
     except NothingToMeasure:
         return None
 

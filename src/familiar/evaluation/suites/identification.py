@@ -7,9 +7,9 @@ import numpy as np
 
 from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
-from familiar.evaluation.results.metrics import IdentificationMetrics
+from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.verification_pairs import THRESHOLDS
-from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
+from familiar.metrics.bootstrap import Replicates, identity_weights
 from familiar.metrics.identification import (
     FARS,
     IdentifiedProbes,
@@ -25,7 +25,7 @@ RANKS = (1, 5, 10)
 PHOTOS_ENROLLED = 1
 
 
-def identification(context: EvaluationContext) -> SuiteResult[IdentificationMetrics]:
+def identification(context: EvaluationContext) -> SuiteResult:
     """Measure DIR at FAR, rank-k rates without a threshold, and the rates at the bundle's thresholds.
 
     One photo of each known identity is enrolled.
@@ -40,21 +40,19 @@ def identification(context: EvaluationContext) -> SuiteResult[IdentificationMetr
     replicates = resampled(identified.label, lambda: _replicates(identified, ranks))
     calibration = context.calibration
     points = {name: dir_at_far(identified, far) for name, far in FARS.items()}
-    rank_rates: dict[str, float | None] = {f"rank_{k}": rank_k(identified, k) if k in ranks else None for k in RANKS}
-    metrics = IdentificationMetrics(
-        enrolled_identities=enrolled,
-        enrolled_photos_per_identity=PHOTOS_ENROLLED,
-        known_probes=int(identified.known.sum()),
-        unknown_probes=int((~identified.known).sum()),
-        seed=SEED,
-        **rank_rates,
-        dir_at_far={name: None if point is None else point.dir for name, point in points.items()},
-        at_bundle_thresholds={
-            name: at_threshold(identified, getattr(calibration, name).similarity) for name in THRESHOLDS
+    values = {
+        "enrolled_identities": enrolled,
+        "enrolled_photos_per_identity": PHOTOS_ENROLLED,
+        "known_probes": int(identified.known.sum()),
+        "unknown_probes": int((~identified.known).sum()),
+        "seed": SEED,
+        **{f"rank_{k}": rank_k(identified, k) if k in ranks else None for k in RANKS},
+        "dir_at_far": {name: None if point is None else point.dir for name, point in points.items()},
+        "at_bundle_thresholds": {
+            name: vars(at_threshold(identified, getattr(calibration, name).similarity)) for name in THRESHOLDS
         },
-        interval=intervals(replicates),
-    )
-    return SuiteResult(metrics, replicates)
+    }
+    return SuiteResult(make_figures(values, replicates), replicates)
 
 
 def _replicates(identified: IdentifiedProbes, ranks: Sequence[int]) -> Replicates:

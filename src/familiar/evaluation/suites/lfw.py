@@ -5,8 +5,8 @@ from pathlib import Path
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, restrict_pairs
-from familiar.evaluation.results.variant_metrics import FoldMetrics, LfwMetrics, LfwView1Metrics, LfwView2Metrics
-from familiar.metrics.bootstrap import Replicates, intervals, verification_replicates
+from familiar.evaluation.results.figures import Figure, Figures, make_figures
+from familiar.metrics.bootstrap import Replicates, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities
 from familiar.metrics.roc import roc_counts
@@ -28,55 +28,56 @@ def _has_pairs_file(context: EvaluationContext) -> bool:
     return any(_find_file(context, name) is not None for name in (VIEW_2, DEV_TEST))
 
 
-def lfw(context: EvaluationContext) -> SuiteResult[LfwMetrics]:
+def lfw(context: EvaluationContext) -> SuiteResult:
     """Measure the views whose pairs files lie in the data's folders and whose photos are all in the data.
 
     View 2: ten folds, each at the threshold that is best on the other nine; mean and standard error. View 1: the
     threshold is fitted on the pairs of DevTrain and evaluated on those of DevTest. A view that cannot be measured is
-    None, with its reason.
+    without figures, and `missing` says why.
     """
     if not _has_pairs_file(context):
         raise NothingToMeasure(
             f"lfw: none of the data's folders holds {VIEW_2} or {DEV_TEST}; put LFW's pairs files there"
         )
-    reasons: dict[str, str] = {}
-    view_1, view_2 = None, None
-    try:
-        view_2 = _view_2(context)
-    except (BadDataset, NothingToMeasure) as error:
-        reasons["view_2"] = str(error)
-    try:
-        view_1 = _view_1(context)
-    except (BadDataset, NothingToMeasure) as error:
-        reasons["view_1"] = str(error)
-    if view_1 is None and view_2 is None:
-        raise NothingToMeasure("lfw: " + "; ".join(reasons.values()))
-    metrics = LfwMetrics(reasons, view_2, None if view_1 is None else view_1.metrics)
-    view_1_replicates = {} if view_1 is None else view_1.replicates
-    return SuiteResult(metrics, {f"view_1.{metric}": values for metric, values in view_1_replicates.items()})
+    figures: Figures = {}
+    replicates: Replicates = {}
+    missing: dict[str, str] = {}
+    for name, measure in (("view_2", _view_2), ("view_1", _view_1)):
+        try:
+            view = measure(context)
+        except (BadDataset, NothingToMeasure) as error:
+            missing[name] = str(error)
+            figures[name] = Figure(None)
+            continue
+        figures |= make_figures({name: view.figures})
+        replicates |= {f"{name}.{path}": values for path, values in view.replicates.items()}
+    if len(missing) == 2:
+        raise NothingToMeasure("lfw: " + "; ".join(missing.values()))
+    return SuiteResult(figures, replicates, missing)
 
 
-def _view_2(context: EvaluationContext) -> LfwView2Metrics:
+def _view_2(context: EvaluationContext) -> SuiteResult:
     folded, skipped = _read_pairs(context, VIEW_2)
     if skipped > MAX_SKIPPED_SHARE * (skipped + len(folded.fold)):
         raise NothingToMeasure(f"{VIEW_2}: the photos of {skipped} of its pairs are not in the evaluation")
     scores = pair_similarities(context.embeddings, folded.pairs)
     same = folded.pairs.same
     accuracy = folded_accuracy(scores, same, folded.fold)
-    return LfwView2Metrics(
-        accuracy=accuracy.mean,
-        standard_error=accuracy.standard_error,
-        auc=roc_auc(roc_counts(scores[same], scores[~same])),
-        pairs=len(scores),
-        skipped_pairs=skipped,
-        folds=tuple(
-            FoldMetrics(fold_accuracy, threshold)
+    values = {
+        "accuracy": accuracy.mean,
+        "standard_error": accuracy.standard_error,
+        "auc": roc_auc(roc_counts(scores[same], scores[~same])),
+        "pairs": len(scores),
+        "skipped_pairs": skipped,
+        "folds": [
+            {"accuracy": fold_accuracy, "threshold": threshold}
             for fold_accuracy, threshold in zip(accuracy.accuracies.tolist(), accuracy.thresholds.tolist(), strict=True)
-        ),
-    )
+        ],
+    }
+    return SuiteResult(make_figures(values))
 
 
-def _view_1(context: EvaluationContext) -> SuiteResult[LfwView1Metrics]:
+def _view_1(context: EvaluationContext) -> SuiteResult:
     train_pairs = _read_pairs(context, DEV_TRAIN)[0].pairs
     folded, skipped = _read_pairs(context, DEV_TEST)
     test_pairs = folded.pairs
@@ -94,15 +95,14 @@ def _view_1(context: EvaluationContext) -> SuiteResult[LfwView1Metrics]:
         only=("auc", "accuracy_at_threshold"),
     )
     replicates: Replicates = {"accuracy": drawn["accuracy_at_threshold"], "auc": drawn["auc"]}
-    metrics = LfwView1Metrics(
-        accuracy=accuracy_at(counts, threshold),
-        threshold=threshold,
-        auc=roc_auc(counts),
-        pairs=len(scores),
-        skipped_pairs=skipped,
-        interval=intervals(replicates),
-    )
-    return SuiteResult(metrics, replicates)
+    values = {
+        "accuracy": accuracy_at(counts, threshold),
+        "threshold": threshold,
+        "auc": roc_auc(counts),
+        "pairs": len(scores),
+        "skipped_pairs": skipped,
+    }
+    return SuiteResult(make_figures(values, replicates), replicates)
 
 
 def _read_pairs(context: EvaluationContext, name: str) -> tuple[FoldedPairs, int]:

@@ -5,8 +5,8 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult, build_context
-from familiar.evaluation.results.variant_metrics import OverfittingMetrics
-from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
+from familiar.evaluation.results.figures import make_figures
+from familiar.metrics.bootstrap import Replicates, mean_replicates
 from familiar.metrics.retrieval import rank_queries
 
 MAX_IDENTITIES = 500
@@ -20,7 +20,7 @@ def has_training_photos(context: EvaluationContext) -> bool:
     return context.trained_on is not None and len(context.trained_on) > 0
 
 
-def overfitting(context: EvaluationContext) -> SuiteResult[OverfittingMetrics]:
+def overfitting(context: EvaluationContext) -> SuiteResult:
     """Measure recall@1 in galleries of equal size: as many identities of either side, two photos of each, 20 draws."""
     if context.trained_on is None or not has_training_photos(context):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
@@ -36,18 +36,17 @@ def overfitting(context: EvaluationContext) -> SuiteResult[OverfittingMetrics]:
     trained = build_context(context.model, trained_table, detector=context.detector, flip=context.flip)
     unseen = unseen.select_identities(_sample(unseen_names, identities))
     train_recall, test_recall = (_recall_by_identity(side.embeddings, side.labels) for side in (trained, unseen))
-    return SuiteResult(
-        OverfittingMetrics(
-            train_recall_at_1=float(train_recall.mean()),
-            test_recall_at_1=float(test_recall.mean()),
-            gap=float(train_recall.mean() - test_recall.mean()),
-            identities=identities,
-            photos_per_identity=PHOTOS_PER_IDENTITY,
-            draws=DRAWS,
-            seed=SEED,
-            interval=intervals(_replicates(train_recall, test_recall)) if identities >= MIN_IDENTITIES else {},
-        )
-    )
+    values = {
+        "train_recall_at_1": float(train_recall.mean()),
+        "test_recall_at_1": float(test_recall.mean()),
+        "gap": float(train_recall.mean() - test_recall.mean()),
+        "identities": identities,
+        "photos_per_identity": PHOTOS_PER_IDENTITY,
+        "draws": DRAWS,
+        "seed": SEED,
+    }
+    replicates = _replicates(train_recall, test_recall) if identities >= MIN_IDENTITIES else {}
+    return SuiteResult(make_figures(values, replicates))
 
 
 def _sample(names: tuple[str, ...], count: int) -> set[str]:

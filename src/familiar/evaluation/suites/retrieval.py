@@ -4,18 +4,18 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
-from familiar.evaluation.results.metrics import QueryGalleryMetrics, RankingMetrics, RetrievalMetrics
-from familiar.metrics.bootstrap import intervals, mean_replicates
+from familiar.evaluation.results.figures import Figure, Figures, make_figures
+from familiar.metrics.bootstrap import mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 DEPTHS = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # nearest photos that a metric looks at
 
 
-def retrieval(context: EvaluationContext) -> SuiteResult[RetrievalMetrics]:
+def retrieval(context: EvaluationContext) -> SuiteResult:
     """Measure leave-one-out retrieval, and half of each identity's photos against the other half."""
     leave_one_out = retrieval_result(context.ranked_queries, len(context.table) - 1)
-    metrics = RetrievalMetrics(**vars(leave_one_out.metrics), query_gallery=_query_gallery(context))
-    return SuiteResult(metrics, leave_one_out.replicates)
+    halves = make_figures({"query_gallery": _query_gallery(context)})
+    return SuiteResult(leave_one_out.figures | halves, leave_one_out.replicates)
 
 
 def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
@@ -28,17 +28,15 @@ def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray,
     return rank < (photos[labels] + 1) // 2
 
 
-def _query_gallery(context: EvaluationContext) -> QueryGalleryMetrics:
+def _query_gallery(context: EvaluationContext) -> Figures:
     enrolled = gallery_half(context.labels, SEED)
     gallery = context.embeddings[enrolled], context.labels[enrolled]
     ranked = rank_queries(context.embeddings[~enrolled], context.labels[~enrolled], gallery)
-    gallery_photos = int(enrolled.sum())
-    return QueryGalleryMetrics(
-        **vars(retrieval_result(ranked, gallery_photos).metrics), gallery=gallery_photos, seed=SEED
-    )
+    searched = int(enrolled.sum())
+    return retrieval_result(ranked, searched).figures | {"gallery": Figure(searched), "seed": Figure(SEED)}
 
 
-def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult[RankingMetrics]:
+def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
     """Compute the metrics of ranked queries, with 95 % intervals over identities.
 
     Args:
@@ -51,13 +49,9 @@ def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult[Rankin
         ranked.identity,
         lambda: mean_replicates(query_values, ranked.identity, replicates=REPLICATES, seed=SEED),
     )
-    means: dict[str, float | None] = {
-        name: float(query_values[name].mean()) if name in query_values else None for name in all_values
+    values = {
+        **{name: float(query_values[name].mean()) if name in query_values else None for name in all_values},
+        "queries": len(ranked.query),
+        "queries_without_match": ranked.without_match,
     }
-    metrics = RankingMetrics(
-        **means,
-        queries=len(ranked.query),
-        queries_without_match=ranked.without_match,
-        interval=intervals(replicates),
-    )
-    return SuiteResult(metrics, replicates)
+    return SuiteResult(make_figures(values, replicates), replicates)

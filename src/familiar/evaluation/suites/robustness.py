@@ -10,8 +10,8 @@ from familiar.core.types import Crop
 from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
-from familiar.evaluation.results.variant_metrics import CleanMetrics, CorruptionMetrics, RobustnessMetrics, SweepPoint
-from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
+from familiar.evaluation.results.figures import Figures, make_figures
+from familiar.metrics.bootstrap import Replicates, mean_replicates
 
 MAX_PHOTOS = 500  # each of them goes through the network 36 times
 
@@ -19,7 +19,7 @@ Variant = tuple[str, float | None]
 """A corruption's name and a severity."""
 
 
-def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
+def robustness(context: EvaluationContext) -> SuiteResult:
     """Measure each corruption at its default severity, with intervals over identities, and a sweep of severities.
 
     `similarity_drop`: mean of 1 - cosine between a photo and its corrupted self. `recall_at_1_drop`: how much less
@@ -36,8 +36,8 @@ def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
     originals = searched[rows]
     clean = run_setup(setup, originals, searched)
 
-    by_corruption: dict[str, CorruptionMetrics] = {}
-    sweeps: dict[str, tuple[SweepPoint, ...]] = {}
+    by_corruption: dict[str, Figures] = {}
+    sweeps: dict[str, list[dict[str, float | None]]] = {}
     corrupted = _embed_corrupted(context, rows)
     for name, corruption in CORRUPTIONS.items():
         steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
@@ -50,34 +50,33 @@ def robustness(context: EvaluationContext) -> SuiteResult[RobustnessMetrics]:
         }
         similarity_drop, result = steps[corruption.severity]
         deltas, replicates = _drops(clean, similarity_drop, result)
-        by_corruption[name] = CorruptionMetrics(
-            severity=corruption.severity,
-            unit=corruption.unit,
-            similarity_drop=float(similarity_drop.mean()),
-            recall_at_1_drop=deltas["recall_at_1"],
-            auc_drop=deltas["auc"],
-            interval=intervals(replicates),
-        )
-        sweeps[name] = tuple(
-            SweepPoint(
-                severity=severity,
-                similarity_drop=float(steps[severity][0].mean()),
-                recall_at_1=steps[severity][1].recall_at_1,
-                auc=steps[severity][1].auc,
-            )
+        values = {
+            "severity": corruption.severity,
+            "unit": corruption.unit,
+            "similarity_drop": float(similarity_drop.mean()),
+            "recall_at_1_drop": deltas["recall_at_1"],
+            "auc_drop": deltas["auc"],
+        }
+        by_corruption[name] = make_figures(values, replicates)
+        sweeps[name] = [
+            {
+                "severity": severity,
+                "similarity_drop": float(steps[severity][0].mean()),
+                "recall_at_1": steps[severity][1].recall_at_1,
+                "auc": steps[severity][1].auc,
+            }
             for severity in corruption.sweep
-        )
+        ]
 
-    return SuiteResult(
-        RobustnessMetrics(
-            photos=len(rows),
-            identities=len(np.unique(context.labels[rows])),
-            seed=SEED,
-            clean=CleanMetrics(clean.recall_at_1, clean.auc),
-            corruptions=by_corruption,
-            sweeps={name: steps for name, steps in sweeps.items() if steps},
-        )
-    )
+    values = {
+        "photos": len(rows),
+        "identities": len(np.unique(context.labels[rows])),
+        "seed": SEED,
+        "clean": {"recall_at_1": clean.recall_at_1, "auc": clean.auc},
+        "corruptions": by_corruption,
+        "sweeps": sweeps,
+    }
+    return SuiteResult(make_figures(values))
 
 
 def _embed_corrupted(

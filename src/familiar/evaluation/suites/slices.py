@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.evaluation.context import EvaluationContext, SuiteResult
-from familiar.evaluation.results.variant_metrics import ROUTED_SPECIES, SliceMetrics, SlicesMetrics
+from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval_result
@@ -19,7 +19,8 @@ from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.retrieval import RankedQueries
 
-SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult[Any]]] = {
+ROUTED_SPECIES = "routed species"  # a column of the slices; that of a CSV, with the true species, may be "species"
+SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult]] = {
     "verification": verification,
     "triplets": triplets,
     "clustering": clustering,
@@ -34,7 +35,7 @@ def has_slices(context: EvaluationContext) -> bool:
     return context.options.slices is not None or bool(context.species)
 
 
-def slices(context: EvaluationContext) -> SuiteResult[SlicesMetrics]:
+def slices(context: EvaluationContext) -> SuiteResult:
     """Measure each slice. Retrieval searches all photos; every other suite uses the slice's photos only.
 
     So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
@@ -45,28 +46,35 @@ def slices(context: EvaluationContext) -> SuiteResult[SlicesMetrics]:
     """
     if not has_slices(context):
         raise NothingToMeasure("slices: no CSV was given; name one with --slices")
-    columns: dict[str, tuple[SliceMetrics, ...]] = {}
+    columns: dict[str, list[SuiteResult]] = {}
     if context.options.slices is not None:
         for attribute in read_attributes(context.options.slices, context.table, context.options.by):
-            metrics = [
-                _slice_metrics(context.select_rows(rows), value, context, rows)
+            columns[attribute.name] = [
+                _measure(context.select_rows(rows), value, context, rows)
                 for value, rows in attribute.rows_by_value().items()
             ]
-            columns[attribute.name] = tuple(sorted(metrics, key=_sort_key))
     if context.species:
-        metrics = [_species_metrics(context, species) for species in sorted(set(context.species), key=str)]
-        columns[ROUTED_SPECIES] = tuple(sorted(metrics, key=_sort_key))
-    return SuiteResult(SlicesMetrics(columns))
+        columns[ROUTED_SPECIES] = [
+            _measure_species(context, species) for species in sorted(set(context.species), key=str)
+        ]
+    figures: Figures = {}
+    missing: dict[str, str] = {}
+    for name, column in columns.items():
+        for index, result in enumerate(sorted(column, key=lambda each: _sort_key(each.figures))):
+            path = f"columns.{name}.{index}"
+            figures |= make_figures({path: result.figures})
+            missing |= {f"{path}.{suite}": reason for suite, reason in result.missing.items()}
+    return SuiteResult(figures, missing=missing)
 
 
-def _species_metrics(context: EvaluationContext, species: str | None) -> SliceMetrics:
+def _measure_species(context: EvaluationContext, species: str | None) -> SuiteResult:
     part = context.select_species(species)
-    return _slice_metrics(part, str(species), part, np.arange(len(part.table)))
+    return _measure(part, str(species), part, np.arange(len(part.table)))
 
 
-def _slice_metrics(
+def _measure(
     part: EvaluationContext, value: str, searched: EvaluationContext, rows: Int64[np.ndarray, " k"]
-) -> SliceMetrics:
+) -> SuiteResult:
     """Measure the photos of a slice.
 
     Args:
@@ -75,19 +83,19 @@ def _slice_metrics(
         searched: the photos that retrieval searches.
         rows: those of the slice among them.
     """
-    metrics: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
+    values: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
+    missing: dict[str, str] = {}
     names = [name for name in part.options.suites if name in ("retrieval", *SLICED_SUITES)] or DEFAULT_SUITES
     for name in names:
         try:
             if name == "retrieval":
                 ranked = _queries_in(searched.ranked_queries, rows)
-                metrics[name] = retrieval_result(ranked, len(searched.table) - 1).metrics
+                values[name] = retrieval_result(ranked, len(searched.table) - 1).figures
             else:
-                metrics[name] = SLICED_SUITES[name](part).metrics
+                values[name] = SLICED_SUITES[name](part).figures
         except NothingToMeasure as error:
-            reasons[name] = str(error)
-    return SliceMetrics(value, len(rows), len(part.table.names), **metrics, reasons=reasons)
+            values[name], missing[name] = None, str(error)
+    return SuiteResult(make_figures(values), missing=missing)
 
 
 def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQueries:
@@ -100,10 +108,10 @@ def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQ
     return RankedQueries(**selected, without_match=len(rows) - int(mask.sum()))
 
 
-def _sort_key(metrics: SliceMetrics) -> tuple[bool, float]:
-    """Sort by the first metric that exists; slices that cannot be measured come last."""
-    if metrics.retrieval is not None:
-        return False, metrics.retrieval.recall_at_1 or 0.0
-    if metrics.verification is not None:
-        return False, metrics.verification.auc
+def _sort_key(figures: Figures) -> tuple[bool, float]:
+    """Sort by the first suite that was measured; slices that cannot be measured come last."""
+    for path in ("retrieval.recall_at_1", "verification.auc"):
+        if path in figures:
+            value = figures[path].value
+            return False, value if isinstance(value, float) else 0.0
     return True, 0.0

@@ -1,15 +1,15 @@
 """Triplets: is an anchor closer to its positive than to a negative? Over all triplets, or a sample of them."""
 
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
-from familiar.evaluation.results.metrics import TripletMetrics
-from familiar.metrics.bootstrap import intervals, mean_replicates
+from familiar.evaluation.results.figures import make_figures
+from familiar.metrics.bootstrap import mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets
 
 SAMPLED_TRIPLETS = 20_000  # as in the article on the mobile pet embedder
 
 
-def triplets(context: EvaluationContext) -> SuiteResult[TripletMetrics]:
+def triplets(context: EvaluationContext) -> SuiteResult:
     """Measure violation rate and average margin, with 95 % intervals over the anchors' identities."""
     use_all = pair_totals(context.labels)[0] <= MAX_SAME_PAIRS
     totals = (
@@ -25,12 +25,11 @@ def triplets(context: EvaluationContext) -> SuiteResult[TripletMetrics]:
         totals.identity,
         lambda: mean_replicates(anchor_values, totals.identity, totals.triplets.astype(float), REPLICATES, SEED),
     )
-    metrics = TripletMetrics(
-        sampling="all" if use_all else "sampled",
-        triplets=totals.count,
-        seed=SEED,
-        violation_rate=totals.violation_rate,
-        average_margin=totals.average_margin,
-        interval=intervals(replicates),
-    )
-    return SuiteResult(metrics, replicates)
+    values = {
+        "sampling": "all" if use_all else "sampled",
+        "triplets": totals.count,
+        "seed": SEED,
+        "violation_rate": totals.violation_rate,
+        "average_margin": totals.average_margin,
+    }
+    return SuiteResult(make_figures(values, replicates), replicates)

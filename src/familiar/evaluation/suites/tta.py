@@ -23,8 +23,7 @@ from familiar.evaluation.perturbation import (
     metric_deltas,
     run_setup,
 )
-from familiar.evaluation.results.variant_metrics import AugmentationMetrics, PlainMetrics, SourceGains, TtaMetrics
-from familiar.metrics.bootstrap import intervals
+from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.photos.preprocessing import Preprocessing, stack_crops
 
 MAX_PHOTOS = 2000
@@ -39,7 +38,7 @@ Batch = tuple[dict[str, Float32[np.ndarray, "b d"]], dict[str, float]]
 """Embeddings of a few photos by each method, and the seconds."""
 
 
-def tta(context: EvaluationContext) -> SuiteResult[TtaMetrics]:
+def tta(context: EvaluationContext) -> SuiteResult:
     """Measure the gains of recall@1 and ROC AUC over the plain photo, overall and per source.
 
     "flip" averages photo and mirror image, "five_crops" the four corners and the center of the photo enlarged by
@@ -56,38 +55,32 @@ def tta(context: EvaluationContext) -> SuiteResult[TtaMetrics]:
     def measure(method: str, setup: PerturbationSetup) -> PerturbationResult:
         return run_setup(setup, embeddings[method][setup.rows], embeddings[method])
 
-    def gains(setup: PerturbationSetup) -> dict[str, SourceGains]:
+    def gains(setup: PerturbationSetup) -> dict[str, Figures]:
         plain = measure("plain", setup)
         return {method: _gains(measure(method, setup), plain) for method in PASSES}
 
     overall_setup = make_setup(labels, np.arange(len(rows)))
     plain, overall = measure("plain", overall_setup), gains(overall_setup)
     sources = np.array([context.table.names[label].split("/", 1)[0] for label in labels])
-    gains_by_source: dict[str, dict[str, SourceGains]] = {}
+    gains_by_source: dict[str, dict[str, Figures]] = {}
     for source in np.unique(sources).tolist():
         source_rows = np.flatnonzero(sources == source)
         gains_by_source[source] = overall if len(source_rows) == len(rows) else gains(make_setup(labels, source_rows))
 
-    def augmentation_metrics(method: str) -> AugmentationMetrics:
-        return AugmentationMetrics(
-            recall_at_1_gain=overall[method].recall_at_1_gain,
-            auc_gain=overall[method].auc_gain,
-            interval=overall[method].interval,
-            passes=PASSES[method],
-            ms_per_photo=ms_per_photo[method],
-            by_source={source: source_gains[method] for source, source_gains in gains_by_source.items()},
-        )
-
-    return SuiteResult(
-        TtaMetrics(
-            photos=len(rows),
-            identities=len(np.unique(labels)),
-            seed=SEED,
-            plain=PlainMetrics(plain.recall_at_1, plain.auc, ms_per_photo["plain"]),
-            flip=augmentation_metrics("flip"),
-            five_crops=augmentation_metrics("five_crops"),
-        )
-    )
+    values = {
+        "photos": len(rows),
+        "identities": len(np.unique(labels)),
+        "seed": SEED,
+        "plain": {"recall_at_1": plain.recall_at_1, "auc": plain.auc, "ms_per_photo": ms_per_photo["plain"]},
+    }
+    for method, passes in PASSES.items():
+        values[method] = {
+            **{path: overall[method][path] for path in ("recall_at_1_gain", "auc_gain")},
+            "passes": passes,
+            "ms_per_photo": ms_per_photo[method],
+            "by_source": {source: source_gains[method] for source, source_gains in gains_by_source.items()},
+        }
+    return SuiteResult(make_figures(values))
 
 
 def enlarge(preprocessing: Preprocessing) -> Preprocessing:
@@ -104,10 +97,15 @@ def five_crops(rgb_u8: UInt8[np.ndarray, "l l 3"], size_px: int) -> list[UInt8[n
     return [rgb_u8[y_px : y_px + size_px, x_px : x_px + size_px] for y_px, x_px in corners]
 
 
-def _gains(averaged: PerturbationResult, plain: PerturbationResult) -> SourceGains:
+def _gains(averaged: PerturbationResult, plain: PerturbationResult) -> Figures:
     deltas, delta_replicates = metric_deltas(averaged, plain)
     replicates = {f"{name}_gain": values for name, values in delta_replicates.items()}
-    return SourceGains(len(plain.setup.rows), deltas["recall_at_1"], deltas["auc"], intervals(replicates))
+    values = {
+        "photos": len(plain.setup.rows),
+        "recall_at_1_gain": deltas["recall_at_1"],
+        "auc_gain": deltas["auc"],
+    }
+    return make_figures(values, replicates)
 
 
 def _embed_each_way(

@@ -1,33 +1,29 @@
 """Verification: same or different, over the pairs of a file, all pairs, or a sample of them."""
 
+from typing import Any
+
 import numpy as np
 
 from familiar.core.calibration import Threshold
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
-from familiar.evaluation.results.metrics import (
-    ProbabilityBin,
-    ProbabilityMetrics,
-    ThresholdMetrics,
-    VerificationMetrics,
-)
+from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
-from familiar.metrics.bootstrap import intervals, verification_replicates
+from familiar.metrics.bootstrap import verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
 from familiar.metrics.verification import verification_metrics as verification_metrics
 
-RESULT_PATHS = {  # of the metrics that are resampled
-    "auc": "auc",
-    "average_precision": "average_precision",
-    "eer": "eer",
+NAMES = {  # of figures that `metrics` calls otherwise
     "best_balanced_accuracy": "best_accuracy",
+    "best_balanced_accuracy_threshold": "best_accuracy_threshold",
+    "best_accuracy": "best_accuracy_unweighted",
     "accuracy_at_threshold": "at_bundle_thresholds.balanced.accuracy",
     **{f"tar_at_far_{far}": f"tar_at_far.{far}" for far in FARS},
 }
 
 
-def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]:
+def verification(context: EvaluationContext) -> SuiteResult:
     """Measure verification over pairs, with 95 % intervals over identities, and the bundle's thresholds.
 
     `best_accuracy` and the accuracies at thresholds give same and different pairs the same total weight;
@@ -35,7 +31,7 @@ def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]
     """
     scored_pairs = context.scored_pairs
     counts, labels, pairs = scored_pairs.counts, context.labels, scored_pairs.pairs
-    headline = verification_metrics(counts)
+    headline = vars(verification_metrics(counts))
     calibration = context.calibration
     replicates = resampled(
         np.concatenate([labels[pairs.left], labels[pairs.right]]),
@@ -49,56 +45,37 @@ def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]
             seed=SEED,
         ),
     )
-    replicates = {RESULT_PATHS[name]: values for name, values in replicates.items() if name in RESULT_PATHS}
-    metrics = VerificationMetrics(
-        pairs=scored_pairs.sampling,
-        seed=SEED,
-        interval_pairs=len(scored_pairs.scores),
-        same_pairs=headline.same_pairs,
-        different_pairs=headline.different_pairs,
-        auc=headline.auc,
-        average_precision=headline.average_precision,
-        eer=headline.eer,
-        eer_threshold=headline.eer_threshold,
-        spearman=headline.spearman,
-        best_accuracy=headline.best_balanced_accuracy,
-        best_accuracy_threshold=headline.best_balanced_accuracy_threshold,
-        best_accuracy_unweighted=headline.best_accuracy,
-        tar_at_far=headline.tar_at_far,
-        thresholds_fitted=calibration.fitted,
-        at_bundle_thresholds={name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
-        probability=_reliability(context, scored_pairs),
-        interval=intervals(replicates),
-    )
-    return SuiteResult(metrics, replicates)
+    # The accuracy that counts every pair once is for comparison with LFW's tables, which give no interval.
+    replicates = {NAMES.get(name, name): values for name, values in replicates.items() if name != "best_accuracy"}
+    values = {
+        "pairs": scored_pairs.sampling,
+        "seed": SEED,
+        "interval_pairs": len(scored_pairs.scores),
+        **{NAMES.get(name, name): value for name, value in headline.items() if name != "best_accuracy_threshold"},
+        "thresholds_fitted": calibration.fitted,
+        "at_bundle_thresholds": {name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
+        "probability": _reliability(context, scored_pairs),
+    }
+    return SuiteResult(make_figures(values, replicates), replicates)
 
 
-def _at_threshold(counts: RocCounts, threshold: Threshold) -> ThresholdMetrics:
+def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
     """Measure the rates at a threshold of the bundle, here and on its own validation pairs."""
-    point = rates_at(counts, threshold.similarity)
-    return ThresholdMetrics(
-        similarity=threshold.similarity,
-        accuracy=accuracy_at(counts, threshold.similarity, balanced=True),
-        far=point.far,
-        tar=point.tar,
-        on_validation=threshold,
-    )
+    accuracy = accuracy_at(counts, threshold.similarity, balanced=True)
+    return {**vars(rates_at(counts, threshold.similarity)), "accuracy": accuracy, "on_validation": vars(threshold)}
 
 
-def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> ProbabilityMetrics | None:
+def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> dict[str, Any] | None:
     """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
     calibration = context.calibration
     if calibration.slope is None or calibration.intercept is None:
         return None
     probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
     bins = reliability(probabilities, scored_pairs.pairs.same, weights=scored_pairs.weights)
-    return ProbabilityMetrics(
-        calibration_error=bins.error,
-        validation_error=calibration.calibration_error,
-        bins=tuple(
-            ProbabilityBin(predicted, observed, weight)
-            for predicted, observed, weight in zip(
-                bins.probability.tolist(), bins.observed.tolist(), bins.weight.tolist(), strict=True
-            )
-        ),
-    )
+    columns = {"predicted": bins.probability, "observed": bins.observed, "weight": bins.weight}
+    rows = np.column_stack(list(columns.values())).tolist()
+    return {
+        "calibration_error": bins.error,
+        "validation_error": calibration.calibration_error,
+        "bins": [dict(zip(columns, row, strict=True)) for row in rows],
+    }

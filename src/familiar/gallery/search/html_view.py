@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary, Question
-from familiar.core.html import HtmlTable, image, missing_image, page_fragment, text, tile, tiles
+from familiar.core.notebook import NotebookImage, NotebookTile, notebook_html
 from familiar.core.plural import pluralize
 from familiar.core.recognition_types import Hit, Match
 from familiar.gallery.clustering.album import load_album
@@ -22,6 +22,7 @@ ITEM_FACES = 2  # of an identity or a question among other items
 SIDE_PX = 64
 ALBUM_FACES = 5_000  # of more, the clustering thresholds are not estimated just to display them
 _QUALITY = 65
+_TEMPLATES = Path(__file__).parent / "templates"
 
 Described: TypeAlias = tuple[tuple[int, ...], tuple[str, ...]]
 """The faces of a tile, and the lines below it."""
@@ -48,20 +49,14 @@ def gallery_html(gallery: Store) -> str:
     Args:
         gallery: to describe. One that is closed or cannot be read is described as such.
     """
-    heading = f"<p><b>Gallery {text(str(gallery.folder))}</b></p>"
-    if not gallery.is_open:
-        return page_fragment(heading, "<p>closed; <code>Gallery.open</code> opens it again</p>")
-    try:
-        with gallery.read():
-            identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
-            numbers = counts(gallery)
-            facts, hidden = _facts(gallery, numbers), numbers.named + numbers.unnamed - len(identities)
-            content = _tiles(gallery, [(each.best[:FACES_SHOWN], _describe(each)[1]) for each in identities])
-            thresholds = _thresholds(gallery, numbers)
-    except Exception as error:  # a notebook would show a traceback in place of the value
-        return page_fragment(heading, f"<p>cannot be shown: {text(str(error) or type(error).__name__)}</p>")
-    more = f"<p>and {pluralize(hidden, 'identity')} more</p>" if hidden > 0 else ""
-    return page_fragment(heading, facts, thresholds, content, more)
+    values: dict[str, Any] = {"folder": str(gallery.folder), "is_open": gallery.is_open, "error": None}
+    if gallery.is_open:
+        try:
+            with gallery.read():
+                values |= _gallery_values(gallery)
+        except Exception as error:  # a notebook would show a traceback in place of the value
+            values["error"] = str(error) or type(error).__name__
+    return notebook_html(_TEMPLATES, "gallery.html", **values)
 
 
 def items_html(gallery: Store, items: Iterable[Item]) -> str:
@@ -72,62 +67,77 @@ def items_html(gallery: Store, items: Iterable[Item]) -> str:
         items: search hits, matches, identities, questions, faces, or numbers of faces. The first 24 are shown.
     """
     listed = list(items)
-    content = _tiles(gallery, [_describe(item) for item in listed[:ITEMS_SHOWN]])
-    hidden = len(listed) - ITEMS_SHOWN
-    return page_fragment(content if listed else "<p>none</p>", f"<p>and {hidden:,} more</p>" if hidden > 0 else "")
+    tiles = _tiles(gallery, [_describe(item) for item in listed[:ITEMS_SHOWN]])
+    return notebook_html(_TEMPLATES, "items.html", tiles=tiles, hidden=len(listed) - ITEMS_SHOWN)
 
 
-def _facts(gallery: Store, numbers: Counts) -> str:
+def _gallery_values(gallery: Store) -> dict[str, Any]:
+    identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
+    numbers = counts(gallery)
+    return {
+        "facts": _facts(gallery, numbers),
+        "thresholds": _thresholds(gallery),
+        "clustering": _clustering(gallery) if 0 < numbers.faces <= ALBUM_FACES else [],
+        "tiles": _tiles(gallery, [(each.best[:FACES_SHOWN], _describe(each)[1]) for each in identities]),
+        "hidden": numbers.named + numbers.unnamed - len(identities),
+    }
+
+
+def _facts(gallery: Store, numbers: Counts) -> list[tuple[str, str]]:
     named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
-    table = HtmlTable()
-    table.add("photos", f"{numbers.photos:,}")
-    table.add("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity")
-    table.add("identities", f"{numbers.named + numbers.unnamed:,}, {named}")
+    models: list[tuple[str, str]] = []
     for part in gallery.space.part_spaces:
         species = f" for {', '.join(part.species)}" if part.species else ""
-        table.add(f"model{species}", f"{part.space_id}, {part.embedding_dim} components")
-    table.add("embeddings", gallery.embedding_dtype.name)
-    return table.html
+        models.append((f"model{species}", f"{part.space_id}, {part.embedding_dim} components"))
+    return [
+        ("photos", f"{numbers.photos:,}"),
+        ("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity"),
+        ("identities", f"{numbers.named + numbers.unnamed:,}, {named}"),
+        *models,
+        ("embeddings", gallery.embedding_dtype.name),
+    ]
 
 
-def _thresholds(gallery: Store, numbers: Counts) -> str:
-    """Return a table of the thresholds of each part of the space and, of smaller galleries, those of clustering."""
-    table = HtmlTable(("threshold", "high precision", "balanced", "high recall", "from"), (1, 2, 3))
+def _thresholds(gallery: Store) -> list[tuple[str, ...]]:
+    """Return a row of the thresholds of each part of the space."""
+    rows: list[tuple[str, ...]] = []
     for part, space in enumerate(gallery.space.part_spaces):
         current, fitted = calibration(gallery, part), own_calibration(gallery, part)
         source = "this gallery" if fitted is not None else "the model" if current.fitted else "a guess: not calibrated"
         values = (current.high_precision, current.balanced, current.high_recall)
         species = f" ({', '.join(space.species)})" if space.species else ""
-        table.add(f"same individual{species}", *(_similarity(value.similarity) for value in values), source)
-    if not 0 < numbers.faces <= ALBUM_FACES:
-        return table.html
-    clustering = [
+        rows.append((f"same individual{species}", *(_similarity(value.similarity) for value in values), source))
+    return rows
+
+
+def _clustering(gallery: Store) -> list[str]:
+    """Return the clustering threshold of each species."""
+    return [
         f"{'' if each.species is None else f'{each.species} '}{_similarity(each.threshold)}"
         for each in load_album(gallery).thresholds
     ]
-    return f"{table.html}<p>clustered from a similarity of {text(', '.join(clustering))}</p>"
 
 
-def _tiles(gallery: Store, described: Sequence[Described]) -> str:
+def _tiles(gallery: Store, described: Sequence[Described]) -> list[NotebookTile]:
     pictures = _pictures(gallery, [face for faces, _ in described for face in faces])
-    return tiles(tile(map(pictures.__getitem__, faces), lines) for faces, lines in described)
+    return [NotebookTile(tuple(pictures[face] for face in faces), lines) for faces, lines in described]
 
 
-def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, str]:
+def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, NotebookImage]:
     """Return an image of each face, or what is shown in its place."""
-    pictures = {face: missing_image("no face", f"the gallery has no face {face}") for face in faces}
+    pictures = {face: NotebookImage(f"the gallery has no face {face}", label="no face") for face in faces}
     with gallery.read() as repository:
         rows = repository.faces.rows(pictures)
     for row in rows:
         if not row.size_bytes:
-            pictures[row.face] = missing_image("no photo", f"{row.path}: enrolled as an embedding")
+            pictures[row.face] = NotebookImage(f"{row.path}: enrolled as an embedding", label="no photo")
             continue
         try:
             pixels = crop_face(Path(row.path), row.sha256.hex(), row.box_xyxy_px, SIDE_PX)
         except FamiliarError as error:
-            pictures[row.face] = missing_image("photo missing", str(error))
+            pictures[row.face] = NotebookImage(str(error), label="photo missing")
         else:
-            pictures[row.face] = image(encode_jpeg(pixels, _QUALITY), f"face {row.face}: {row.path}")
+            pictures[row.face] = NotebookImage(f"face {row.face}: {row.path}", encode_jpeg(pixels, _QUALITY))
     return pictures
 
 

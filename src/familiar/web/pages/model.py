@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse
@@ -14,7 +13,8 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import BadResults
 from familiar.core.gallery_types import SpeciesThreshold
 from familiar.embedding.bundle import Bundle
-from familiar.evaluation.results import EvaluationResults, interval_at, metric_at, read_results
+from familiar.evaluation.results import Figure, read_results
+from familiar.evaluation.results.figures import make_figures
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.store.space import Space
@@ -86,7 +86,8 @@ class BundleSummary:
     @property
     def results(self) -> tuple[MetricRow, ...]:
         """The results that the bundle contains."""
-        return tuple(_metric_rows(_as_evaluation_results(self.bundle.metadata.results)))
+        results = self.bundle.metadata.results
+        return tuple(_metric_rows(make_figures({"verification": results, "retrieval": results})))
 
 
 @dataclass(frozen=True)
@@ -153,23 +154,15 @@ def _read_evaluation(folder: Path, file_ids: Collection[str]) -> EvaluationSumma
         sources=tuple(Path(source).name or source for source in results.data.sources),
         identities=results.data.identities,
         photos=results.data.photos,
-        metrics=tuple(_metric_rows(results)),
+        metrics=tuple(_metric_rows(results.figures)),
         is_served_model=results.model.file_id in file_ids,
         report=(folder / REPORT).is_file(),
     )
 
 
-def _as_evaluation_results(results: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """Nest a bundle's flat results under suite names, as those of an evaluation are."""
-    return {"verification": results, "retrieval": results}
-
-
-def _metric_rows(results: EvaluationResults | Mapping[str, Mapping[str, Any]]) -> Iterator[MetricRow]:
+def _metric_rows(figures: Mapping[str, Figure]) -> Iterator[MetricRow]:
     """List the requested metrics, including those that could not be computed, without a value."""
     for path, name, description in METRICS:
-        try:
-            value = metric_at(results, path)
-        except KeyError:
-            continue
-        if value is None or isinstance(value, int | float):
-            yield MetricRow(name, description, value, interval_at(results, path))
+        figure = figures.get(path)
+        if figure is not None and not isinstance(figure.value, str):
+            yield MetricRow(name, description, figure.value, figure.interval)

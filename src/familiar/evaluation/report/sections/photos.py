@@ -22,8 +22,3 @@ def mistakes(_: EvaluationResults, examples: Examples) -> dict[str, Any] | None:
         "negatives": mistake_cards(examples, worst.negatives, "one of two different individuals"),
         "positives": mistake_cards(examples, worst.positives, "one of two photos of the same individual"),
     }
-
-
-def embedding_map(_: EvaluationResults, __: Examples) -> dict[str, Any]:
-    """Return no values: the section is a chart."""
-    return {}

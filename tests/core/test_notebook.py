@@ -1,20 +1,33 @@
 """HTML for notebooks: hostile text stays text, and nothing is requested from anywhere."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.html import HtmlTable, NotebookHtml, image, missing_image, page_fragment, text, tile, tiles
+from familiar.core.data_table import DataTable, texts
+from familiar.core.notebook import NotebookHtml, NotebookImage, NotebookTile, notebook_html
 from support.html import Page
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\n\N{RIGHT-TO-LEFT OVERRIDE}'
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("templates")
+    (folder / "parts.html").write_text(
+        '{% extends "notebook.html" %}{% import "notebook_parts.html" as ui %}{% block content %}'
+        '{{ ui.table([(value, value)], ("name", value), (1,)) }}{{ ui.tiles(tiles) }}{% endblock %}'
+    )
+    return folder
+
+
 @given(st.text() | st.just(HOSTILE))
-def test_no_text_becomes_an_element_or_an_attribute(value: str) -> None:
-    table = HtmlTable(("name", value), (1,))
-    table.add(value, value)
-    picture, missing = image(b"jpeg", value), missing_image(value, value)
-    html = page_fragment(table.html, tiles([tile([picture, missing], [value, value])]))
+def test_no_text_becomes_an_element_or_an_attribute(folder: Path, value: str) -> None:
+    picture, missing = NotebookImage(value, b"jpeg"), NotebookImage(value, label=value)
+    tiles = [NotebookTile((picture, missing), (value, value))]
+    html = notebook_html(folder, "parts.html", value=value, tiles=tiles)
     page = Page(html)
     assert page.open == []
     assert {tag for tag, _ in page.elements} <= {
@@ -28,7 +41,8 @@ def test_no_text_becomes_an_element_or_an_attribute(value: str) -> None:
 
 
 def test_long_text_is_shortened() -> None:
-    assert len(text("x" * 100_000)) < 150
+    short, long = (len(DataTable({"name": texts(["x" * letters])})._repr_html_()) for letters in (100, 100_000))
+    assert short < long < short + 50
 
 
 def test_notebook_displays_the_html() -> None:
