@@ -8,43 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.names import unify_spelling
-from familiar.core.types import Detection
+from familiar.core.types import Box, Face
 from familiar.gallery.store.photos import FROM_PATH
 from familiar.gallery.store.table import Table
 
-Box = tuple[float, float, float, float]
 _BOX_COLUMNS = "left_px, top_px, right_px, bottom_px"
-
-
-@dataclass(frozen=True)
-class StoredFace:
-    """The columns of a face that come from its detection and its embedding.
-
-    Attributes:
-        box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
-        landmarks: three or five points as little-endian float32, if known.
-        score: of the detector, in [0, 1].
-        quality: in [0, 1].
-        embedding: encoded by `Store.encode_embeddings`.
-    """
-
-    box_xyxy_px: Box
-    landmarks: bytes | None
-    score: float
-    quality: float
-    embedding: bytes
-
-    @staticmethod
-    def from_detection(detection: Detection, quality: float, embedding: bytes) -> "StoredFace":
-        """Combine a detection with its quality and its encoded embedding."""
-        landmarks = detection.landmarks_px
-        encoded_landmarks = None if landmarks is None else landmarks.astype("<f4").tobytes()
-        return StoredFace(detection.box_xyxy_px, encoded_landmarks, detection.score, quality, embedding)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values of left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding."""
-        return (*self.box_xyxy_px, self.landmarks, self.score, self.quality, self.embedding)
 
 
 @dataclass(frozen=True)
@@ -145,12 +113,12 @@ class Faces(Table):
             (os.fsencode(path), except_photo),
         )
 
-    def insert(self, photo: int, face: StoredFace, species: str | None) -> int:
-        """Add a face, and return its id."""
+    def insert(self, photo: int, face: Face, embedding: bytes) -> int:
+        """Add a face with its encoded embedding, and return its id."""
         self._connection.run(
             f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, landmarks_px, score, quality, embedding, species) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (photo, *face.values, species and unify_spelling(species)),
+            (photo, *_detected_values(face), embedding, face.species and unify_spelling(face.species)),
         )
         return self._connection.last_insert_rowid()
 
@@ -163,12 +131,12 @@ class Faces(Table):
         )
         return [face for (face,) in rows]
 
-    def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
+    def move_to_photo(self, number: int, photo: int, face: Face, embedding: bytes, species: str | None = None) -> None:
         """Store a face as it was detected in another photo, and its species unless it is None."""
         self._connection.run(
             "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
             "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
-            (photo, *stored.values, species, face),
+            (photo, *_detected_values(face), embedding, species, number),
         )
 
     def set_embeddings(self, embeddings: Iterable[tuple[bytes, int]]) -> None:
@@ -186,7 +154,7 @@ class Faces(Table):
     def deleted_boxes(self, photo: int) -> list[Box]:
         """Return the boxes of the faces that were deleted from a photo, or moved."""
         rows = self._connection.rows(f"SELECT {_BOX_COLUMNS} FROM deleted_boxes WHERE photo_id = ?", (photo,))
-        return [(left, top, right, bottom) for left, top, right, bottom in rows]
+        return [Box(*row) for row in rows]
 
     def delete(self, face: int) -> None:
         """Delete a face by hand, and all rows that refer to it. It is not detected again."""
@@ -219,10 +187,16 @@ class Faces(Table):
         return [face for (face,) in rows]
 
 
+def _detected_values(face: Face) -> tuple[Any, ...]:
+    """Return the values of left_px, top_px, right_px, bottom_px, landmarks_px, score and quality."""
+    landmarks = None if face.landmarks_px is None else face.landmarks_px.astype("<f4").tobytes()
+    return (*face.box_xyxy_px, landmarks, face.score, face.quality)
+
+
 def _to_row(row: tuple[Any, ...]) -> FaceRow:
     face, photo, path, sha256, size_bytes, taken_at, *rest = row
     *box, score, quality, species, identity, name, by_user = rest
     return FaceRow(
-        *(face, photo, os.fsdecode(path), sha256, size_bytes, taken_at, (box[0], box[1], box[2], box[3])),
+        *(face, photo, os.fsdecode(path), sha256, size_bytes, taken_at, Box(*box)),
         *(score, quality, species, identity, name, None if by_user is None else bool(by_user)),
     )

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from familiar.gallery.store.faces import Box
+from familiar.core.types import Box
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.table import Table
 

@@ -19,13 +19,13 @@ from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
+from familiar.core.types import Box
 from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Box, intersection_over_union
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user", "sha256")
@@ -350,7 +350,7 @@ class _PhotoLookup:
 def _matching_face(faces: Sequence[FaceRow], row: _TableRow) -> int | None:
     """Return the number of the face that a row means: by its box, as the only one, or by its number."""
     if row.box is not None:
-        overlaps = ((intersection_over_union(row.box, face.box_xyxy_px), face.face) for face in faces)
+        overlaps = ((row.box.intersection_over_union(face.box_xyxy_px), face.face) for face in faces)
         overlap, face = max(overlaps, default=(0.0, 0))
         return face if overlap >= SAME_BOX else None
     if len(faces) == 1:
@@ -386,11 +386,11 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     sides = [cells.get(side, "").strip() for side in BOX]
     box = None
     if any(sides):
-        left, top, right, bottom = map(float, sides)
-        if not all(map(math.isfinite, (left, top, right, bottom))):
+        box = Box(*map(float, sides))
+        if not all(map(math.isfinite, box)):
             raise ValueError("a side of the box is not a finite number")
         # An embedding that was computed elsewhere has a box of no size.
-        box = (left, top, right, bottom) if left < right and top < bottom else None
+        box = None if box.is_empty else box
     face, number = (cells.get(column, "").strip() for column in ("face", "identity"))
     name = unify_spelling(cells["name"])
     if not cells["path"]:

@@ -19,7 +19,7 @@ from jaxtyping import Float32
 
 from familiar.core.errors import BadDetector, FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
-from familiar.core.types import LABELS, Crop, Detection
+from familiar.core.types import LABELS, Crop, Face
 from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
@@ -73,7 +73,7 @@ class _StoredFace:
     path: str
     sha256: bytes
     box_xyxy_px: tuple[float, float, float, float]
-    detection: Detection | None  # None if the face was enrolled as an embedding, without a photo
+    detection: Face | None  # None if the face was enrolled as an embedding, without a photo
 
 
 def migrate(
@@ -161,13 +161,13 @@ def _load_pending_faces(gallery: Store) -> list[_StoredFace]:
     ]
 
 
-def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, species: str | None) -> Detection | None:
+def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, species: str | None) -> Face | None:
     left, top, right, bottom = box
     if left >= right:
         return None
     points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32)
     label = LABELS[LABELS.index(species)] if species in LABELS else None
-    return Detection((left, top, right, bottom), points, score, label)
+    return Face((left, top, right, bottom), points, score, label)
 
 
 def _embed_photos(

@@ -16,7 +16,7 @@ from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assi
 from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
 from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
 from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Region, intersection_over_union, upright_box_px
+from familiar.photos.metadata.regions import Region, upright_box_px
 from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
 
 _REMEDY = "; its names are left out; repair or remove it"
@@ -169,7 +169,7 @@ def _match(regions: Sequence[Region], faces: Sequence[FaceRow], content: PhotoCo
     pairs: list[tuple[float, Region, int]] = []
     for region in regions:
         box = upright_box_px(region.box, size_px, orientation)
-        pairs += [(intersection_over_union(box, face.box_xyxy_px), region, face.face) for face in faces]
+        pairs += [(box.intersection_over_union(face.box_xyxy_px), region, face.face) for face in faces]
     name_of: dict[int, str] = {}
     matches: dict[Region, int] = {}
     for overlap, region, face in sorted(pairs, key=lambda pair: -pair[0]):

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from familiar.gallery.store.faces import Box
+from familiar.core.types import Box
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from familiar.core.recognition_types import (
     SearchResult,
     VerificationResult,
 )
+from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
@@ -26,7 +27,7 @@ from familiar.web.api import requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
 from familiar.web.api.schemas import pydantic_type
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import FaceResult, PhotoResult
+from familiar.web.inference import PhotoResult
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
 
@@ -133,27 +134,27 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
     return {"photos": photos, "skipped": skipped}
 
 
-async def _best_faces(service: Service, *files: UploadFile) -> list[FaceResult]:
+async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
     """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
 
 
-def _face_body(face: FaceResult) -> dict[str, Any]:
+def _face_body(face: Face) -> dict[str, Any]:
     """Return the fields of an `EmbeddedFace` or `DetectedFace`."""
-    landmarks = face.detection.landmarks_px
+    landmarks = face.landmarks_px
     return {
-        "box_xyxy_px": face.detection.box_xyxy_px,
+        "box_xyxy_px": face.box_xyxy_px,
         "landmarks_px": None if landmarks is None else landmarks.tolist(),
-        "score": face.detection.score,
+        "score": face.score,
         "quality": face.quality,
-        "label": face.detection.label,
+        "label": face.label,
         "embedding": None if face.embedding is None else face.embedding.tolist(),
         "species": face.species,
     }
 
 
-def _embedding(face: FaceResult) -> Vector:
+def _embedding(face: Face) -> Vector:
     assert face.embedding is not None, "the best face is embedded"
     return face.embedding
 

@@ -14,12 +14,13 @@ from starlette.datastructures import UploadFile
 from starlette.types import ASGIApp
 
 from familiar import __version__
+from familiar.core.types import Face
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
 from familiar.web.error_handlers import answer_errors
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import FACES, parse_entries
-from familiar.web.immich.recognition import ANY_NAME, FaceRecognition, StoredFace
+from familiar.web.immich.recognition import ANY_NAME, FaceRecognition
 from familiar.web.immich.upstream import Upstream
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import error_response
@@ -131,7 +132,8 @@ async def _predict(
         return answer
 
 
-def _describe(face: StoredFace) -> dict[str, Any]:
+def _describe(face: Face) -> dict[str, Any]:
+    assert face.embedding is not None
     x1, y1, x2, y2 = face.box_xyxy_px
     return {
         "boundingBox": {"x1": x1, "y1": y1, "x2": x2, "y2": y2},
