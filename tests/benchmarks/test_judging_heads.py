@@ -11,7 +11,7 @@ PERSON = Head("person", [200, 10, 240, 60])
 
 
 def detection(box: tuple[float, float, float, float], label: str = "cat", score: float = 0.9) -> Face:
-    return Face(box, None, score, label)  # pyright: ignore[reportArgumentType]
+    return Face(box, None, score, label=label)  # pyright: ignore[reportArgumentType]
 
 
 def photo(*heads: Head, ignored: tuple[tuple[float, ...], ...] = (), file: str = "a.jpg") -> LabeledPhoto:

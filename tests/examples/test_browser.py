@@ -306,7 +306,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def as_detection(face: dict[str, Any]) -> Face:
     left, top, right, bottom = face.get("box_xyxy_px") or face["box"]
-    return Face((left, top, right, bottom), None, face["score"], face["label"])
+    return Face((left, top, right, bottom), None, face["score"], label=face["label"])
 
 
 def assert_all_in(detections: Sequence[Face], others: Sequence[Face], min_score: float):

@@ -270,7 +270,7 @@ def test_species_is_the_detectors_unless_it_is_given(
 ):
     class OneLabeled:
         def detect(self, photo: Photo) -> list[Face]:
-            return [Face((0.0, 0.0, *photo.size_px), None, 0.9, "cat" if photo.source == photos[0] else None)]
+            return [Face((0.0, 0.0, *photo.size_px), None, 0.9, label="cat" if photo.source == photos[0] else None)]
 
     enroll(album, embedder, photos[:2], OneLabeled(), species=species)
     with album.read() as repository:

@@ -17,7 +17,7 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Box, Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.corrections import IdentityFaces, assign, name_identity
+from familiar.gallery.editing.corrections import Individual, assign, name_identity
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
@@ -113,7 +113,7 @@ def give_names(gallery: Store, **names: str) -> None:
         name: tuple(face for face, _, face_color in rows if face_color == color)
         for color, name in (names or NAMES).items()
     }
-    assign(gallery, [IdentityFaces(name, numbers) for name, numbers in faces.items() if numbers])
+    assign(gallery, [Individual(name, numbers) for name, numbers in faces.items() if numbers])
 
 
 def names_of(gallery: Store) -> dict[tuple[str, str], str]:
@@ -313,7 +313,7 @@ def test_a_copy_that_is_equal_already_is_not_overwritten(tmp_path: Path, mean_co
         (photo.parent / "b.jpg").write_bytes(original)
         enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo.parent / "b.jpg"], ColorDetector())
         red = next(face for face, path, color in face_rows(gallery) if (path, color) == ("b.jpg", "red"))
-        assign(gallery, [IdentityFaces("Mia", (red,))])
+        assign(gallery, [Individual("Mia", (red,))])
         result = export_xmp(gallery, in_place=True)
     assert "would become equal to another photo" in result.skipped[0]
     assert photo.read_bytes() == tagged

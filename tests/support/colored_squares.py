@@ -25,7 +25,7 @@ class ColoredSquares:
             color = photo.rgb_u8[:, x : x + height].mean(axis=(0, 1))
             label = LABELS[int(np.argmax(color))]
             if label in self.labels:
-                detections.append(Face((float(x), 0.0, float(x + height), float(height)), None, 1.0, label))
+                detections.append(Face((float(x), 0.0, float(x + height), float(height)), None, 1.0, label=label))
         return detections
 
 

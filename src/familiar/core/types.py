@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import UInt8
+
+from familiar.core.field_types import NOT_IN_API, FieldSpec, Landmarks, Text, Vector
 
 Label = Literal["cat", "dog", "person"]
 LABELS: tuple[Label, ...] = get_args(Label)
@@ -99,6 +101,12 @@ class Box(NamedTuple):
         return self.intersection(other) >= SAME_FACE_OVERLAP * min(self.area, other.area)
 
 
+PhotoBox = Annotated[
+    Box,
+    FieldSpec("Left, top, right, bottom in pixels of the upright photo.", ((40, 32, 168, 160),)),
+]
+
+
 @dataclass(frozen=True, eq=False)
 class Crop:
     """A square aligned face, ready for a network.
@@ -140,29 +148,27 @@ class Crop:
 class Face:
     """A face in a photo, with what is known of it so far.
 
-    A detector returns box, landmarks, score and label; `detect_faces` adds quality and crop; a model adds embedding
-    and species.
-
     Attributes:
         box_xyxy_px: Left, top, right, bottom in pixels of the upright photo.
         landmarks_px: Left eye, right eye, nose, and of people both corners of the mouth, as they appear; None: none
             detected.
         score: The detector's score, in [0, 1].
-        quality: How well the face can be recognized, in [0, 1]; 0 until that is computed.
+        quality: How well the face can be recognized, in [0, 1].
         label: What the detector says it is: cat, dog or person; None: it does not tell.
         embedding: A unit vector of the model's space; None: not embedded.
-        species: What the user or the router says it is, or else the detector; None: neither does.
+        species: What the router says it is, or else the detector; None: neither does.
         crop: The aligned face, as a network takes it; None: not cropped.
     """
 
-    box_xyxy_px: Box
-    landmarks_px: Float32[np.ndarray, "p 2"] | None
+    # A detector gives box, landmarks, score and label, `detect_faces` quality and crop, a model embedding and species.
+    box_xyxy_px: PhotoBox
+    landmarks_px: Landmarks | None
     score: float
-    label: Label | None = None
     quality: float = 0.0
-    embedding: Float32[np.ndarray, " d"] | None = None
-    species: str | None = None
-    crop: Crop | None = None
+    label: Label | None = None
+    embedding: Annotated[Vector | None, NOT_IN_API] = None
+    species: Text | None = None
+    crop: Annotated[Crop | None, NOT_IN_API] = None
 
     def __post_init__(self) -> None:
         box = Box(*self.box_xyxy_px)

@@ -97,7 +97,7 @@ class HeadDetector:
         for cell in cells[distinct_boxes(boxes[cells], best[cells])]:
             label = LABELS[int(scores[cell].argmax())]
             landmarks = _landmarks(points[cell] / scale, boxes[cell], label)
-            heads.append(Face(Box(*boxes[cell].tolist()), landmarks, min(float(best[cell]), 1.0), label))
+            heads.append(Face(Box(*boxes[cell].tolist()), landmarks, min(float(best[cell]), 1.0), label=label))
         return heads
 
     def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Face]:

@@ -93,7 +93,9 @@ class HaarFaces:
         boxes_xywh[:, :2] -= (self._enlarged - 1) / 2 * sides
         boxes_xywh[:, 2:] *= self._enlarged
         return sort_best_first(
-            Face(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), self._label)
+            Face(
+                _box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), label=self._label
+            )
             for box, weight in zip(boxes_xywh, np.ravel(weights), strict=True)
         )
 
@@ -181,4 +183,4 @@ def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> Box:
 def _yunet_face(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Face:
     # YuNet's first eye and mouth corner are the person's right ones, which are left in the image.
     landmarks_px = row[4:14].reshape(5, 2) * np.array(factors_xy, np.float32)
-    return Face(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0), "person")
+    return Face(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0), label="person")

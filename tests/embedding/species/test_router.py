@@ -315,7 +315,7 @@ def test_label_of_the_detector_decides_the_species(router: RoutedEmbedder, label
     class Labeling:
         def detect(self, photo: Photo) -> list[Face]:
             width, height = photo.size_px
-            return [Face((0.0, 0.0, width, height), None, 0.9, label)]
+            return [Face((0.0, 0.0, width, height), None, 0.9, label=label)]
 
     routed = router.embed_photos(photos_of(RED), Labeling(), open_photo=open_in_memory)
     ((_, name, probability),) = routed.by_row()

@@ -182,7 +182,7 @@ def _check_still_valid(
     gallery.check_space(*embedder.space)
     path = _find_photo(gallery, repository, photo).path
     for other in repository.faces.rows_in_photos([photo]):
-        if other.face != except_face and other.has_box and box.is_same_face(other.box_xyxy_px):
+        if other.face != except_face and not other.box_xyxy_px.is_empty and box.is_same_face(other.box_xyxy_px):
             raise Contradiction(f"{path}: face {other.face} is there already; move or delete that one")
 
 

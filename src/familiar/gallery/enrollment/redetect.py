@@ -84,7 +84,8 @@ def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enro
         row = repository.photos.with_hash(file.sha256)
         if row is None:  # forgotten or edited meanwhile
             return NOTHING_ENROLLED
-        boxes = {face.face: face.box_xyxy_px for face in repository.faces.rows_in_photos([row.photo]) if face.has_box}
+        faces = repository.faces.rows_in_photos([row.photo])
+        boxes = {face.face: face.box_xyxy_px for face in faces if not face.box_xyxy_px.is_empty}
         crops = [face for face, box in boxes.items() if enrolled_as_crops and _is_crop(box, file.size_px)]
         known = [box for face, box in boxes.items() if face not in crops] + repository.faces.deleted_boxes(row.photo)
     new = [face for face in detected if not _is_at_any(face, known)]

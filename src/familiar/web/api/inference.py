@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, UploadFile
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
-    DetectedFace,
     DetectionResult,
     EmbeddedFace,
     PhotoVerificationResult,
@@ -38,7 +37,7 @@ router = APIRouter()
     "/detect",
     operation_id="detect",
     tags=["inference"],
-    response_model=pydantic_type(DetectionResult[DetectedFace]),
+    response_model=pydantic_type(DetectionResult[Face]),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from familiar.embedding.species.router_file import open_model
 from familiar.web.error_handlers import answer_errors
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import FACES, parse_entries
-from familiar.web.immich.recognition import ANY_NAME, FaceRecognition
+from familiar.web.immich.recognition import ANY_NAME, Recognition
 from familiar.web.immich.upstream import Upstream
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import error_response
@@ -71,7 +71,7 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     for path in (path for paths in settings.models.values() for path in paths):
         opened.setdefault(path, open_model(path, providers=settings.providers))
     models = {name: [opened[path] for path in paths] for name, paths in settings.models.items()}
-    recognition = FaceRecognition(models, settings.detector, settings.limits)
+    recognition = Recognition(models, settings.detector, settings.limits)
     upstream = None if settings.upstream is None else Upstream(settings.upstream)
 
     @contextlib.asynccontextmanager
@@ -101,7 +101,7 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
 
 
 async def _predict(
-    request: Request, recognition: FaceRecognition, upstream: Upstream | None, settings: ImmichSettings
+    request: Request, recognition: Recognition, upstream: Upstream | None, settings: ImmichSettings
 ) -> dict[str, Any]:
     async with request.form(max_files=1, max_fields=4, max_part_size=settings.limits.json_bytes) as form:
         entries, image, text = form.get("entries"), form.get("image"), form.get("text")

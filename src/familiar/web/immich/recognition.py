@@ -24,7 +24,7 @@ ANY_NAME = ""
 """Of models that answer whatever name Immich asks for."""
 
 
-class FaceRecognition:
+class Recognition:
     """Finds and embeds faces with all models of a name.
 
     Args:
