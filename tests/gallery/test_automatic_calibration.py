@@ -1,7 +1,6 @@
 """Galleries of an uncalibrated model calibrate themselves on confirmed faces, and undo takes that back."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import Contradiction, CorruptGallery, NothingToMeasure
 from familiar.gallery.clustering import automatic_calibration
 from familiar.gallery.clustering.calibration import (
-    OwnCalibration,
+    GalleryFit,
     calibrate,
     calibration,
     clustering_calibration,
@@ -232,7 +231,7 @@ def test_undo_restores_the_previous_calibration(
         gallery._connection.execute("PRAGMA synchronous = OFF")
         enroll_vectors(gallery, close_together([EACH] * 3))
         corrections.split(gallery, faces_of(0, 1))  # so that each of the following changes at least one row
-        before: list[OwnCalibration | None] = []
+        before: list[GalleryFit | None] = []
         for kind, individual, count in decisions:
             last, stored = last_decision(gallery), own_calibration(gallery)
             with contextlib.suppress(Contradiction):
@@ -261,31 +260,16 @@ def test_undo_after_a_repair_keeps_the_calibration(calibrated: Store, folder: Pa
         assert fitted_faces(repaired) == 8
 
 
-# --- galleries of older versions, other models, and large galleries ------------------------------------------------
+# --- uncalibrated galleries, other models, and large galleries ------------------------------------------------
 
 
-def test_calibration_of_an_older_version_counts_as_the_users(calibrated: Store):
-    fitted = own_calibration(calibrated)
-    assert fitted is not None
-    older = {key: fitted.to_dict()[key] for key in ("calibration", "threshold", "f")}
-    store(calibrated, json.dumps(older))
-    clustering = clustering_calibration(calibrated)
-    assert (clustering.threshold, clustering.faces, clustering.is_automatic) == (
-        fitted.clustering.threshold,
-        None,
-        False,
-    )
-    confirm_individual(calibrated, 2, EACH)
-    assert calibration(calibrated) == fitted.calibration
-
-
-def test_older_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(calibrated: Store):
+def test_gallery_with_confirmed_faces_is_calibrated_by_its_next_decision(calibrated: Store):
     store(calibrated, None)
     cluster(calibrated)
     assert fitted_faces(calibrated) == 8
 
 
-@pytest.mark.parametrize("stored", ["{", "[]", "{}", '{"calibration": 3}', "7"])
+@pytest.mark.parametrize("stored", ["{", "[]", '{"0": {}}', '{"0": {"calibration": 3}}', "7"])
 def test_damaged_calibration_is_reported(uncalibrated: Store, stored: str):
     store(uncalibrated, stored)
     with pytest.raises(CorruptGallery, match="familiar gallery repair"):

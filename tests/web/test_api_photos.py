@@ -161,10 +161,8 @@ def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photo
     with Store.open(folder) as gallery, gallery.write() as repository:
         threshold = Threshold(0.2, 0.0, 1.0)
         stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
-        repository.connection.execute(
-            "UPDATE gallery SET own_calibration = ?",
-            (json.dumps({"calibration": stored_calibration, "threshold": 0.3, "f": 1.0}),),
-        )
+        fitted = {"calibration": stored_calibration, "threshold": 0.3, "f": 1.0, "faces": 9, "previous": None}
+        repository.connection.execute("UPDATE gallery SET own_calibration = ?", (json.dumps({"0": fitted}),))
     both = [*sent(photos[0], field="first"), *sent(photos[-1], field="second")]
     answer = client.post("/api/v1/verify", files=both).json()
     assert (answer["same"], answer["threshold"]) == (True, 0.2)

@@ -56,7 +56,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class SpeciesThreshold:
+class SpeciesClustering:
     """From which similarity on faces of one species are clustered together.
 
     Attributes:
@@ -91,7 +91,7 @@ class SpeciesThreshold:
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class MinSimilarities:
     """Minimum similarities of two faces of one individual.
 
     Attributes:
@@ -106,7 +106,7 @@ class Thresholds:
     balanced: Similarity
     high_recall: Similarity
     clustering: Similarity
-    by_species: tuple[SpeciesThreshold, ...]
+    by_species: tuple[SpeciesClustering, ...]
     fitted_on_gallery: bool
     is_guess: bool
 
@@ -126,7 +126,7 @@ class GalleryState:
     space_id: str
     embedding_dim: Annotated[int, FieldSpec(examples=(128,))]
     prefixes: tuple[int, ...]
-    thresholds: Thresholds
+    thresholds: MinSimilarities
     revision: int
     read_only: bool
     has_model: bool

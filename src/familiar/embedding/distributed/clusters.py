@@ -27,7 +27,7 @@ from familiar.embedding.model import Model
 from familiar.metrics.calibration import uncalibrated
 from familiar.neighbors.album import (
     MIN_QUALITY,
-    AlbumThreshold,
+    AlbumEstimate,
     AlbumWhitening,
     cluster_measured,
     evenly_spaced,
@@ -40,7 +40,7 @@ MAX_IN_MEMORY = 100_000
 """Faces of a species that are clustered in memory, as in a gallery; more are clustered with files."""
 SAMPLE_ROWS = 20_000
 NO_CLUSTER = -1
-_Album = tuple[AlbumWhitening, AlbumThreshold] | None  # None: the faces show too little
+_Album = tuple[AlbumWhitening, AlbumEstimate] | None  # None: the faces show too little
 COLUMNS = {
     "photo": "as in the folder of embeddings",
     "face": "likewise",

@@ -12,7 +12,7 @@ from familiar.evaluation.results.metrics import (
 )
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
-from familiar.metrics.calibration import ProbabilityCurve, reliability
+from familiar.metrics.calibration import reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
 from familiar.metrics.verification import verification_metrics as verification_metrics
@@ -75,12 +75,12 @@ def verification(context: EvaluationContext) -> SuiteResult[VerificationMetrics]
 
 def _at_threshold(counts: RocCounts, threshold: Threshold) -> ThresholdMetrics:
     """Measure the rates at a threshold of the bundle, here and on its own validation pairs."""
-    point = rates_at(counts, threshold.similarity)
+    far, tar = rates_at(counts, threshold.similarity)
     return ThresholdMetrics(
         similarity=threshold.similarity,
         accuracy=accuracy_at(counts, threshold.similarity, balanced=True),
-        far=point.far,
-        tar=point.tar,
+        far=far,
+        tar=tar,
         on_validation=threshold,
     )
 
@@ -88,9 +88,9 @@ def _at_threshold(counts: RocCounts, threshold: Threshold) -> ThresholdMetrics:
 def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> ProbabilityMetrics | None:
     """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
     calibration = context.calibration
-    if calibration.slope is None or calibration.intercept is None:
+    probabilities = calibration.probabilities(scored_pairs.scores)
+    if probabilities is None:
         return None
-    probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
     bins = reliability(probabilities, scored_pairs.pairs.same, weights=scored_pairs.weights)
     return ProbabilityMetrics(
         calibration_error=bins.error,

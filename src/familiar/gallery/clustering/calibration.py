@@ -27,14 +27,14 @@ MAX_ODDS = 500  # chosen on people of LFW's peopleDevTrain, 100 to 2,000 of them
 
 
 @dataclass(frozen=True)
-class ClusteringCalibration:
+class ClusteringSettings:
     """The clustering threshold of a gallery.
 
     Attributes:
         threshold: similarity in [-1, 1] from which two faces are clustered together.
         from_gallery: whether the threshold was fitted on this gallery's confirmed faces.
         f: mean of pairwise and B-cubed F that the threshold reached on these faces; None if not fitted.
-        faces: the number of these faces; None if not fitted, or not stored by an older version.
+        faces: the number of these faces; None if not fitted.
         is_automatic: whether the gallery calibrated itself; False if the user calibrated it.
         is_guess: whether the threshold is a fixed number, because neither the model nor the gallery is calibrated.
     """
@@ -48,14 +48,14 @@ class ClusteringCalibration:
 
 
 @dataclass(frozen=True)
-class OwnCalibration:
+class GalleryFit:
     """A calibration fitted on a gallery's confirmed faces, as the gallery stores it.
 
     Attributes:
         calibration: of similarities.
         threshold: similarity from which faces are clustered together.
-        f: as for `ClusteringCalibration`.
-        faces: as for `ClusteringCalibration`.
+        f: as for `ClusteringSettings`.
+        faces: as for `ClusteringSettings`.
         automatic: whether the gallery calibrated itself.
         decision: the user's decision by which a gallery calibrated itself; None: none of them.
         previous: the calibration to restore if this decision is undone.
@@ -64,23 +64,23 @@ class OwnCalibration:
     calibration: Calibration
     threshold: float
     f: float
-    faces: int | None = None
+    faces: int
     automatic: bool = False
     decision: str | None = None
-    previous: "OwnCalibration | None" = None
+    previous: "GalleryFit | None" = None
 
     @property
-    def clustering(self) -> ClusteringCalibration:
+    def clustering(self) -> ClusteringSettings:
         """The clustering threshold."""
-        return ClusteringCalibration(self.threshold, True, self.f, self.faces, self.automatic)
+        return ClusteringSettings(self.threshold, True, self.f, self.faces, self.automatic)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `json.dumps` takes."""
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_dict(stored: dict[str, Any]) -> "OwnCalibration":
-        """Restore the result of `to_dict`; older versions stored only its first three entries.
+    def from_dict(stored: dict[str, Any]) -> "GalleryFit":
+        """Restore the result of `to_dict`.
 
         Args:
             stored: the parsed JSON.
@@ -88,12 +88,12 @@ class OwnCalibration:
         Raises:
             KeyError, TypeError, AttributeError: it is not such a result.
         """
-        previous = stored.get("previous")
+        previous = stored["previous"]
         restored: dict[str, Any] = {
             "calibration": Calibration.from_dict(stored["calibration"]),
-            "previous": None if previous is None else OwnCalibration.from_dict(previous),
+            "previous": None if previous is None else GalleryFit.from_dict(previous),
         }
-        return OwnCalibration(**(stored | restored))
+        return GalleryFit(**(stored | restored))
 
 
 def calibration(gallery: Store, part: int = 0) -> Calibration:
@@ -123,13 +123,13 @@ def calibration_at(gallery: Store, length: int, part: int = 0) -> Calibration:
     return uncalibrated() if fitted is None else fitted
 
 
-def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringCalibration:
+def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold fitted on this gallery, or that of its model; `part` as for `calibration`."""
     fitted = own_calibration(gallery, part)
     return model_clustering(gallery, part) if fitted is None else fitted.clustering
 
 
-def model_clustering(gallery: Store, part: int = 0) -> ClusteringCalibration:
+def model_clustering(gallery: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold by the calibration of a gallery's model.
 
     It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
@@ -144,10 +144,10 @@ def model_clustering(gallery: Store, part: int = 0) -> ClusteringCalibration:
         at_odds = (math.log(odds) - model.intercept) / model.slope
         threshold = at_odds if model.target_far == HIGH_PRECISION_FAR else min(threshold, at_odds)
     threshold = max(threshold, model.balanced.similarity)
-    return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
+    return ClusteringSettings(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
-def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
+def calibrate(gallery: Store) -> dict[int, GalleryFit]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
@@ -162,7 +162,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
         GalleryBusy: the confirmed faces changed in the meantime.
     """
     assignments = load_assignments(gallery)
-    fitted: dict[int, OwnCalibration] = {}
+    fitted: dict[int, GalleryFit] = {}
     totals: list[tuple[int, int]] = []
     for part in range(len(gallery.space.part_spaces)):
         rows = confirmed_rows(assignments, part)
@@ -212,7 +212,7 @@ def confirmed_rows(assignments: GalleryAssignments, part: int | None = None) -> 
     return np.flatnonzero(mask if part is None else mask & (assignments.faces.parts == part))
 
 
-def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
+def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> GalleryFit:
     """Fit thresholds, probabilities and the clustering threshold on confirmed faces.
 
     Args:
@@ -227,10 +227,10 @@ def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray,
         return (table.pairwise().f + table.bcubed().f) / 2
 
     threshold, f = fit_threshold(embeddings, mean_f)
-    return OwnCalibration(fit_calibration(embeddings, labels), threshold, f, len(rows))
+    return GalleryFit(fit_calibration(embeddings, labels), threshold, f, len(rows))
 
 
-def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:
+def own_calibration(gallery: Store, part: int = 0) -> GalleryFit | None:
     """Return the calibration that was fitted on this gallery, if any; `part` as for `calibration`.
 
     Raises:
@@ -239,7 +239,7 @@ def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:
     return own_calibrations(gallery).get(part)
 
 
-def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
+def own_calibrations(gallery: Store) -> dict[int, GalleryFit]:
     """Return the calibrations that were fitted on this gallery, by part of its space.
 
     Raises:
@@ -258,21 +258,17 @@ def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
         ) from error
 
 
-def store_own_calibrations(repository: Repository, by_part: Mapping[int, OwnCalibration]) -> None:
+def store_own_calibrations(repository: Repository, by_part: Mapping[int, GalleryFit]) -> None:
     """Store calibrations fitted on a gallery, in place of those before.
 
     Args:
         repository: of an open write.
-        by_part: by part of the gallery's space. A single one is stored as it was before there were parts.
+        by_part: by part of the gallery's space.
     """
-    stored: dict[str, Any] | None = {"parts": {str(part): each.to_dict() for part, each in by_part.items()}}
-    if by_part.keys() <= {0}:
-        stored = by_part[0].to_dict() if by_part else None
-    repository.settings.set_own_calibration(None if stored is None else json.dumps(stored))
+    stored = {part: each.to_dict() for part, each in by_part.items()}
+    repository.settings.set_own_calibration(json.dumps(stored) if stored else None)
 
 
 @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
-def _parse_own_calibrations(text: str) -> dict[int, OwnCalibration]:
-    stored = json.loads(text)
-    parts = stored.get("parts", {"0": stored})
-    return {int(part): OwnCalibration.from_dict(each) for part, each in parts.items()}
+def _parse_own_calibrations(text: str) -> dict[int, GalleryFit]:
+    return {int(part): GalleryFit.from_dict(each) for part, each in json.loads(text).items()}

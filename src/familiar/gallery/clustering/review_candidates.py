@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from familiar.core.calibration import sigmoid
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
@@ -61,7 +62,7 @@ class Clusters:
         """Return a probability by how far a similarity exceeds a face's threshold, in uncertainties, and by a size."""
         intercept, by_excess, by_log_size = curve
         excess = (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
-        return 0.5 * (1 + np.tanh(0.5 * (intercept + by_excess * excess + by_log_size * log_size)))
+        return sigmoid(intercept + by_excess * excess + by_log_size * log_size)
 
 
 class Candidate(NamedTuple):

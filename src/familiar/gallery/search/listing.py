@@ -9,7 +9,6 @@ from jaxtyping import Float32, Int64
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence, Counts, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.core.names import unify_spelling
-from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration
@@ -118,7 +117,7 @@ def face_confidences(gallery: Store, identity: int) -> list[AssignmentConfidence
             # Out of domain only the clustering threshold is known, as in `search.verify`.
             threshold, shift = DOMAIN_THRESHOLD, model.balanced.similarity - DOMAIN_THRESHOLD
         for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
-            probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
+            probability = None if len(rows) < 2 else model.probability(similarity + shift)
             confidence = AssignmentConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
             scored.append((fit - threshold, confidence))
     scored.sort(key=lambda pair: (-pair[0], pair[1].face.face))

@@ -8,7 +8,7 @@ from familiar.core.errors import FamiliarError
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
-from familiar.embedding.verification import probability_same, verify_embeddings
+from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.clustering.calibration import calibration_at
 from familiar.gallery.search.external_search import search_external_index
@@ -195,7 +195,7 @@ def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> V
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
     threshold = adapted.threshold - adapted.shift if adapted.shift else model.balanced.similarity
-    probability = probability_same(similarity - threshold + model.balanced.similarity, model)
+    probability = model.probability(similarity - threshold + model.balanced.similarity)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 
 

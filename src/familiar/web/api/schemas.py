@@ -20,8 +20,10 @@ from familiar.core.gallery_types import (
     GalleryFace,
     GalleryPhoto,
     IdentitySummary,
+    MinSimilarities,
     ModelMetadata,
     Question,
+    SpeciesClustering,
 )
 from familiar.core.recognition_types import DetectedPhoto, EmbeddedFace, PhotoVerificationResult
 from familiar.core.terminal_text import printable
@@ -35,9 +37,11 @@ SCHEMA_NAMES: dict[type, str] = {
     Face: "DetectedFace",
     GalleryFace: "Face",
     GalleryPhoto: "Photo",
+    MinSimilarities: "Thresholds",
     IdentitySummary: "Identity",
     ModelMetadata: "Model",
     Question: "ReviewQuestion",
+    SpeciesClustering: "SpeciesThreshold",
 }
 # Their schemas have no description in the published OpenAPI document, nor have those of generic types.
 UNDESCRIBED = (EmbeddedFace, AdditionResult, PhotoVerificationResult)
