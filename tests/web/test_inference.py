@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
+from familiar.core.recognition_types import DetectedPhoto
 from familiar.core.types import Crop, Face, Photo
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
 from familiar.photos.decoding import save_photo
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import BatchingInference, PhotoResult
+from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
 from support import color_album
 
@@ -102,7 +103,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 def test_detect_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
     path = color_album.draw_photo(tmp_path / "three.png", "red", "green", "blue")
-    result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path))
+    result: DetectedPhoto = seeing(embedder, lambda vision: vision.detect(path))
     assert result.size_px == (96, 32)
     assert [seen.box_xyxy_px for seen in result.faces] == [
         (0, 0, 32, 32),
@@ -116,14 +117,14 @@ def test_detect_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embe
 
 def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Embedder):
     path = save_photo(Photo(np.full((512, 768, 3), 90, np.uint8), "drawn", (768, 512)), tmp_path / "large.jpg")
-    result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path), WholePhoto())
+    result: DetectedPhoto = seeing(embedder, lambda vision: vision.detect(path), WholePhoto())
     assert result.size_px == (768, 512)
     assert result.faces[0].box_xyxy_px == (0, 0, 768, 512)
 
 
 def test_detect_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
     paths = color_album.draw_album(tmp_path, red=5, green=4, blue=3)
-    result: list[PhotoResult] = seeing(embedder, lambda vision: vision.detect_all(paths))
+    result: list[DetectedPhoto] = seeing(embedder, lambda vision: vision.detect_all(paths))
     rows = np.stack(
         [seen.embedding for photo_result in result for seen in photo_result.faces if seen.embedding is not None]
     )
@@ -160,7 +161,7 @@ def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, netw
 def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
     path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
 
-    async def work(vision: BatchingInference) -> PhotoResult:
+    async def work(vision: BatchingInference) -> DetectedPhoto:
         assert not vision.has_model
         for request in (vision.detect(path), vision.best_face(path), vision.embed([crop()])):
             with pytest.raises(HttpProblem, match="--model") as error:

@@ -33,7 +33,7 @@ from familiar.core.recognition_types import (
     SearchResult,
     VerificationResult,
 )
-from familiar.core.types import Box, Face
+from familiar.core.types import Face
 
 PAGE = 500  # items per request
 ResultKind = Literal["photo", "identity"]
@@ -127,7 +127,7 @@ class Client:
         """List faces without an identity."""
         return self._iterate(GalleryFace, "faces/unassigned")
 
-    def add_face(self, photo: int, box_xyxy_px: Box) -> int:
+    def add_face(self, photo: int, box_xyxy_px: tuple[float, float, float, float]) -> int:
         """Add a face that the detector missed. It joins the identity that it resembles, if any.
 
         Args:
@@ -143,7 +143,7 @@ class Client:
         """
         return self._post(AdditionResult, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
 
-    def set_face_box(self, face: int, box_xyxy_px: Box) -> None:
+    def set_face_box(self, face: int, box_xyxy_px: tuple[float, float, float, float]) -> None:
         """Give a face another box. It is embedded again.
 
         It keeps its identity if a user confirmed it, or if it is the identity's only face; otherwise it is assigned

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies
+from familiar.core.recognition_types import DetectedPhoto
 from familiar.core.types import Box, Face
 from familiar.detection.detectors import build_detector
 from familiar.embedding.all_faces import MIN_SCORE
@@ -16,7 +17,7 @@ from familiar.embedding.model import Model
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import DEFAULT_MIN_SCORE
 from familiar.web.immich.vectors import make_blocks
-from familiar.web.inference import BatchingInference, PhotoResult
+from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
 from familiar.web.uploads import Upload
 
@@ -95,12 +96,12 @@ class Recognition:
             if immich_score(face.score) >= min_score
         ]
 
-    async def _detect(self, model: Model, photo: Upload) -> tuple[Model, PhotoResult]:
+    async def _detect(self, model: Model, photo: Upload) -> tuple[Model, DetectedPhoto[Face]]:
         try:
             return model, await self._inference[model].detect(photo)
         except NoBundleForSpecies:  # a router that has none for any face of the photo
             detected = await self._inference[model].detect(photo, embed=False)
-            return model, PhotoResult(detected.size_px, ())
+            return model, replace(detected, faces=())
 
     def _store(self, model: Model, face: Face) -> Float32[np.ndarray, "512"]:
         assert face.embedding is not None

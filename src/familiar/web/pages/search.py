@@ -95,12 +95,11 @@ def _search_all(
 
 
 def _answer(detected: Face, matches: list[Match], similar: list[SimilarPhoto]) -> Answer:
-    assert detected.crop is not None
     known = next((match for match in matches if match.known), None)
     likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
     shows_known = [known is not None and item.hit.identity == known.identity for item in similar]
     return Answer(
-        as_data_url(detected.crop),
+        as_data_url(detected),
         known,
         matches[0] if matches and known is None else None,
         [match for match in likely if match is not known],
