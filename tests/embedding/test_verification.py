@@ -1,4 +1,3 @@
-import math
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.verification import probability_same, verify_embeddings, verify_photos
+from familiar.embedding.verification import verify_embeddings, verify_photos
 from familiar.photos.decoding import save_photo
 
 
@@ -17,20 +16,9 @@ def curve(slope: float, intercept: float) -> Calibration:
     return Calibration(point, point, point, slope, intercept, 0.0, 1, 1)
 
 
-def test_probability_equals_closed_form():
-    assert probability_same(0.5, curve(20.0, -10.0)) == 0.5
-    assert probability_same(0.7, curve(20.0, -10.0)) == pytest.approx(1 / (1 + math.exp(-4)))
-
-
-def test_steep_curve_does_not_overflow():
-    assert probability_same(-1.0, curve(1e6, 0.0)) == pytest.approx(0.0)
-    assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
-
-
 def test_without_calibration_there_is_a_similarity_and_no_verdict():
     point = Threshold(0.55, None, None)
     fixed = Calibration(point, point, point, None, None, None, 0, 0)
-    assert probability_same(0.9, fixed) is None
     for other, similarity in (([0.6, 0.8], 0.6), ([0.0, 1.0], 0.0)):
         answer = verify_embeddings(np.array([1, 0], np.float32), np.array(other, np.float32), fixed)
         assert answer.similarity == pytest.approx(similarity)

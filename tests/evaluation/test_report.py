@@ -193,7 +193,7 @@ def test_report_has_both_color_schemes_and_png_files(context: EvaluationContext,
 @pytest.mark.parametrize("suite", SUITES)
 def test_null_suite_shows_reason(context: EvaluationContext, suite: str):
     results = measured_results(context, (), reasons={suite: f"{suite}: too <few> photos"})
-    page = Reader(render(results, Examples(context.table, {}), {}))
+    page = Reader(render(results, Examples(context.table, {}, context.calibration), {}))
     assert suite in page.ids
     assert page.text.count("too <few> photos") == 2  # in the caveats, and in its section
     assert set(SUITES) & page.ids == {suite}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import Contradiction, CorruptGallery, NothingToMeasure
 from familiar.gallery.clustering import automatic_calibration
 from familiar.gallery.clustering.calibration import (
-    OwnCalibration,
+    GalleryFit,
     calibrate,
     calibration,
     clustering_calibration,
@@ -81,7 +81,7 @@ def test_calibrates_itself_and_then_separates_individuals(uncalibrated: Store):
     assert len(groups(uncalibrated)) == 1, "the guess joins three individuals"
     assert clustering_calibration(uncalibrated).is_guess
     undo(uncalibrated)
-    labels = [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
+    labels = [corrections.Individual(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
     corrections.assign(uncalibrated, labels[:1])
     assert clustering_calibration(uncalibrated).is_guess, "six pairs of one individual are too few"
     corrections.assign(uncalibrated, labels[1:])
@@ -231,7 +231,7 @@ def test_undo_restores_the_previous_calibration(
         gallery._connection.execute("PRAGMA synchronous = OFF")
         enroll_vectors(gallery, close_together([EACH] * 3))
         corrections.split(gallery, faces_of(0, 1))  # so that each of the following changes at least one row
-        before: list[OwnCalibration | None] = []
+        before: list[GalleryFit | None] = []
         for kind, individual, count in decisions:
             last, stored = last_decision(gallery), own_calibration(gallery)
             with contextlib.suppress(Contradiction):
@@ -269,7 +269,7 @@ def test_confirmed_faces_without_calibration_are_calibrated_by_the_next_decision
     assert fitted_faces(calibrated) == 8
 
 
-@pytest.mark.parametrize("stored", ["{", "[]", '{"0": {}}', '{"calibration": 3}', "7"])
+@pytest.mark.parametrize("stored", ["{", "[]", '{"0": {}}', '{"0": {"calibration": 3}}', "7"])
 def test_damaged_calibration_is_reported(uncalibrated: Store, stored: str):
     store(uncalibrated, stored)
     with pytest.raises(CorruptGallery, match="familiar gallery repair"):

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from familiar.core.calibration import Threshold, sigmoid
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.calibration import (
     FIXED_THRESHOLDS,
     MIN_SLOPE,
-    ProbabilityCurve,
     calibrate,
     calibrate_collections,
     calibration_error,
@@ -64,7 +64,7 @@ def test_thresholds_decrease_from_precision_to_recall(distance, same, different,
     result = thresholds(counts)
     points = [result.high_precision, result.balanced, result.high_recall]
     assert [p.similarity for p in points] == sorted([p.similarity for p in points], reverse=True)
-    assert points == [rates_at(counts, p.similarity) for p in points]
+    assert [(p.far, p.tar) for p in points] == [rates_at(counts, p.similarity) for p in points]
     assert result.balanced.similarity == equal_error_rate(counts)[1]
     assert result.high_precision.far <= max(result.target_far, 1e-4) + 1e-12
     assert result.high_recall.tar >= 0.95 - 1e-9 or result.high_recall.similarity == result.balanced.similarity
@@ -80,7 +80,7 @@ def test_separable_scores_give_equal_thresholds():
 @pytest.mark.parametrize("distance", [0.5, 1.0, 3.0])
 def test_fit_matches_scikit_learn(distance):
     scores, same = scores_of(distance)
-    curve = fit_probability(scores, same)
+    slope, intercept = fit_probability(scores, same)
     # Platt's soft targets as two hard ones with weights; no penalty.
     n_same, n_different = same.sum(), (~same).sum()
     target = np.where(same, (n_same + 1) / (n_same + 2), 1 / (n_different + 2))
@@ -90,42 +90,42 @@ def test_fit_matches_scikit_learn(distance):
         np.repeat([1, 0], len(scores)),
         np.concatenate([weight * target, weight * (1 - target)]) * len(scores),
     )
-    assert curve.slope == pytest.approx(reference.coef_[0, 0], rel=1e-6)
-    assert curve.intercept == pytest.approx(reference.intercept_[0], rel=1e-6)
+    assert slope == pytest.approx(reference.coef_[0, 0], rel=1e-6)
+    assert intercept == pytest.approx(reference.intercept_[0], rel=1e-6)
 
 
 def test_fit_recovers_true_curve():
     # Two normal distributions of equal spread: log odds are linear, slope distance / spread.
     scores, same = scores_of(2.0, 100_000, 100_000)
-    curve = fit_probability(scores, same)
-    assert curve.slope == pytest.approx(2.0 / 0.1, rel=0.02)
-    assert curve.probability(0.1) == pytest.approx(0.5, abs=0.005)
+    slope, intercept = fit_probability(scores, same)
+    assert slope == pytest.approx(2.0 / 0.1, rel=0.02)
+    assert sigmoid(slope * 0.1 + intercept) == pytest.approx(0.5, abs=0.005)
 
 
 def test_fit_weights_same_and_different_pairs_equally():
     scores, same = scores_of(2.0, 1000, 1000)
     times = np.where(same, 1, 50)
-    curve = fit_probability(scores, same)
-    lopsided = fit_probability(np.repeat(scores, times), np.repeat(same, times))
-    assert lopsided.slope == pytest.approx(curve.slope, rel=0.05)  # the smoothing differs a little
+    slope, _ = fit_probability(scores, same)
+    lopsided_slope, _ = fit_probability(np.repeat(scores, times), np.repeat(same, times))
+    assert lopsided_slope == pytest.approx(slope, rel=0.05)  # the smoothing differs a little
 
 
 def test_separable_scores_give_a_finite_curve():
-    curve = fit_probability(np.repeat([0.9, 0.1], 100), np.repeat([True, False], 100))
+    slope, intercept = fit_probability(np.repeat([0.9, 0.1], 100), np.repeat([True, False], 100))
     # Two scores, two targets: the curve passes through both.
-    assert curve.probability(0.9) == pytest.approx(101 / 102, abs=1e-6)
-    assert curve.probability(0.1) == pytest.approx(1 / 102, abs=1e-6)
+    assert sigmoid(slope * 0.9 + intercept) == pytest.approx(101 / 102, abs=1e-6)
+    assert sigmoid(slope * 0.1 + intercept) == pytest.approx(1 / 102, abs=1e-6)
     scores, same = scores_of(60)
-    far_apart = fit_probability(scores, same)
-    assert far_apart.probability(6.0) > 0.99
-    assert far_apart.probability(0.0) < 0.01
+    slope, intercept = fit_probability(scores, same)
+    assert sigmoid(slope * 6.0 + intercept) > 0.99
+    assert sigmoid(intercept) < 0.01
 
 
 @pytest.mark.parametrize("scores", [np.full(20, 0.7), np.repeat([0.1, 0.9], 10)])
 def test_uninformative_scores_give_minimum_slope(scores):
-    curve = fit_probability(scores, np.repeat([True, False], 10))
-    assert curve.slope == MIN_SLOPE
-    assert curve.probability(float(scores.mean())) == pytest.approx(0.5, abs=1e-9)
+    slope, intercept = fit_probability(scores, np.repeat([True, False], 10))
+    assert slope == MIN_SLOPE
+    assert sigmoid(slope * scores.mean() + intercept) == pytest.approx(0.5, abs=1e-9)
 
 
 @given(
@@ -137,18 +137,11 @@ def test_uninformative_scores_give_minimum_slope(scores):
 def test_probability_rises_with_similarity(distance, same, different, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        curve = fit_probability(*scores_of(distance, same, different, seed))
-    probabilities = curve.probabilities(np.linspace(-1, 1, 201))
-    assert curve.slope >= MIN_SLOPE
+        slope, intercept = fit_probability(*scores_of(distance, same, different, seed))
+    probabilities = sigmoid(slope * np.linspace(-1, 1, 201) + intercept)
+    assert slope >= MIN_SLOPE
     assert (np.diff(probabilities) >= 0).all()
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
-
-
-def test_probability_equals_logistic_function_without_overflow():
-    curve = ProbabilityCurve(slope=2.0, intercept=-0.5)
-    assert curve.probability(0.75) == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-15)
-    steep = ProbabilityCurve(slope=1e6, intercept=0.0)
-    assert (steep.probability(-1.0), steep.probability(1.0)) == (0.0, 1.0)
 
 
 def test_calibration_error_equals_closed_form():
@@ -210,16 +203,16 @@ def test_rejects_invalid_probability(wrong):
 
 def test_fixed_thresholds_have_names_from_fitted_thresholds():
     scores, same = scores_of(2.0)
-    fitted = dataclasses.asdict(thresholds(roc_counts(scores[same], scores[~same])))
-    assert list(FIXED_THRESHOLDS) == [name for name in fitted if name != "target_far"]
+    fitted = vars(thresholds(roc_counts(scores[same], scores[~same])))
+    assert list(FIXED_THRESHOLDS) == [name for name, value in fitted.items() if isinstance(value, Threshold)]
     assert list(FIXED_THRESHOLDS.values()) == sorted(FIXED_THRESHOLDS.values(), reverse=True)
 
 
 def test_fit_has_lower_calibration_error_than_wrong_curve():
     scores, same = scores_of(2.0, 20_000, 20_000)
-    curve = fit_probability(scores, same)
-    assert calibration_error(curve.probabilities(scores), same) < 0.01
-    assert calibration_error(ProbabilityCurve(3 * curve.slope, 0.0).probabilities(scores), same) > 0.1
+    slope, intercept = fit_probability(scores, same)
+    assert calibration_error(sigmoid(slope * scores + intercept), same) < 0.01
+    assert calibration_error(sigmoid(3 * slope * scores), same) > 0.1
 
 
 @pytest.mark.parametrize("same", [np.ones(4, bool), np.zeros(4, bool), np.zeros(0, bool)])
@@ -232,9 +225,8 @@ def test_rejects_pairs_without_same_or_different(same):
 
 def test_results_round_trip_through_json():
     scores, same = scores_of(2.0)
-    for value in (thresholds(roc_counts(scores[same], scores[~same])), fit_probability(scores, same)):
-        stored = dataclasses.asdict(value)
-        assert json.loads(json.dumps(stored, allow_nan=False)) == stored
+    stored = dataclasses.asdict(thresholds(roc_counts(scores[same], scores[~same])))
+    assert json.loads(json.dumps(stored, allow_nan=False)) == stored
 
 
 def unit_photos(photos, seed=0, spread=0.6):
@@ -274,9 +266,10 @@ def test_thresholds_equal_those_of_a_slow_reference_in_which_identities_count_al
     for name in ("high_precision", "balanced", "high_recall"):
         fitted = getattr(calibration, name)
         # Scores may differ by rounding, and one pair may be as near to the threshold as that.
-        fewest, most = rates_at(counts, fitted.similarity + 1e-6), rates_at(counts, fitted.similarity - 1e-6)
-        assert fewest.tar - 1e-6 <= fitted.tar <= most.tar + 1e-6
-        assert fitted.far == pytest.approx(most.far, abs=0.01)  # all pairs are counted on a grid
+        _, fewest = rates_at(counts, fitted.similarity + 1e-6)
+        far, most = rates_at(counts, fitted.similarity - 1e-6)
+        assert fewest - 1e-6 <= fitted.tar <= most + 1e-6
+        assert fitted.far == pytest.approx(far, abs=0.01)  # all pairs are counted on a grid
 
 
 def test_an_identity_with_very_many_equal_photos_does_not_raise_the_threshold():
@@ -334,10 +327,10 @@ def test_collections_without_pairs_are_rejected(photos):
 def test_weights_count_like_repeated_pairs():
     scores, same = scores_of(2.0, 300, 300)
     times = np.random.default_rng(1).integers(1, 4, len(scores))
-    weighted = fit_probability(scores, same, times.astype(float))
-    repeated = fit_probability(np.repeat(scores, times), np.repeat(same, times))
-    assert weighted.slope == pytest.approx(repeated.slope, rel=0.02)  # the smoothing differs a little
-    probabilities = weighted.probabilities(scores)
+    slope, intercept = fit_probability(scores, same, times.astype(float))
+    repeated_slope, _ = fit_probability(np.repeat(scores, times), np.repeat(same, times))
+    assert slope == pytest.approx(repeated_slope, rel=0.02)  # the smoothing differs a little
+    probabilities = sigmoid(slope * scores + intercept)
     assert calibration_error(probabilities, same, weights=times.astype(float)) == pytest.approx(
         calibration_error(np.repeat(probabilities, times), np.repeat(same, times))
     )

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.detection.cropping import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.calibration import OwnCalibration, store_own_calibrations
+from familiar.gallery.clustering.calibration import GalleryFit, store_own_calibrations
 from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
@@ -162,7 +162,7 @@ def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photo
     with Store.open(folder) as gallery, gallery.write() as repository:
         threshold = Threshold(0.2, 0.0, 1.0)
         fitted = Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10)
-        store_own_calibrations(repository, {0: OwnCalibration(fitted, 0.3, 1.0)})
+        store_own_calibrations(repository, {0: GalleryFit(fitted, 0.3, 1.0, 9)})
     both = [*sent(photos[0], field="first"), *sent(photos[-1], field="second")]
     answer = client.post("/api/v1/verify", files=both).json()
     assert (answer["same"], answer["threshold"]) == (True, 0.2)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from jaxtyping import Float, Float64
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -22,9 +25,9 @@ class Threshold:
 class Calibration:
     """Thresholds and a probability curve for similarities, fitted on validation identities.
 
-    The probability that a pair shows one individual is `1 / (1 + exp(-(slope * similarity + intercept)))`, if both
-    answers are equally likely beforehand. With too few pairs to fit anything, the thresholds are fixed numbers and
-    all other fields are None.
+    The probability that a pair shows one individual is `sigmoid(slope * similarity + intercept)`, if both answers are
+    equally likely beforehand: it rises with the similarity. With too few pairs to fit anything, the thresholds are
+    fixed numbers and all other fields are None.
 
     Attributes:
         high_precision: threshold with few false accepts.
@@ -52,3 +55,35 @@ class Calibration:
     def fitted(self) -> bool:
         """Whether there were enough pairs to fit the curve."""
         return self.slope is not None
+
+    def probabilities(self, similarities: Float[np.ndarray, " p"]) -> Float64[np.ndarray, " p"] | None:
+        """Compute the probabilities that pairs show the same individual, if both answers are equally likely beforehand.
+
+        Args:
+            similarities: cosine of the embeddings of each pair, in [-1, 1].
+
+        Returns:
+            A probability in [0, 1] for each pair; None if there is no curve.
+        """
+        if self.slope is None or self.intercept is None:
+            return None
+        return sigmoid(self.slope * similarities.astype(np.float64) + self.intercept)
+
+    def probability(self, similarity: float) -> float | None:
+        """Compute the probability of one pair, as `probabilities`.
+
+        Args:
+            similarity: cosine of its embeddings, in [-1, 1].
+        """
+        probabilities = self.probabilities(np.array([similarity]))
+        return None if probabilities is None else float(probabilities[0])
+
+
+def sigmoid(z: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """Compute 1 / (1 + exp(-z)) without overflow, and accurately also where it is small.
+
+    Args:
+        z: any numbers.
+    """
+    small = np.exp(-np.abs(z))
+    return np.where(z >= 0, 1.0, small) / (1.0 + small)

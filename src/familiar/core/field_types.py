@@ -48,8 +48,6 @@ Name = Annotated[str | None, FieldSpec("None: none.", ("Mia",))]
 FaceIdentity = Annotated[int | None, FieldSpec("The face's identity; None: unassigned.", (3,))]
 Similarity = Annotated[float, FieldSpec("Cosine similarity, in [-1, 1].", (0.73,))]
 Probability = Annotated[float | None, FieldSpec("In [0, 1]; None: the model was never calibrated.", (0.98,))]
-Box = Annotated[
-    tuple[float, float, float, float],
-    FieldSpec("Left, top, right, bottom in pixels of the upright photo.", ((40, 32, 168, 160),)),
-]
 Vector = Float32[np.ndarray, " d"]
+Landmarks = Float32[np.ndarray, "p 2"]
+NOT_IN_API = FieldSpec(is_in_api=False)

@@ -3,7 +3,7 @@ from .embedder import Embedder
 from .model import EmbedResult, embed_photos
 from .species.router import RoutedEmbedder
 from .species.router_file import load_router
-from .verification import VerificationResult, probability_same, verify, verify_embeddings
+from .verification import VerificationResult, verify, verify_embeddings
 from .zoo import model_card, shipped_bundles
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "load_bundle",
     "load_router",
     "model_card",
-    "probability_same",
     "shipped_bundles",
     "verify",
     "verify_embeddings",

@@ -1,6 +1,5 @@
 """Verification: do two photos show the same individual?"""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,25 +106,7 @@ def verify_embeddings(
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     return VerificationResult(
         similarity=similarity,
-        probability=probability_same(similarity, calibration),
+        probability=calibration.probability(similarity),
         same=similarity >= calibration.balanced.similarity,
         threshold=calibration.balanced.similarity,
     )
-
-
-def probability_same(similarity: float, calibration: Calibration) -> float | None:
-    """Compute the probability that two photos show the same individual, from their similarity.
-
-    Args:
-        similarity: cosine of their embeddings, in [-1, 1].
-        calibration: of the bundle that computed the embeddings.
-
-    Returns:
-        The probability in [0, 1], if both answers are equally likely beforehand; None if the bundle was never
-        calibrated.
-    """
-    if calibration.slope is None or calibration.intercept is None:
-        return None
-    # A steep curve would overflow the exponential.
-    exponent = min(max(calibration.slope * similarity + calibration.intercept, -700.0), 700.0)
-    return 1.0 / (1.0 + math.exp(-exponent))

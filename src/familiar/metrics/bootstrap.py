@@ -18,8 +18,9 @@ from familiar.metrics.verification import (
     average_precision,
     best_accuracy,
     equal_error_rate,
-    point_at_far,
+    rates_at,
     roc_auc,
+    similarity_at_far,
     tar_at_far,
 )
 
@@ -74,7 +75,7 @@ def verification_replicates(
         metrics["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold, balanced=True)
     for name, far in FARS.items():
         if tar_at_far(all_counts, far):
-            metrics[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar
+            metrics[f"tar_at_far_{name}"] = lambda counts, far=far: rates_at(counts, similarity_at_far(counts, far))[1]
     if only is not None:
         metrics = {name: metric for name, metric in metrics.items() if name in only}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int
 
-from familiar.core.calibration import Calibration, Threshold
+from familiar.core.calibration import Calibration, Threshold, sigmoid
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.pairs import (
     count_all_pairs,
@@ -17,10 +17,9 @@ from familiar.metrics.pairs import (
 from familiar.metrics.roc import RocCounts, pair_totals, roc_counts
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
-    OperatingPoint,
     equal_error_rate,
-    point_at_far,
-    rates_at,
+    measured_threshold,
+    similarity_at_far,
     threshold_above,
 )
 
@@ -37,36 +36,6 @@ CURVE_PAIRS = 100_000  # enough for two parameters
 MAX_COLLECTION_PAIRS = 1_000_000  # of one collection, in `calibrate_collections`
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are equal
 _NEWTON_STEPS = 100
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Three operating points, in order of falling similarity.
-
-    `target_far`: the FAR that `high_precision` must not exceed: 1e-4, or the lowest rate the data supports (ten false
-    accepts).
-    """
-
-    high_precision: OperatingPoint
-    balanced: OperatingPoint
-    high_recall: OperatingPoint
-    target_far: float
-
-
-@dataclass(frozen=True)
-class ProbabilityCurve:
-    """Probability of the same identity, if same and different pairs were equally frequent: rises with similarity."""
-
-    slope: float
-    intercept: float
-
-    def probability(self, similarity: float) -> float:
-        """Return the probability of one pair, in [0, 1]."""
-        return float(self.probabilities(np.array([similarity]))[0])
-
-    def probabilities(self, similarities: Float[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return the probability of each pair, in [0, 1]."""
-        return _sigmoid(self.slope * similarities.astype(np.float64) + self.intercept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +90,11 @@ def uncalibrated(same: int = 0, different: int = 0) -> Calibration:
         same: number of pairs of the same individual, which were too few.
         different: number of pairs of different ones, likewise.
     """
+    high_precision, balanced, high_recall = (Threshold(fixed, None, None) for fixed in FIXED_THRESHOLDS.values())
     return Calibration(
-        high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
-        balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
-        high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
+        high_precision,
+        balanced,
+        high_recall,
         slope=None,
         intercept=None,
         calibration_error=None,
@@ -177,21 +147,21 @@ def calibrate_collections(
     counts = roc_counts(same.scores, different.scores, same.weights, different.weights)
     target_far = min(1.0, max(COLLECTIONS_FAR, MIN_FALSE_ACCEPTS / float(totals[:, 1].min())))
     highest = max(
-        point_at_far(roc_counts(left.scores, right.scores), target_far).similarity
+        similarity_at_far(roc_counts(left.scores, right.scores), target_far)
         for left, right in zip(same_scores, different_scores, strict=True)
     )
     points = thresholds(counts)
     points = replace(
         points,
-        high_precision=rates_at(counts, max(points.balanced.similarity, highest)),
+        high_precision=measured_threshold(counts, max(points.balanced.similarity, highest)),
         target_far=target_far,
     )
     sampled = _WeightedScores.with_equal_sums(sampled_scores, 1.0)
     return _calibration(points, same, sampled, (int(totals[:, 0].sum()), int(totals[:, 1].sum())))
 
 
-def thresholds(counts: RocCounts) -> Thresholds:
-    """Choose the operating points from counts of validation pairs.
+def thresholds(counts: RocCounts) -> Calibration:
+    """Choose the thresholds from counts of validation pairs; the result has no curve.
 
     balanced: FAR equals the share of same pairs rejected. high_precision: FAR of `target_far`, but never below
     balanced. high_recall: the highest threshold that accepts 95 % of the same pairs, but never above balanced, where a
@@ -200,19 +170,20 @@ def thresholds(counts: RocCounts) -> Thresholds:
     target_far = min(1.0, max(HIGH_PRECISION_FAR, MIN_FALSE_ACCEPTS / counts.different))
     high_recall_count = int(np.count_nonzero(counts.accepted_same >= HIGH_RECALL_TAR * counts.same - 1e-9))
     balanced = equal_error_rate(counts)[1]
-    high_precision = max(balanced, point_at_far(counts, target_far).similarity)
+    high_precision = max(balanced, similarity_at_far(counts, target_far))
     high_recall = min(balanced, threshold_above(counts, high_recall_count - 1))
-    return Thresholds(
-        rates_at(counts, high_precision),
-        rates_at(counts, balanced),
-        rates_at(counts, high_recall),
-        target_far,
+    return replace(
+        uncalibrated(round(counts.same), round(counts.different)),
+        high_precision=measured_threshold(counts, high_precision),
+        balanced=measured_threshold(counts, balanced),
+        high_recall=measured_threshold(counts, high_recall),
+        target_far=target_far,
     )
 
 
 def fit_probability(
     scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], weights: Float[np.ndarray, " p"] | None = None
-) -> ProbabilityCurve:
+) -> tuple[float, float]:
     """Fit a logistic regression (Platt 1999) by Newton's method.
 
     Same and different pairs have equal total weight. Platt's targets, (N+1)/(N+2) and 1/(N+2) in place of 1 and 0,
@@ -222,6 +193,9 @@ def fit_probability(
         scores: similarity of each pair.
         same: whether its photos show the same identity.
         weights: of each pair among those of its kind, not negative; None: all alike.
+
+    Returns:
+        Slope and intercept of the curve of a `Calibration`.
 
     Raises:
         NothingToMeasure: there are no same pairs or no different ones.
@@ -239,7 +213,7 @@ def fit_probability(
     if slope < MIN_SLOPE:
         share = float(weights @ targets)
         slope, intercept = MIN_SLOPE, float(np.log(share / (1 - share)))
-    return ProbabilityCurve(slope, intercept - slope * center)
+    return slope, intercept - slope * center
 
 
 def calibration_error(
@@ -318,27 +292,21 @@ class _WeightedScores:
 
 
 def _calibration(
-    points: Thresholds, same: _WeightedScores, different: _WeightedScores, totals: tuple[int, int]
+    points: Calibration, same: _WeightedScores, different: _WeightedScores, totals: tuple[int, int]
 ) -> Calibration:
     scores = np.concatenate([same.scores, different.scores])
     is_same = np.arange(len(scores)) < len(same.scores)
     weights = np.concatenate([same.weights, different.weights])
-    curve = fit_probability(scores, is_same, weights)
-    return Calibration(
-        high_precision=_to_threshold(points.high_precision),
-        balanced=_to_threshold(points.balanced),
-        high_recall=_to_threshold(points.high_recall),
-        slope=curve.slope,
-        intercept=curve.intercept,
-        calibration_error=calibration_error(curve.probabilities(scores), is_same, weights=weights),
+    slope, intercept = fit_probability(scores, is_same, weights)
+    probabilities = sigmoid(slope * scores.astype(np.float64) + intercept)
+    return replace(
+        points,
+        slope=slope,
+        intercept=intercept,
+        calibration_error=calibration_error(probabilities, is_same, weights=weights),
         pairs_same=totals[0],
         pairs_different=totals[1],
-        target_far=points.target_far,
     )
-
-
-def _to_threshold(point: OperatingPoint) -> Threshold:
-    return Threshold(point.similarity, point.far, point.tar)
 
 
 def _with_same_pairs(
@@ -376,7 +344,7 @@ def _logistic(
     design = np.stack([x, np.ones_like(x)])
     parameters = np.zeros(2)
     for _ in range(_NEWTON_STEPS):
-        predicted = _sigmoid(parameters @ design)
+        predicted = sigmoid(parameters @ design)
         gradient = design @ (weights * (predicted - targets))
         hessian = (design * (weights * predicted * (1 - predicted))) @ design.T
         step = np.linalg.solve(hessian, gradient)
@@ -386,7 +354,3 @@ def _logistic(
         if np.abs(step).max() < 1e-12:
             break
     return float(parameters[0]), float(parameters[1])
-
-
-def _sigmoid(z: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-    return 0.5 * (1.0 + np.tanh(0.5 * z))

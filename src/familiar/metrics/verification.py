@@ -5,19 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from familiar.core.calibration import Threshold
 from familiar.metrics.roc import RocCounts
 
 MIN_FALSE_ACCEPTS = 10  # a rate is stated only if the data has enough pairs for this many
 FARS = {"1e-2": 1e-2, "1e-3": 1e-3, "1e-4": 1e-4}
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """A threshold on similarity, and the shares of different pairs (`far`) and same pairs (`tar`) that it accepts."""
-
-    similarity: float
-    far: float
-    tar: float
 
 
 @dataclass(frozen=True)
@@ -177,11 +169,11 @@ def accuracy_at(counts: RocCounts, threshold: float, balanced: bool = False) -> 
         threshold: score from which on pairs are accepted.
         balanced: give same and different pairs equal total weight.
     """
-    point, weight = rates_at(counts, threshold), _same_weight(counts, balanced)
-    return weight * point.tar + (1 - weight) * (1 - point.far)
+    (far, tar), weight = rates_at(counts, threshold), _same_weight(counts, balanced)
+    return weight * tar + (1 - weight) * (1 - far)
 
 
-def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
+def rates_at(counts: RocCounts, threshold: float) -> tuple[float, float]:
     """Compute FAR and TAR at a threshold.
 
     Args:
@@ -189,21 +181,21 @@ def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
         threshold: score from which on pairs are accepted.
 
     Returns:
-        The threshold with its rates in [0, 1]. If all pairs were counted in blocks, FAR is interpolated between two of
-        `counts.scores`; otherwise both are exact.
+        FAR and TAR, in [0, 1]. If all pairs were counted in blocks, FAR is interpolated between two of `counts.scores`;
+        otherwise both are exact.
     """
     above = int(np.searchsorted(counts.scores, threshold, "left"))
     if above == len(counts.scores):
-        return OperatingPoint(threshold, 0.0, 0.0)
+        return 0.0, 0.0
     different = float(counts.accepted_different[above])
     if above > 0:
         low, high = counts.scores[above - 1], counts.scores[above]
         different += float(counts.different_between[above - 1] * (high - threshold) / (high - low))
-    return OperatingPoint(threshold, different / counts.different, float(counts.accepted_same[above]) / counts.same)
+    return different / counts.different, float(counts.accepted_same[above]) / counts.same
 
 
-def tar_at_far(counts: RocCounts, far: float) -> OperatingPoint | None:
-    """Return the point of the largest FAR not above `far`; None with fewer than 10/FAR different pairs.
+def tar_at_far(counts: RocCounts, far: float) -> Threshold | None:
+    """Return the threshold of the largest FAR not above `far`; None with fewer than 10/FAR different pairs.
 
     Args:
         counts: numbers of pairs by score, from `roc_counts` or `roc_counts_all_pairs`.
@@ -214,13 +206,18 @@ def tar_at_far(counts: RocCounts, far: float) -> OperatingPoint | None:
     """
     if counts.different * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
         return None
-    return point_at_far(counts, far)
+    return measured_threshold(counts, similarity_at_far(counts, far))
 
 
-def point_at_far(counts: RocCounts, far: float) -> OperatingPoint:
-    """Return the point of the largest FAR not above `far`, however few pairs there are."""
+def similarity_at_far(counts: RocCounts, far: float) -> float:
+    """Return the threshold of the largest FAR not above `far`, however few pairs there are."""
     too_many = counts.accepted_different > counts.different * far * (1 + 1e-9)
-    return rates_at(counts, threshold_above(counts, int(np.count_nonzero(too_many))))
+    return threshold_above(counts, int(np.count_nonzero(too_many)))
+
+
+def measured_threshold(counts: RocCounts, similarity: float) -> Threshold:
+    """Return a threshold with its rates on the pairs that were counted."""
+    return Threshold(similarity, *rates_at(counts, similarity))
 
 
 def threshold_above(counts: RocCounts, index: int) -> float:

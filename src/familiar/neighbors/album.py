@@ -45,7 +45,7 @@ _TAIL_SPREADS = (1.0, 2.0)  # where the tail of similarities is measured; beyond
 
 
 @dataclass(frozen=True)
-class AlbumThreshold:
+class AlbumEstimate:
     """The threshold that an album's faces themselves suggest.
 
     Attributes:
@@ -136,7 +136,7 @@ class AlbumWhitening:
         return whitened
 
 
-def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumThreshold | None:
+def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumEstimate | None:
     """Estimate from which similarity on two faces of an album show one individual.
 
     Similarities c are transformed to atanh(c) (Fisher 1915), which has no upper limit and for small ones is the same.
@@ -164,7 +164,7 @@ def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> Albu
     near, far = (float((transformed >= median + each * spread).mean()) for each in _TAIL_SPREADS)
     decay = math.log(near / far) / (_TAIL_SPREADS[1] - _TAIL_SPREADS[0]) if far > 0 else 0.0
     rate = far * math.exp(-decay * (spreads - _TAIL_SPREADS[1]))
-    return AlbumThreshold(threshold, (highest - lowest) / 2, min(1.0, rate), faces)
+    return AlbumEstimate(threshold, (highest - lowest) / 2, min(1.0, rate), faces)
 
 
 def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> Int64[np.ndarray, " n"]:
@@ -184,7 +184,7 @@ def cluster_album(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> I
 
 
 def cluster_measured(
-    embeddings: Float32[np.ndarray, "n d"], album: tuple[AlbumWhitening, AlbumThreshold] | None, threshold: float
+    embeddings: Float32[np.ndarray, "n d"], album: tuple[AlbumWhitening, AlbumEstimate] | None, threshold: float
 ) -> Int64[np.ndarray, " n"]:
     """Cluster as `cluster_album` does, where the album is measured already.
 
@@ -203,7 +203,7 @@ def cluster_measured(
 
 def measure_album(
     embeddings: Float[np.ndarray, "n d"], threshold: float
-) -> tuple[AlbumWhitening, AlbumThreshold] | None:
+) -> tuple[AlbumWhitening, AlbumEstimate] | None:
     """Measure how the faces of an album are compared, and from which similarity on they show one individual.
 
     Args:
@@ -220,7 +220,7 @@ def measure_album(
     return None if estimate is None else (whitening, estimate)
 
 
-def album_threshold(whitening: AlbumWhitening, embeddings: Float[np.ndarray, "n d"]) -> AlbumThreshold | None:
+def album_threshold(whitening: AlbumWhitening, embeddings: Float[np.ndarray, "n d"]) -> AlbumEstimate | None:
     """Estimate the threshold of an album from a sample of its faces.
 
     Args:

@@ -19,7 +19,8 @@ from jaxtyping import Float32
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnreadablePhoto
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.recognition_types import DetectedPhoto
+from familiar.core.types import Crop, Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.quality import detect_faces, to_full_resolution
@@ -37,28 +38,6 @@ from familiar.web.uploads import BadUpload, Upload
 STOPPING = "the server is stopping"
 _Embedded = tuple[np.ndarray, str | None] | FamiliarError
 DEFAULT_BATCH = 8  # photos, if there is no network that determines the batch size
-
-
-@dataclass(frozen=True, eq=False)
-class FaceResult:
-    """One face, in pixels of the whole upright photo. `embedding` is None if none was requested.
-
-    `species` is what the router or the detector says.
-    """
-
-    detection: Detection
-    crop: Crop
-    quality: float
-    embedding: Float32[np.ndarray, " d"] | None
-    species: str | None
-
-
-@dataclass(frozen=True, eq=False)
-class PhotoResult:
-    """(width, height) of the whole upright photo, and its faces, best first."""
-
-    size_px: tuple[int, int]
-    faces: tuple[FaceResult, ...]
 
 
 @dataclass(eq=False)
@@ -176,19 +155,19 @@ class BatchingInference:
             await asyncio.to_thread(thread.join)
         await asyncio.sleep(0)  # delivers the threads' last results
 
-    async def detect(self, photo: Path | Upload, *, embed: bool = True) -> PhotoResult:
+    async def detect(self, photo: Path | Upload, *, embed: bool = True) -> DetectedPhoto[Face]:
         """Detect every face of a photo. Raises BadUpload, UnreadablePhoto."""
         return _result_or_raise(*await self._submit([_Task(photo, embed=embed)]))
 
     async def detect_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[PhotoResult | BadUpload | UnreadablePhoto | NoBundleForSpecies]:
+    ) -> list[DetectedPhoto[Face] | BadUpload | UnreadablePhoto | NoBundleForSpecies]:
         """Detect every face of each photo; for a bad photo, or one without a face that can be embedded, its error.
 
         The photos are submitted a few at a time, so that other requests get their turn.
         """
         step = self._batch_size * max(1, len(self._threads))
-        results: list[PhotoResult | BadUpload | UnreadablePhoto | NoBundleForSpecies] = []
+        results: list[DetectedPhoto[Face] | BadUpload | UnreadablePhoto | NoBundleForSpecies] = []
         for start in range(0, len(photos), step):
             part = await self._submit([_Task(photo, embed=embed) for photo in photos[start : start + step]])
             results += [
@@ -199,14 +178,14 @@ class BatchingInference:
             ]
         return results
 
-    async def best_face(self, photo: Path | Upload) -> FaceResult:
+    async def best_face(self, photo: Path | Upload) -> Face:
         """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
-        result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
+        result: DetectedPhoto[Face] = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
         if not result.faces:
             raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found")
         return result.faces[0]
 
-    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[FaceResult]:
+    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[Face]:
         """Return the best face of each photo, embedded.
 
         Raises:
@@ -217,7 +196,7 @@ class BatchingInference:
         errors = [error for error in results if isinstance(error, BaseException)]
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [face for face in results if isinstance(face, FaceResult)]
+        return [face for face in results if isinstance(face, Face)]
 
     async def embed(self, crops: Sequence[Crop]) -> Float32[np.ndarray, "n d"]:
         """Embed crops, one unit row per crop, in batches with those of other requests."""
@@ -276,6 +255,7 @@ class BatchingInference:
             for index, (task, result) in enumerate(zip(batch, results, strict=True))
             if task.embed and not isinstance(result, Exception)
             for crop in (task.crops if result is None else [face.crop for face in result.faces])
+            if crop is not None
         ]
         embedded: list[list[_Embedded]] = [[] for _ in batch]
         for start in range(0, len(crops), self._batch_size):  # a photo may show many faces
@@ -290,7 +270,7 @@ class BatchingInference:
                     embedded[index].append(outcome)
         return [_attach_embeddings(*columns) for columns in zip(batch, results, embedded, strict=True)]
 
-    def _detect(self, task: _Task) -> PhotoResult | Exception | None:
+    def _detect(self, task: _Task) -> DetectedPhoto[Face] | Exception | None:
         """Detect the faces of a task's photo. None if it has none, but crops."""
         if task.photo is None:
             return None
@@ -303,11 +283,8 @@ class BatchingInference:
             return error.with_traceback(None)
         except Exception as error:  # raised in the caller
             return error
-        detected = [
-            FaceResult(to_full_resolution(face.detection, photo), face.crop, face.quality, None, face.crop.label)
-            for face in faces
-        ]
-        return PhotoResult(photo.source_size_px, tuple(detected))
+        full_faces = tuple(to_full_resolution(face, photo) for face in faces)
+        return DetectedPhoto(str(photo.source), photo.source_size_px, full_faces)
 
     def _decode(self, photo: Path | Upload) -> Photo:
         """Decode a photo at the size that detector and network need.
@@ -338,7 +315,9 @@ def _embed(model: Model, crops: Sequence[Crop]) -> list[_Embedded]:
     return outcomes
 
 
-def _attach_embeddings(task: _Task, result: PhotoResult | Exception | None, outcomes: Sequence[_Embedded]) -> Any:
+def _attach_embeddings(
+    task: _Task, result: DetectedPhoto[Face] | Exception | None, outcomes: Sequence[_Embedded]
+) -> Any:
     """Return a task's result with its embeddings. Faces that cannot be embedded are left out; if none can, an error."""
     if isinstance(result, Exception) or not task.embed:
         return result
@@ -352,7 +331,7 @@ def _attach_embeddings(task: _Task, result: PhotoResult | Exception | None, outc
         for face, outcome in zip(result.faces, outcomes, strict=True)
         if not isinstance(outcome, FamiliarError)
     ]
-    return PhotoResult(result.size_px, tuple(faces))
+    return replace(result, faces=tuple(faces))
 
 
 def _deliver(results: Sequence[tuple[_QueuedTask, Any]]) -> None:

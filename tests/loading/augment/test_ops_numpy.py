@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import ColorJitter
 from torchvision.transforms.v2 import functional as V
 
 from familiar.loading.augment import ops_numpy as on_photo
-from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
+from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Shadow, Window
 from familiar.loading.augment.pipeline import Change, Move
 
 HALF = ((1.0, 0.0, -0.5), (1.0, 0.0, 9.0), (0.0, 1.0, 9.0))  # the right half lies in shadow
@@ -58,7 +58,7 @@ OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "jpeg": lambda picture: on_photo.compress(picture, 70),
     "downscale": lambda picture: on_photo.downscale(picture, 0.4),
     "shadow": lambda picture: on_photo.cast_shadow(picture, Shadow(0.5, HALF)),
-    "cover": lambda picture: on_photo.black_out(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
+    "cover": lambda picture: on_photo.black_out(picture, [Window(0.1, 0.2, 0.3, 0.4)]),
 }
 
 
@@ -120,7 +120,7 @@ def test_flip_warp_equals_mirror() -> None:
 @pytest.mark.parametrize("box", [(8, 4, 32, 40), (0, 0, 48, 48), (16, 0, 24, 24)])
 def test_crop_matches_torchvision_resized_crop(box: tuple[int, int, int, int]) -> None:
     x, y, width, height = box
-    actual = on_photo.warp(waves(), Change(crop=Box(*(share / 48 for share in box))).origin())
+    actual = on_photo.warp(waves(), Change(crop=Window(*(share / 48 for share in box))).origin())
     expected = V.resized_crop(tensor(waves()), y, x, height, width, [48, 48], antialias=False)
     inner = slice(2, -2)  # torchvision's outermost pixels repeat the crop's edge, ours use the pixels beyond it
     assert levels_apart(actual[inner, inner], expected[:, inner, inner]) <= 2
@@ -175,7 +175,7 @@ def test_neutral_warp_to_another_size_resizes(side: int, size_px: int) -> None:
 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (5, 40), (20, 20), (41, 41)])
 def test_warp_to_another_size_matches_slow_reference(row: int, column: int) -> None:
-    box = Box(0.05, 0.02, 0.9, 0.95)
+    box = Window(0.05, 0.02, 0.9, 0.95)
     x, y = (box.left + (column + 0.5) / 42 * box.width) * 48, (box.top + (row + 0.5) / 42 * box.height) * 48
     warped = on_photo.warp(waves(48), Change(crop=box).origin(), 42)
     assert warped[row, column] == pytest.approx(bilinear(waves(48), x - 0.5, y - 0.5), abs=2)
@@ -396,10 +396,10 @@ def test_shade_matches_pointwise_minimum_depth() -> None:
 
 
 def test_cover_blackens_only_its_boxes() -> None:
-    covered = on_photo.black_out(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
+    covered = on_photo.black_out(plain(9), [Window(0.25, 0.5, 0.25, 0.125), Window(0, 0, 1 / 16, 1 / 16)])
     expected = plain(9)
     expected[8:10, 4:8] = 0
     expected[0, 0] = 0
     assert np.array_equal(covered, expected)
-    assert not on_photo.black_out(plain(9), [Box(0, 0, 1, 1)]).any()
+    assert not on_photo.black_out(plain(9), [Window(0, 0, 1, 1)]).any()
     assert np.array_equal(on_photo.black_out(plain(9), []), plain(9))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from familiar.loading.augment import ops_torch as on_batch
 from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scale_steps
-from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
+from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Window
 from familiar.loading.augment.ops_torch import augment_batch, change_numbers
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION, Augmentation
@@ -136,7 +136,7 @@ def test_neutral_changes_keep_pixels_and_input_is_not_modified(device: str) -> N
     batch = batch_of(pictures, device)
     same = [
         Change(),
-        Change(crop=Box(0, 0, 1, 1), angle_deg=0.0, move=Move(0, 0, 1)),
+        Change(crop=Window(0, 0, 1, 1), angle_deg=0.0, move=Move(0, 0, 1)),
         Change(jitter=Jitter(1, 1, 1, 0, (3, 1, 0, 2)), blur=Blur(1, 0.5), noise=Noise(0.0, 1), downscale=1.0),
     ]
     assert torch.equal(augmented(batch, same), batch)

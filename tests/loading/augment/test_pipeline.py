@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.loading.augment import ops_numpy as on_photo
-from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
+from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Shadow, Window
 from familiar.loading.augment.pipeline import (
     RANDOM_NUMBERS_PER_CHANGE,
     Change,
@@ -79,7 +79,7 @@ def test_change_to_another_size_resizes_once() -> None:
     picture = waves(48)
     assert apply_change(picture, Change(), 48) is picture
     assert np.array_equal(apply_change(picture, Change(), 42), on_photo.warp(picture, Change().origin(), 42))
-    box = Change(crop=Box(0.1, 0, 0.9, 0.9), flip=True)
+    box = Change(crop=Window(0.1, 0, 0.9, 0.9), flip=True)
     assert np.array_equal(apply_change(picture, box, 42), on_photo.warp(picture, box.origin(), 42))
     flipped = apply_change(picture, Change(flip=True), 42)
     assert np.array_equal(flipped, on_photo.mirror(apply_change(picture, Change(), 42)))
@@ -93,7 +93,7 @@ def test_change_to_another_size_resizes_once() -> None:
 
 def test_each_field_applies_its_operation() -> None:
     picture, jitter = waves(), Jitter(1.2, 0.8, 1.1, 0.05, (2, 0, 3, 1))
-    box, move = Box(0.1, 0.2, 0.3, 0.4), Move(0.05, -0.1, 1.1)
+    box, move = Window(0.1, 0.2, 0.3, 0.4), Move(0.05, -0.1, 1.1)
     expected = {
         Change(crop=box): on_photo.warp(picture, Change(crop=box).origin()),
         Change(angle_deg=20.0): on_photo.warp(picture, Change(angle_deg=20.0).origin()),
@@ -127,7 +127,7 @@ def test_operations_apply_in_field_order() -> None:
 
 
 def test_geometric_changes_compose_in_order() -> None:
-    box, move = Box(0.1, 0.05, 0.8, 0.9), Move(0.05, -0.1, 1.1)
+    box, move = Window(0.1, 0.05, 0.8, 0.9), Move(0.05, -0.1, 1.1)
     combined = Change(crop=box, angle_deg=20.0, flip=True, move=move).origin()
     parts = [Change(crop=box), Change(angle_deg=20.0), Change(flip=True), Change(move=move)]
     point = np.array([0.2, -0.3, 1.0])

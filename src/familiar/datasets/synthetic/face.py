@@ -29,7 +29,7 @@ HEAD_Y = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Face:
+class Drawing:
     """A rendered face, drawn once for an identity and shared read-only by its photos."""
 
     traits: Traits
@@ -41,7 +41,7 @@ class Face:
 
 
 @lru_cache(maxsize=4)  # photos of one identity are usually drawn one after another
-def render_face(seed: int, species: Species, identity: int, difficulty: float, size_px: int) -> Face:
+def render_face(seed: int, species: Species, identity: int, difficulty: float, size_px: int) -> Drawing:
     """Render the face of an identity on a canvas of `size_px` (cached)."""
     pet = random_traits(seed, species, identity, difficulty)
     canvas = make_canvas(size_px)
@@ -58,7 +58,7 @@ def render_face(seed: int, species: Species, identity: int, difficulty: float, s
     slope_x, slope_y = _surface_slopes(pet, canvas)
     _paint_muzzle(pet, rgb, canvas)
     _paint_nose(pet, rgb, canvas)
-    return Face(pet, rgb, np.maximum(head, body), head, slope_x, slope_y)
+    return Drawing(pet, rgb, np.maximum(head, body), head, slope_x, slope_y)
 
 
 def _fur_texture(pet: Traits, canvas: Canvas) -> Plane:

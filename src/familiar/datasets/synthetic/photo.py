@@ -24,7 +24,7 @@ from familiar.datasets.synthetic.canvas import (
     smooth_outline,
     white_noise,
 )
-from familiar.datasets.synthetic.face import HEAD_Y, Face
+from familiar.datasets.synthetic.face import HEAD_Y, Drawing
 from familiar.datasets.synthetic.species import Color
 
 _POSE_GRID = 25  # points per side; a turned head is a smooth warp, so few points suffice
@@ -82,7 +82,7 @@ def random_shot(rng: np.random.Generator, difficulty: float) -> Shot:
     )
 
 
-def draw_photo(face: Face, rng: np.random.Generator, difficulty: float, size_px: int) -> UInt8[np.ndarray, "s s 3"]:
+def draw_photo(face: Drawing, rng: np.random.Generator, difficulty: float, size_px: int) -> UInt8[np.ndarray, "s s 3"]:
     """Draw one photo of a face under random conditions."""
     shot = random_shot(rng, difficulty)
     canvas = make_canvas(face.cover.shape[0])
@@ -123,14 +123,14 @@ def _random_color(rng: np.random.Generator, vivid: float = 0.5) -> Color:
     return float(red), float(green), float(blue)
 
 
-def _shading(face: Face, shot: Shot) -> Plane:
+def _shading(face: Drawing, shot: Shot) -> Plane:
     """Compute the factor of brightness that the direction of light gives each pixel."""
     x, y = shot.light
     shade = np.float32(1) - np.float32(0.75 * x) * face.slope_x - np.float32(0.75 * y + 0.25) * face.slope_y
     return np.clip(shade, 0.25, 1.7)
 
 
-def _paint_eye(face: Face, rgb: Planes, canvas: Canvas, shot: Shot, side: int) -> None:
+def _paint_eye(face: Drawing, rgb: Planes, canvas: Canvas, shot: Shot, side: int) -> None:
     """Paint lids, iris, pupil and catchlight, in a window around the eye."""
     pet = face.traits
     cat = pet.species == "cats"
@@ -170,7 +170,7 @@ def _paint_eye(face: Face, rgb: Planes, canvas: Canvas, shot: Shot, side: int) -
     paint(rgb, inside * ramp(-shine, -1.0, 0.6), (252, 252, 250), window)
 
 
-def _paint_mouth(face: Face, rgb: Planes, canvas: Canvas, shot: Shot) -> None:
+def _paint_mouth(face: Drawing, rgb: Planes, canvas: Canvas, shot: Shot) -> None:
     if shot.mouth_open == 0:
         return
     pet = face.traits
@@ -190,7 +190,7 @@ def _paint_mouth(face: Face, rgb: Planes, canvas: Canvas, shot: Shot) -> None:
         paint(rgb, mask * np.float32(0.6), (160, 72, 82), window)
 
 
-def _paint_whiskers(face: Face, rgb: Planes, canvas: Canvas, rng: np.random.Generator) -> None:
+def _paint_whiskers(face: Drawing, rgb: Planes, canvas: Canvas, rng: np.random.Generator) -> None:
     pet = face.traits
     lines = []
     reach = np.linspace(0, 1, 7)
@@ -203,7 +203,7 @@ def _paint_whiskers(face: Face, rgb: Planes, canvas: Canvas, rng: np.random.Gene
     paint(rgb, mask * np.float32(0.75 * pet.whiskers), (246, 243, 238), window)
 
 
-def _paint_collar(face: Face, rgb: Planes, canvas: Canvas, color: Color) -> None:
+def _paint_collar(face: Drawing, rgb: Planes, canvas: Canvas, color: Color) -> None:
     low = HEAD_Y + float(face.traits.outline[6]) * 0.92
     reach = np.linspace(-0.9, 0.9, 15)
     line = np.stack([reach, low + 0.14 - 0.35 * reach**2], axis=1).astype(np.float32)
@@ -213,7 +213,7 @@ def _paint_collar(face: Face, rgb: Planes, canvas: Canvas, color: Color) -> None
     paint(rgb, mask * (1 - face.head[window]), (214, 196, 132), window)
 
 
-def _pose_map(face: Face, canvas: Canvas, shot: Shot, rng: np.random.Generator, size_px: int) -> tuple[Plane, Plane]:
+def _pose_map(face: Drawing, canvas: Canvas, shot: Shot, rng: np.random.Generator, size_px: int) -> tuple[Plane, Plane]:
     """Compute the source column and row in the face's canvas of each pixel of the photo."""
     ticks = ((np.arange(_POSE_GRID) + 0.5) / _POSE_GRID * 2 - 1) * shot.half_view
     x, y = np.meshgrid(ticks, ticks)

@@ -24,8 +24,7 @@ def similarity_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Char
     """Draw the histograms of the similarities of all same and all different pairs, and thresholds by name."""
     edges = np.linspace(-1, 1, _BINS + 1)
     points = [rates_at(counts, edge) for edge in edges[:-1].tolist()]
-    same = -np.diff([*(point.tar for point in points), 0.0])
-    different = -np.diff([*(point.far for point in points), 0.0])
+    different, same = (-np.diff([*rates, 0.0]) for rates in zip(*points, strict=True))
     filled = np.flatnonzero((same > 0) | (different > 0))
     shown = slice(int(filled[0]), int(filled[-1]) + 1)
     edges = edges[shown.start : shown.stop + 1]

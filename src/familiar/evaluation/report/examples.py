@@ -13,7 +13,6 @@ from familiar.datasets.folders import IdentityTable
 from familiar.evaluation.context import SEED, EvaluationContext
 from familiar.evaluation.plots.photos import Pixels, example_queries, read_tiles
 from familiar.evaluation.results import EvaluationResults
-from familiar.metrics.calibration import ProbabilityCurve
 from familiar.metrics.mistakes import Mistakes, worst_listed_mistakes, worst_mistakes
 from familiar.neighbors.brute_force import nearest_neighbors
 
@@ -47,17 +46,17 @@ class Examples:
     """Example photos and identities; None or empty if their suite was not requested.
 
     `tiles`: thumbnails by row. `failing`: the worst first. `identities_without_miss`: of the `searched_identities`.
-    `probability`: the bundle's calibration curve; None without one, and for a router with several bundles.
+    `calibration`: of the bundle; has no curve for a router with several bundles.
     """
 
     table: IdentityTable
     tiles: dict[int, Pixels | None]
+    calibration: Calibration
     neighbors: Neighbors | None = None
     mistakes: Mistakes | None = None
     failing: tuple[FailingIdentity, ...] = ()
     identities_without_miss: int = 0
     searched_identities: int = 0
-    probability: ProbabilityCurve | None = None
 
 
 def collect_examples(context: EvaluationContext, results: EvaluationResults) -> Examples:
@@ -77,12 +76,12 @@ def collect_examples(context: EvaluationContext, results: EvaluationResults) -> 
     return Examples(
         context.table,
         read_tiles(rows, context.crop),
+        context.calibration,
         neighbors,
         mistakes,
         failing,
         without_miss,
         searched,
-        _probability_curve(context.calibration),
     )
 
 
@@ -103,12 +102,6 @@ def wilson_lower_bound(missed: int, photos: int) -> float:
     z, rate = 1.96, missed / photos
     spread = z * np.sqrt(rate * (1 - rate) / photos + z**2 / (4 * photos**2))
     return float((rate + z**2 / (2 * photos) - spread) / (1 + z**2 / photos))
-
-
-def _probability_curve(calibration: Calibration) -> ProbabilityCurve | None:
-    if calibration.slope is None or calibration.intercept is None:
-        return None
-    return ProbabilityCurve(calibration.slope, calibration.intercept)
 
 
 def _neighbors(context: EvaluationContext) -> Neighbors:

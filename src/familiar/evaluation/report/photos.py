@@ -62,11 +62,10 @@ def mistake_cards(examples: Examples, pairs: RankedPairs, description: str) -> l
         pairs: the mistakes.
         description: of each photo, in its alternative text.
     """
-    curve = examples.probability
     return [
         MistakeCard(
             similarity,
-            None if curve is None else curve.probability(similarity),
+            examples.calibration.probability(similarity),
             _tile(examples, left, description),
             _tile(examples, right, description),
         )

@@ -9,7 +9,7 @@ from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Sui
 from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import verification_replicates
-from familiar.metrics.calibration import ProbabilityCurve, reliability
+from familiar.metrics.calibration import reliability
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import FARS, accuracy_at, rates_at
 from familiar.metrics.verification import verification_metrics as verification_metrics
@@ -61,16 +61,23 @@ def verification(context: EvaluationContext) -> SuiteResult:
 
 def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
     """Measure the rates at a threshold of the bundle, here and on its own validation pairs."""
+    far, tar = rates_at(counts, threshold.similarity)
     accuracy = accuracy_at(counts, threshold.similarity, balanced=True)
-    return {**vars(rates_at(counts, threshold.similarity)), "accuracy": accuracy, "on_validation": vars(threshold)}
+    return {
+        "similarity": threshold.similarity,
+        "far": far,
+        "tar": tar,
+        "accuracy": accuracy,
+        "on_validation": vars(threshold),
+    }
 
 
 def _reliability(context: EvaluationContext, scored_pairs: ScoredPairs) -> dict[str, Any] | None:
     """Compare the probabilities of the bundle's calibration curve with the observed shares of same pairs."""
     calibration = context.calibration
-    if calibration.slope is None or calibration.intercept is None:
+    probabilities = calibration.probabilities(scored_pairs.scores)
+    if probabilities is None:
         return None
-    probabilities = ProbabilityCurve(calibration.slope, calibration.intercept).probabilities(scored_pairs.scores)
     bins = reliability(probabilities, scored_pairs.pairs.same, weights=scored_pairs.weights)
     columns = {"predicted": bins.probability, "observed": bins.observed, "weight": bins.weight}
     rows = np.column_stack(list(columns.values())).tolist()

@@ -7,16 +7,16 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from familiar.core.gallery_types import SpeciesThreshold
+from familiar.core.gallery_types import SpeciesClustering
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import (
-    ClusteringCalibration,
+    ClusteringSettings,
     clustering_calibration,
     model_clustering,
 )
 from familiar.gallery.clustering.constraints import are_together, burst_pairs, gallery_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
 from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
@@ -54,11 +54,11 @@ class Album:
         thresholds: of each species.
     """
 
-    faces: FaceTable
+    faces: EmbeddingTable
     species: Int64[np.ndarray, " n"]
     parts: tuple[int, ...]
     whitenings: tuple[AlbumWhitening | None, ...]
-    thresholds: tuple[SpeciesThreshold, ...]
+    thresholds: tuple[SpeciesClustering, ...]
 
     @cached_property
     def rows(self) -> Float32[np.ndarray, "n d"]:
@@ -75,7 +75,7 @@ class Album:
         return whitened
 
     @property
-    def main(self) -> SpeciesThreshold:
+    def main(self) -> SpeciesClustering:
         """That of the species with most faces."""
         return max(self.thresholds, key=lambda each: each.faces)
 
@@ -134,21 +134,21 @@ def is_guess(gallery: Store) -> bool:
     return clustering_calibration(gallery, album.main_part).is_guess and album.main.uncertainty is None
 
 
-def album_at(faces: FaceTable, threshold: float) -> Album:
+def album_at(faces: EmbeddingTable, threshold: float) -> Album:
     """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
     parts = tuple(range(len(faces.space.part_spaces)))
     counts = np.bincount(faces.parts, minlength=len(parts)).tolist()
-    thresholds = (SpeciesThreshold(None, count, threshold, None, None, 0, 0, 0, 0, 0, None) for count in counts)
+    thresholds = (SpeciesClustering(None, count, threshold, None, None, 0, 0, 0, 0, 0, None) for count in counts)
     return Album(faces, faces.parts, parts, (None,) * len(parts), tuple(thresholds))
 
 
-def _is_by_user(clustering: ClusteringCalibration) -> bool:
+def _is_by_user(clustering: ClusteringSettings) -> bool:
     return clustering.from_gallery and not clustering.is_automatic
 
 
 def _measure(
     gallery: Store,
-    calibrated: Sequence[ClusteringCalibration],
+    calibrated: Sequence[ClusteringSettings],
     learned: Int64[np.ndarray, " k"],
     different: Int64[np.ndarray, "p 2"],
 ) -> Album:
@@ -157,7 +157,7 @@ def _measure(
         labels, times = repository.faces.species(), repository.photos.times()
     names, parts, species = _number_species(labels, faces)
     whitenings: list[AlbumWhitening | None] = []
-    thresholds: list[SpeciesThreshold] = []
+    thresholds: list[SpeciesClustering] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)[:, faces.space.part_columns[part]]
@@ -182,13 +182,13 @@ def _measure(
         lesson = (individuals, gain.after - gain.before) if gain else (0, None)
         whitenings.append(whitening)
         thresholds.append(
-            SpeciesThreshold(name, len(rows), threshold, uncertainty, rate, *in_one_photo, *in_bursts, *lesson)
+            SpeciesClustering(name, len(rows), threshold, uncertainty, rate, *in_one_photo, *in_bursts, *lesson)
         )
     return Album(faces, species, parts, tuple(whitenings), tuple(thresholds))
 
 
 def _number_species(
-    labels: list[str | None], faces: FaceTable
+    labels: list[str | None], faces: EmbeddingTable
 ) -> tuple[list[str | None], tuple[int, ...], Int64[np.ndarray, " n"]]:
     """Number the species of faces. One without a label is of the species with the nearest mean.
 

@@ -51,7 +51,7 @@ def calibrate_if_due(gallery: Store, repository: Repository, decision: str | Non
         if len(spaces) > 1:
             is_confirmed = assignments().by_user & (assignments().faces.parts == part)
             counts = np.unique(assignments().identity[is_confirmed], return_counts=True)[1].tolist()
-        last_faces = 0 if previous is None else previous.faces or 0
+        last_faces = 0 if previous is None else previous.faces
         if not _has_enough_pairs(counts) or min(sum(counts), MAX_FACES) < _REFIT_FACTOR * last_faces:
             continue
         rows = confirmed_rows(assignments(), part)

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.core.json_codec import DOCUMENTS
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import GalleryAssignments, load_assignments
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS, uncalibrated
@@ -26,7 +26,7 @@ MAX_ODDS = 500  # chosen on people of LFW's peopleDevTrain, 100 to 2,000 of them
 
 
 @dataclass(frozen=True)
-class ClusteringCalibration:
+class ClusteringSettings:
     """The clustering threshold of a gallery.
 
     Attributes:
@@ -47,14 +47,14 @@ class ClusteringCalibration:
 
 
 @dataclass(frozen=True)
-class OwnCalibration:
+class GalleryFit:
     """A calibration fitted on a gallery's confirmed faces, as the gallery stores it.
 
     Attributes:
         calibration: of similarities.
         threshold: similarity from which faces are clustered together.
-        f: as for `ClusteringCalibration`.
-        faces: as for `ClusteringCalibration`.
+        f: as for `ClusteringSettings`.
+        faces: as for `ClusteringSettings`.
         automatic: whether the gallery calibrated itself.
         decision: the user's decision by which a gallery calibrated itself; None: none of them.
         previous: the calibration to restore if this decision is undone.
@@ -63,15 +63,15 @@ class OwnCalibration:
     calibration: Calibration
     threshold: float
     f: float
-    faces: int | None = None
+    faces: int
     automatic: bool = False
     decision: str | None = None
-    previous: "OwnCalibration | None" = None
+    previous: "GalleryFit | None" = None
 
     @property
-    def clustering(self) -> ClusteringCalibration:
+    def clustering(self) -> ClusteringSettings:
         """The clustering threshold."""
-        return ClusteringCalibration(self.threshold, True, self.f, self.faces, self.automatic)
+        return ClusteringSettings(self.threshold, True, self.f, self.faces, self.automatic)
 
 
 def calibration(gallery: Store, part: int = 0) -> Calibration:
@@ -101,13 +101,13 @@ def calibration_at(gallery: Store, length: int, part: int = 0) -> Calibration:
     return uncalibrated() if fitted is None else fitted
 
 
-def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringCalibration:
+def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold fitted on this gallery, or that of its model; `part` as for `calibration`."""
     fitted = own_calibration(gallery, part)
     return model_clustering(gallery, part) if fitted is None else fitted.clustering
 
 
-def model_clustering(gallery: Store, part: int = 0) -> ClusteringCalibration:
+def model_clustering(gallery: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold by the calibration of a gallery's model.
 
     It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
@@ -122,10 +122,10 @@ def model_clustering(gallery: Store, part: int = 0) -> ClusteringCalibration:
         at_odds = (math.log(odds) - model.intercept) / model.slope
         threshold = at_odds if model.target_far == HIGH_PRECISION_FAR else min(threshold, at_odds)
     threshold = max(threshold, model.balanced.similarity)
-    return ClusteringCalibration(threshold, from_gallery=False, is_guess=not model.fitted)
+    return ClusteringSettings(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
-def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
+def calibrate(gallery: Store) -> dict[int, GalleryFit]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
@@ -140,7 +140,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
         GalleryBusy: the confirmed faces changed in the meantime.
     """
     assignments = load_assignments(gallery)
-    fitted: dict[int, OwnCalibration] = {}
+    fitted: dict[int, GalleryFit] = {}
     totals: list[tuple[int, int]] = []
     for part in range(len(gallery.space.part_spaces)):
         rows = confirmed_rows(assignments, part)
@@ -164,7 +164,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     return fitted
 
 
-def _confirmed_faces(assignments: FaceAssignments) -> tuple[bytes, ...]:
+def _confirmed_faces(assignments: GalleryAssignments) -> tuple[bytes, ...]:
     """Return what a calibration is fitted on; other faces may come meanwhile."""
     rows, faces = confirmed_rows(assignments), assignments.faces
     return tuple(values[rows].tobytes() for values in (faces.ids, assignments.identity, faces.embeddings))
@@ -179,7 +179,7 @@ def reset_calibration(gallery: Store) -> None:
         repository.settings.set_own_calibration(None)
 
 
-def confirmed_rows(assignments: FaceAssignments, part: int | None = None) -> Int64[np.ndarray, " k"]:
+def confirmed_rows(assignments: GalleryAssignments, part: int | None = None) -> Int64[np.ndarray, " k"]:
     """Return the rows of the faces to calibrate on: those that the user confirmed, without out-of-domain ones.
 
     Args:
@@ -190,7 +190,7 @@ def confirmed_rows(assignments: FaceAssignments, part: int | None = None) -> Int
     return np.flatnonzero(mask if part is None else mask & (assignments.faces.parts == part))
 
 
-def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
+def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> GalleryFit:
     """Fit thresholds, probabilities and the clustering threshold on confirmed faces.
 
     Args:
@@ -205,10 +205,10 @@ def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " 
         return (table.pairwise().f + table.bcubed().f) / 2
 
     threshold, f = fit_threshold(embeddings, mean_f)
-    return OwnCalibration(fit_calibration(embeddings, labels), threshold, f, len(rows))
+    return GalleryFit(fit_calibration(embeddings, labels), threshold, f, len(rows))
 
 
-def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:
+def own_calibration(gallery: Store, part: int = 0) -> GalleryFit | None:
     """Return the calibration that was fitted on this gallery, if any; `part` as for `calibration`.
 
     Raises:
@@ -217,7 +217,7 @@ def own_calibration(gallery: Store, part: int = 0) -> OwnCalibration | None:
     return own_calibrations(gallery).get(part)
 
 
-def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
+def own_calibrations(gallery: Store) -> dict[int, GalleryFit]:
     """Return the calibrations that were fitted on this gallery, by part of its space.
 
     Raises:
@@ -236,7 +236,7 @@ def own_calibrations(gallery: Store) -> dict[int, OwnCalibration]:
         ) from error
 
 
-def store_own_calibrations(repository: Repository, by_part: Mapping[int, OwnCalibration]) -> None:
+def store_own_calibrations(repository: Repository, by_part: Mapping[int, GalleryFit]) -> None:
     """Store calibrations fitted on a gallery, in place of those before.
 
     Args:
@@ -248,5 +248,5 @@ def store_own_calibrations(repository: Repository, by_part: Mapping[int, OwnCali
 
 
 @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
-def _parse_own_calibrations(text: str) -> dict[int, OwnCalibration]:
-    return DOCUMENTS.from_json(dict[int, OwnCalibration], json.loads(text))
+def _parse_own_calibrations(text: str) -> dict[int, GalleryFit]:
+    return DOCUMENTS.from_json(dict[int, GalleryFit], json.loads(text))

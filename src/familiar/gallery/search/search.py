@@ -8,14 +8,14 @@ from familiar.core.errors import FamiliarError
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
-from familiar.embedding.verification import probability_same, verify_embeddings
+from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.clustering.assignments import check_identities
 from familiar.gallery.clustering.calibration import calibration_at
 from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query, center_query
 from familiar.gallery.search.templates import Templates, compute_templates
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
@@ -195,7 +195,7 @@ def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> V
         return VerificationResult(similarity, probability=None, same=None, threshold=None)
     # Out of domain only the clustering threshold is known.
     threshold = adapted.threshold - adapted.shift if adapted.shift else model.balanced.similarity
-    probability = probability_same(similarity - threshold + model.balanced.similarity, model)
+    probability = model.probability(similarity - threshold + model.balanced.similarity)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 
 
@@ -263,7 +263,7 @@ def _index_version(gallery: Store) -> str:
         return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
 
 
-def _prefixes(gallery: Store, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
+def _prefixes(gallery: Store, faces: EmbeddingTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")

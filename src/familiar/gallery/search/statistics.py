@@ -3,9 +3,9 @@
 import contextlib
 from dataclasses import dataclass
 
-from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesThreshold
+from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesClustering
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
+from familiar.gallery.clustering.calibration import ClusteringSettings, clustering_calibration
 from familiar.gallery.clustering.review_queue import doubtful_identities
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import all_summaries
@@ -61,8 +61,8 @@ class GalleryStatistics:
     identities: tuple[Identity, ...]
     unassigned: int
     space: Space
-    clustering: ClusteringCalibration
-    thresholds: tuple[SpeciesThreshold, ...]
+    clustering: ClusteringSettings
+    thresholds: tuple[SpeciesClustering, ...]
     size_bytes: int
     indexed: bool
     decisions: tuple[Decision, ...]

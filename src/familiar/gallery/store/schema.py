@@ -23,7 +23,7 @@ CREATE TABLE gallery (
     space TEXT NOT NULL,                    -- JSON of `Space`
     model TEXT,                             -- JSON of `ModelReference`: its file and the detector
     embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32')),
-    own_calibration TEXT,                   -- JSON of `OwnCalibration`: fitted on confirmed faces
+    own_calibration TEXT,                   -- JSON of `GalleryFit`: fitted on confirmed faces
     revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one

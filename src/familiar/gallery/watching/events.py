@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from familiar.core.json_codec import JsonCodec
-from familiar.gallery.store.faces import Box
+from familiar.core.types import Box
 
 
 @dataclass(frozen=True)
-class FaceSighting:
+class Sighting:
     """A face in a photo, and who it shows.
 
     Attributes:
@@ -80,7 +80,7 @@ class EnrollEvent(Event):
     photo: int
     path: str
     taken_at: str | None
-    faces: tuple[FaceSighting, ...] = ()
+    faces: tuple[Sighting, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ SHADOW_BORDER = 0.1  # width of a shadow's soft border, as a share of the side
 HalfPlane = tuple[float, float, float]  # (a, b, d): a x + b y + d > 0 inside, x and y as shares of the side
 
 
-class Box(NamedTuple):
+class Window(NamedTuple):
     """A rectangle, as shares of the side."""
 
     left: float
@@ -226,7 +226,7 @@ def shadow_depth(planes: Sequence[HalfPlane], side: int) -> Float32[np.ndarray, 
     return np.clip(depth / np.float32(SHADOW_BORDER) + np.float32(0.5), 0, 1)
 
 
-def black_out(rgb_u8: Pixels, boxes: Sequence[Box]) -> Pixels:
+def black_out(rgb_u8: Pixels, boxes: Sequence[Window]) -> Pixels:
     """Fill boxes with black."""
     covered = rgb_u8.copy()
     for box in boxes:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from familiar.loading.augment.jpeg_artifacts import Images, compress, to_luma
-from familiar.loading.augment.ops_numpy import SHADOW_BORDER, Blur, Box, Jitter, low_side, matrix_px
+from familiar.loading.augment.ops_numpy import SHADOW_BORDER, Blur, Jitter, Window, low_side, matrix_px
 from familiar.loading.augment.pipeline import Change
 from familiar.loading.augment.settings import MAX_HOLES
 
@@ -164,7 +164,7 @@ def _kernel_taps(by: Blur, widest: int) -> list[float]:
     return np.pad(taps, (widest - by.kernel_px) // 2).tolist()
 
 
-def _box_corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
+def _box_corners(boxes: Sequence[Window], most: int, side: int) -> list[float]:
     """Return boxes in pixels, padded with empty ones."""
     corners = [float(corner) for box in boxes for corner in box.in_px(side)]
     return corners + [0.0] * (4 * most - len(corners))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from familiar.loading.augment import ops_numpy
-from familiar.loading.augment.ops_numpy import Blur, Box, HalfPlane, Jitter, Noise, Pixels, Resized, Shadow
+from familiar.loading.augment.ops_numpy import Blur, HalfPlane, Jitter, Noise, Pixels, Resized, Shadow, Window
 from familiar.loading.augment.settings import BLUR_CROP_PX, MAX_HOLES, Augmentation
 
 Drawn = TypeVar("Drawn")
@@ -39,7 +39,7 @@ class Change:
     It applies to crops of any size. `angle_deg` is counter-clockwise.
     """
 
-    crop: Box | None = None
+    crop: Window | None = None
     angle_deg: float | None = None
     flip: bool = False
     move: Move | None = None
@@ -51,8 +51,8 @@ class Change:
     jpeg_quality: int | None = None
     downscale: float | None = None
     shadow: Shadow | None = None
-    holes: tuple[Box, ...] = ()
-    erase: Box | None = None
+    holes: tuple[Window, ...] = ()
+    erase: Window | None = None
 
     @property
     def warps(self) -> bool:
@@ -190,13 +190,13 @@ class _RandomNumbers:
         return value if self.uniform() < probability else None
 
 
-def _random_box(draw: _RandomNumbers, area: tuple[float, float], ratio: tuple[float, float]) -> Box:
+def _random_box(draw: _RandomNumbers, area: tuple[float, float], ratio: tuple[float, float]) -> Window:
     """Draw a box inside the crop: area uniform, and the logarithm of width / height uniform among those that fit."""
     share = max(draw.uniform_in(*area), 1e-9)  # an empty box would have no ratio
     lowest, highest = (log(min(max(value, share), 1 / share)) for value in ratio)
     width_to_height = exp(draw.uniform_in(lowest, highest))
     width, height = min(1.0, sqrt(share * width_to_height)), min(1.0, sqrt(share / width_to_height))
-    return Box(draw.uniform_in(0, 1 - width), draw.uniform_in(0, 1 - height), width, height)
+    return Window(draw.uniform_in(0, 1 - width), draw.uniform_in(0, 1 - height), width, height)
 
 
 def _random_move(draw: _RandomNumbers, settings: Augmentation) -> Move:
@@ -250,11 +250,11 @@ def _random_shadow(draw: _RandomNumbers, settings: Augmentation) -> Shadow:
     )
 
 
-def _random_holes(draw: _RandomNumbers, settings: Augmentation) -> tuple[Box, ...]:
+def _random_holes(draw: _RandomNumbers, settings: Augmentation) -> tuple[Window, ...]:
     count = draw.integer(settings.dropout_holes_min, settings.dropout_holes_max)
     low, extent = settings.dropout_side_min, settings.dropout_side_max - settings.dropout_side_min
-    boxes: list[Box] = []
+    boxes: list[Window] = []
     for _ in range(MAX_HOLES):
         width, height = low + extent * draw.uniform(), low + extent * draw.uniform()
-        boxes.append(Box((1 - width) * draw.uniform(), (1 - height) * draw.uniform(), width, height))
+        boxes.append(Window((1 - width) * draw.uniform(), (1 - height) * draw.uniform(), width, height))
     return tuple(boxes[:count])

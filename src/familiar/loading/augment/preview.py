@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function
-from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
+from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Shadow, Window
 from familiar.loading.augment.pipeline import (
     MIN_SIGMA_PX,
     Change,
@@ -196,10 +196,10 @@ def _blur(settings: Augmentation, strength: float) -> Tile:
     return Tile(f"{kernel_px} px, std {sigma_px:.1f}", Change(blur=Blur(kernel_px, sigma_px, crop_px)))
 
 
-def _box(area: float, ratio: float, corner: float) -> Box:
+def _box(area: float, ratio: float, corner: float) -> Window:
     """Place a box between the top left (`corner` 0) and the bottom right (1)."""
     width, height = min(1.0, (area * ratio) ** 0.5), min(1.0, (area / ratio) ** 0.5)
-    return Box((1 - width) * corner, (1 - height) * corner, width, height)
+    return Window((1 - width) * corner, (1 - height) * corner, width, height)
 
 
 def _crop(area: float, ratio: float, corner: float) -> Tile:
@@ -216,7 +216,7 @@ def _holes(settings: Augmentation, strength: float) -> Tile:
     fewest, most = settings.dropout_holes_min, settings.dropout_holes_max
     count = round(fewest + (most - fewest) * strength)
     side = settings.dropout_side_min + (settings.dropout_side_max - settings.dropout_side_min) * strength
-    boxes = tuple(Box(x - side / 2, y - side / 2, side, side) for x, y in HOLE_CENTERS[:count])
+    boxes = tuple(Window(x - side / 2, y - side / 2, side, side) for x, y in HOLE_CENTERS[:count])
     return Tile(f"{count} of {side:.0%}", Change(holes=boxes))
 
 

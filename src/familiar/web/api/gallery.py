@@ -11,9 +11,9 @@ from familiar.core.gallery_types import (
     ClusterResult,
     Decision,
     GalleryState,
+    MinSimilarities,
     ModelMetadata,
     Question,
-    Thresholds,
 )
 from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.album import is_guess, load_album
@@ -130,7 +130,7 @@ def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:
             space_id=space.space_id,
             embedding_dim=space.embedding_dim,
             prefixes=space.prefixes,
-            thresholds=Thresholds(
+            thresholds=MinSimilarities(
                 current.high_precision.similarity,
                 current.balanced.similarity,
                 current.high_recall.similarity,

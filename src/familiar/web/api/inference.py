@@ -10,13 +10,14 @@ from fastapi import APIRouter, Query, UploadFile
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
-    DetectedFace,
+    DetectedPhoto,
     DetectionResult,
     EmbeddedFace,
     PhotoVerificationResult,
     SearchResult,
     VerificationResult,
 )
+from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
@@ -26,7 +27,6 @@ from familiar.web.api import requests
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
 from familiar.web.api.schemas import pydantic_type
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import FaceResult, PhotoResult
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
 
@@ -37,7 +37,7 @@ router = APIRouter()
     "/detect",
     operation_id="detect",
     tags=["inference"],
-    response_model=pydantic_type(DetectionResult[DetectedFace]),
+    response_model=pydantic_type(DetectionResult[Face]),
     responses=problems(*UPLOAD_STATUSES),
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
@@ -124,36 +124,27 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
         results = await service.inference.detect_all(uploads, embed=embed)
     skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
-    for upload, result in zip(uploads, results, strict=True):
-        if not isinstance(result, PhotoResult):
+    for result in results:
+        if not isinstance(result, DetectedPhoto):
             skipped.append(str(result))
         else:
-            faces = [_face_body(face) for face in result.faces]
-            photos.append({"name": upload.name, "size_px": result.size_px, "faces": faces})
+            photos.append(vars(result) | {"faces": [_face_body(face) for face in result.faces]})
     return {"photos": photos, "skipped": skipped}
 
 
-async def _best_faces(service: Service, *files: UploadFile) -> list[FaceResult]:
+async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
     """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
 
 
-def _face_body(face: FaceResult) -> dict[str, Any]:
-    """Return the fields of an `EmbeddedFace` or `DetectedFace`."""
-    landmarks = face.detection.landmarks_px
-    return {
-        "box_xyxy_px": face.detection.box_xyxy_px,
-        "landmarks_px": None if landmarks is None else landmarks.tolist(),
-        "score": face.detection.score,
-        "quality": face.quality,
-        "label": face.detection.label,
-        "embedding": None if face.embedding is None else face.embedding.tolist(),
-        "species": face.species,
-    }
+def _face_body(face: Face) -> dict[str, Any]:
+    """Return the fields of an `EmbeddedFace` or a `Face`."""
+    arrays = {"landmarks_px": face.landmarks_px, "embedding": face.embedding}
+    return vars(face) | {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
-def _embedding(face: FaceResult) -> Vector:
+def _embedding(face: Face) -> Vector:
     assert face.embedding is not None, "the best face is embedded"
     return face.embedding
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
-from familiar.core.gallery_types import GalleryPhoto, NewFace, Page, Progress, SkippedPhoto
+from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
@@ -126,12 +126,12 @@ async def photo_image(
     operation_id="add_face",
     tags=["manual faces"],
     status_code=201,
-    response_model=pydantic_type(NewFace),
+    response_model=pydantic_type(AdditionResult),
     responses=problems(404, *WRITE_STATUSES),
 )
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
-) -> NewFace:
+) -> AdditionResult:
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
@@ -141,7 +141,7 @@ async def add_face(
 
     face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
-    return NewFace(face)
+    return AdditionResult(face)
 
 
 @router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=pydantic_type(list[Progress]))

@@ -13,21 +13,38 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, create_model
 
-from familiar.core.field_types import FieldSpec, Vector, is_in_api
-from familiar.core.gallery_types import GalleryFace, GalleryPhoto, IdentitySummary, ModelMetadata, NewFace, Question
-from familiar.core.recognition_types import EmbeddedFace, PhotoVerificationResult
+from familiar.core.field_types import FieldSpec, Landmarks, Vector, is_in_api
+from familiar.core.gallery_types import (
+    AdditionResult,
+    AssignmentConfidence,
+    GalleryFace,
+    GalleryPhoto,
+    IdentitySummary,
+    MinSimilarities,
+    ModelMetadata,
+    Question,
+    SpeciesClustering,
+)
+from familiar.core.recognition_types import DetectedPhoto, EmbeddedFace, PhotoVerificationResult
 from familiar.core.terminal_text import printable
+from familiar.core.types import Box, Face
 
 # In the OpenAPI document, from which programs are generated.
 SCHEMA_NAMES: dict[type, str] = {
+    AdditionResult: "NewFace",
+    AssignmentConfidence: "FaceConfidence",
+    DetectedPhoto: "PhotoFaces",
+    Face: "DetectedFace",
     GalleryFace: "Face",
     GalleryPhoto: "Photo",
+    MinSimilarities: "Thresholds",
     IdentitySummary: "Identity",
     ModelMetadata: "Model",
     Question: "ReviewQuestion",
+    SpeciesClustering: "SpeciesThreshold",
 }
 # Their schemas have no description in the published OpenAPI document, nor have those of generic types.
-UNDESCRIBED = (EmbeddedFace, NewFace, PhotoVerificationResult)
+UNDESCRIBED = (EmbeddedFace, AdditionResult, PhotoVerificationResult)
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # of a docstring, with its further lines
 
 
@@ -99,6 +116,10 @@ def _pydantic_type(hint: Any, base: type[ApiModel], arguments: dict[Any, Any]) -
         return convert(arguments[hint])
     if hint is Vector:
         return list[float]
+    if hint is Landmarks:
+        return list[list[float]]
+    if hint is Box:
+        return convert(tuple[float, float, float, float])
     if origin is Annotated:
         strict = bool(base.model_config.get("strict"))
         notes = [note for spec in inner[1:] for note in _pydantic_notes(spec, is_whole=strict and inner[0] is int)]

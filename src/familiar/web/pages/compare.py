@@ -79,7 +79,7 @@ async def compare(
         result,
         means,
         (uploads[0].name, uploads[1].name),
-        (as_data_url(first_face.crop), as_data_url(second_face.crop)),
+        (as_data_url(first_face), as_data_url(second_face)),
         threshold_marks(means),
         Mark("similarity", result.similarity, _scale_position(result.similarity)),
     )

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
+from familiar.core.recognition_types import DetectedPhoto
 from familiar.detection.detector import looked_for
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
@@ -18,7 +19,6 @@ from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.gallery.search.external_search import sync_external_index
 from familiar.gallery.store.store import Store
-from familiar.web.inference import PhotoResult
 from familiar.web.pages.assignment_forms import Name
 from familiar.web.pages.flash import read_flash, url_with_flash
 from familiar.web.pages.render import render_page
@@ -132,7 +132,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
         with_face = [
             upload
             for upload, result in zip(uploads, results, strict=True)
-            if isinstance(result, PhotoResult) and result.faces
+            if isinstance(result, DetectedPhoto) and result.faces
         ]
         if not with_face:
             if errors:

@@ -11,12 +11,12 @@ from fastapi.responses import FileResponse, HTMLResponse
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadResults
-from familiar.core.gallery_types import SpeciesThreshold
+from familiar.core.gallery_types import SpeciesClustering
 from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import Figure, read_results
 from familiar.evaluation.results.figures import make_figures
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
+from familiar.gallery.clustering.calibration import ClusteringSettings, calibration, clustering_calibration
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
@@ -91,12 +91,12 @@ class BundleSummary:
 
 
 @dataclass(frozen=True)
-class PartCalibration:
+class ModelPart:
     """What the similarities of a part of the gallery's space mean; there is one part, unless the model is a router."""
 
     space: Space
     calibration: Calibration
-    clustering: ClusteringCalibration
+    clustering: ClusteringSettings
 
 
 @router.get("/model")
@@ -135,12 +135,12 @@ async def report(service: ServiceDep) -> FileResponse:
 
 def _read_calibrations(
     gallery: Store,
-) -> tuple[list[PartCalibration], list[tuple[SpeciesThreshold, ClusteringCalibration]]]:
+) -> tuple[list[ModelPart], list[tuple[SpeciesClustering, ClusteringSettings]]]:
     """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
     with gallery.read():
         album = load_album(gallery)
         parts = [
-            PartCalibration(space, calibration(gallery, part), clustering_calibration(gallery, part))
+            ModelPart(space, calibration(gallery, part), clustering_calibration(gallery, part))
             for part, space in enumerate(gallery.space.part_spaces)
         ]
     by_species = zip(album.thresholds, album.parts, strict=True)

@@ -14,9 +14,9 @@ from familiar.core.plural import pluralize
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
-    from familiar.core.gallery_types import SpeciesThreshold
+    from familiar.core.gallery_types import SpeciesClustering
     from familiar.embedding.model import Model
-    from familiar.gallery.clustering.calibration import ClusteringCalibration
+    from familiar.gallery.clustering.calibration import ClusteringSettings
     from familiar.gallery.store.store import Store
 
 CALIBRATES_ITSELF = (
@@ -91,7 +91,7 @@ def open_to_correct(folder: Path) -> "Iterator[Store]":
         )
 
 
-def describe_source(clustering: "ClusteringCalibration") -> str:
+def describe_source(clustering: "ClusteringSettings") -> str:
     """Say where a gallery's clustering threshold comes from."""
     if clustering.is_guess:
         return f"a guess, as the model was never calibrated: {CALIBRATES_ITSELF}"
@@ -102,7 +102,7 @@ def describe_source(clustering: "ClusteringCalibration") -> str:
     return f"fitted by the gallery itself on {pluralize(clustering.faces or 0, 'confirmed face')}"
 
 
-def describe_threshold(threshold: "SpeciesThreshold", clustering: "ClusteringCalibration") -> str:
+def describe_threshold(threshold: "SpeciesClustering", clustering: "ClusteringSettings") -> str:
     """Say from which similarity on faces of a species are clustered, and where that comes from."""
     value = f"{threshold.threshold:.3f}"
     if threshold.uncertainty is None:
