@@ -1,13 +1,13 @@
 """Values that describe a gallery, its photos, faces and identities, and the changes to it.
 
 The gallery returns them, the HTTP API sends them and the client receives them. A field that is not described under
-"Attributes" is described with its type in `core.field_types`. The HTTP API documents them in the same words.
+"Attributes" is described with its type in `core.field_types`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from familiar.core.field_types import Box, FaceIdentity, FieldSpec, Name, Number, Probability, Similarity, Text
+from familiar.core.field_types import Box, FaceIdentity, Name, Number, Probability, Similarity, Text
 
 Item = TypeVar("Item")
 
@@ -113,7 +113,7 @@ class GalleryState:
 
     counts: Counts
     space_id: str
-    embedding_dim: Annotated[int, FieldSpec(examples=(128,))]
+    embedding_dim: int
     prefixes: tuple[int, ...]
     thresholds: Thresholds
     revision: int
@@ -185,7 +185,7 @@ class GalleryPhoto:
     photo: Number
     path: Text
     sha256: str
-    taken_at: Annotated[Text | None, FieldSpec(examples=("2024-06-01T12:00:00",))]
+    taken_at: Text | None
     faces: tuple[GalleryFace, ...]
 
 
@@ -271,8 +271,8 @@ class Decision:
     """
 
     number: int
-    kind: Annotated[str, FieldSpec(examples=("merge",))]
-    decided_at: Annotated[str, FieldSpec(examples=("2024-06-01T12:00:00+00:00",))]
+    kind: str
+    decided_at: str
     changes: int
 
 

@@ -6,7 +6,17 @@ As in `core.gallery_types`, a field that is not described under "Attributes" is 
 from dataclasses import dataclass, field
 from typing import Annotated, Generic, Literal, TypeVar
 
-from familiar.core.field_types import Box, FaceIdentity, FieldSpec, Name, Number, Probability, Similarity, Text, Vector
+from familiar.core.field_types import (
+    NOT_IN_API,
+    Box,
+    FaceIdentity,
+    Name,
+    Number,
+    Probability,
+    Similarity,
+    Text,
+    Vector,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +38,7 @@ class DetectedFace:
     score: float
     quality: float
     label: Literal["cat", "dog", "person"] | None
-    embedding: Annotated[Vector | None, FieldSpec(is_in_api=False)] = None
+    embedding: Annotated[Vector | None, NOT_IN_API] = None
     species: Text | None = None
 
 

@@ -10,10 +10,6 @@ from fastapi import APIRouter, Query, UploadFile
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
-    DetectedFace,
-    DetectionResult,
-    EmbeddedFace,
-    PhotoVerificationResult,
     SearchResult,
     VerificationResult,
 )
@@ -22,9 +18,8 @@ from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.gallery.store.store import Store
-from familiar.web.api import requests
-from familiar.web.api.openapi import UPLOAD_STATUSES, problems
-from familiar.web.api.schemas import pydantic_type
+from familiar.web.api import requests, responses
+from familiar.web.api.openapi import MISSING, UPLOAD
 from familiar.web.errors import HttpProblem
 from familiar.web.inference import FaceResult, PhotoResult
 from familiar.web.service import Service, ServiceDep
@@ -34,11 +29,7 @@ router = APIRouter()
 
 
 @router.post(
-    "/detect",
-    operation_id="detect",
-    tags=["inference"],
-    response_model=pydantic_type(DetectionResult[DetectedFace]),
-    responses=problems(*UPLOAD_STATUSES),
+    "/detect", tags=["inference"], response_model=responses.DetectionResult[responses.DetectedFace], responses=UPLOAD
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     """Detect the faces of photos."""
@@ -46,36 +37,20 @@ async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
 
 
 @router.post(
-    "/embed",
-    operation_id="embed",
-    tags=["inference"],
-    response_model=pydantic_type(DetectionResult[EmbeddedFace]),
-    responses=problems(*UPLOAD_STATUSES),
+    "/embed", tags=["inference"], response_model=responses.DetectionResult[responses.EmbeddedFace], responses=UPLOAD
 )
 async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     """Detect and embed the faces of photos."""
     return await _detect_all(service, files, embed=True)
 
 
-@router.post(
-    "/search",
-    operation_id="search",
-    tags=["search"],
-    response_model=pydantic_type(SearchResult),
-    responses=problems(404),
-)
+@router.post("/search", tags=["search"], response_model=responses.SearchResult, responses=MISSING)
 async def search(service: ServiceDep, body: requests.SearchRequest) -> SearchResult:
     """Search for an embedding, or for a face of the gallery."""
     return await service.executor.read(_search, body)
 
 
-@router.post(
-    "/search/photo",
-    operation_id="search_photo",
-    tags=["search"],
-    response_model=pydantic_type(SearchResult),
-    responses=problems(*UPLOAD_STATUSES),
-)
+@router.post("/search/photo", tags=["search"], response_model=responses.SearchResult, responses=UPLOAD)
 async def search_photo(
     service: ServiceDep,
     photo: requests.Photo,
@@ -88,13 +63,7 @@ async def search_photo(
     return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 
-@router.post(
-    "/verify",
-    operation_id="verify",
-    tags=["search"],
-    response_model=pydantic_type(PhotoVerificationResult),
-    responses=problems(*UPLOAD_STATUSES),
-)
+@router.post("/verify", tags=["search"], response_model=responses.PhotoVerificationResult, responses=UPLOAD)
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
@@ -104,10 +73,9 @@ async def verify(service: ServiceDep, first: requests.Photo, second: requests.Ph
 
 @router.post(
     "/identities/{identity}/verify",
-    operation_id="verify_identity",
     tags=["search"],
-    response_model=pydantic_type(VerificationResult),
-    responses=problems(404, *UPLOAD_STATUSES),
+    response_model=responses.VerificationResult,
+    responses=MISSING | UPLOAD,
 )
 async def verify_identity(
     service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
