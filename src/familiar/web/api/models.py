@@ -33,5 +33,7 @@ WHOLE_NUMBER = BeforeValidator(_float_to_int)
 Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17])]
 """Number of a photo, face or identity."""
 
+RequestNumber = Annotated[Number, WHOLE_NUMBER]
+
 Text = Annotated[str, BeforeValidator(printable)]
 """Without control characters and bytes that are not UTF-8, which JSON cannot represent."""

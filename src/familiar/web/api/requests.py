@@ -7,13 +7,12 @@ from fastapi import Path as InPath
 from pydantic import Field, model_validator
 
 from familiar.core.field_types import LARGEST_NUMBER
-from familiar.web.api import models, responses
-from familiar.web.api.models import WHOLE_NUMBER, RequestBody
+from familiar.web.api.models import WHOLE_NUMBER, RequestBody, RequestNumber
+from familiar.web.api.responses import ReviewQuestion
 
 _MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
 
-Number = Annotated[models.Number, WHOLE_NUMBER]
 PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
@@ -87,17 +86,17 @@ class NameRequest(RequestBody):
 
 
 class MergeRequest(RequestBody):
-    identities: list[Number] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
+    identities: list[RequestNumber] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
     """The identities to merge into this one."""
     same_photo: SamePhoto = False
 
 
 class FacesRequest(RequestBody):
-    faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
+    faces: list[RequestNumber] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
 
 
 class MoveRequest(FacesRequest):
-    identity: Number
+    identity: RequestNumber
     """The identity that the faces show."""
     same_photo: SamePhoto = False
 
@@ -109,13 +108,13 @@ class SplitRequest(FacesRequest):
 
 
 class RejectRequest(FacesRequest):
-    identity: Number | None = None
+    identity: RequestNumber | None = None
     """Identity to reject; null means each face's current identity."""
 
 
 class CannotLinkRequest(RequestBody):
-    first_face: Number
-    second_face: Number
+    first_face: RequestNumber
+    second_face: RequestNumber
 
 
 class ClusterRequest(RequestBody):
@@ -126,7 +125,7 @@ class ClusterRequest(RequestBody):
 
 
 class AnswerRequest(RequestBody):
-    question: responses.ReviewQuestion
+    question: ReviewQuestion
     """The question as returned by `list_questions`."""
     same: bool
 
@@ -151,7 +150,7 @@ class FaceBoxRequest(RequestBody):
 class SearchFilter(RequestBody):
     """The faces to search; null: no restriction."""
 
-    identities: Annotated[list[Number] | None, Field(max_length=1000)] = None
+    identities: Annotated[list[RequestNumber] | None, Field(max_length=1000)] = None
     species: Annotated[str | None, Field(max_length=100, examples=["cat"])] = None
     since: Time | None = None
     """Only photos taken then or later."""
@@ -164,7 +163,7 @@ class SearchRequest(RequestBody):
 
     embedding: list[Component] | None = Field(None, min_length=1, max_length=4096)
     """A unit vector of one of the gallery's lengths."""
-    face: Number | None = None
+    face: RequestNumber | None = None
     """A face of the gallery; it is among the results itself."""
     k: K = 10
     by: ResultKind | None = None

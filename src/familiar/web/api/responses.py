@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from familiar.web.api.models import WHOLE_NUMBER, ApiModel, Number, RequestBody, Text
+from familiar.web.api.models import ApiModel, Number, RequestBody, RequestNumber, Text
 
 Name = Annotated[str | None, Field(description="null: none.", examples=["Mia"])]
 FaceIdentity = Annotated[int | None, Field(description="The face's identity; null: unassigned.", examples=[3])]
@@ -243,13 +243,13 @@ class ReviewQuestion(RequestBody):
     """"merge": the faces represent two clusters, which a yes would merge. "split": they represent two parts of one
     identity, which a no would separate. "outlier": both are of one identity, and the first face may not belong
     there."""
-    first_face: Annotated[Number, WHOLE_NUMBER]
+    first_face: RequestNumber
     """The first face's number."""
-    second_face: Annotated[Number, WHOLE_NUMBER]
+    second_face: RequestNumber
     """The second face's number."""
-    first: Annotated[Number, WHOLE_NUMBER] | None
+    first: RequestNumber | None
     """The first face's identity; null: unassigned."""
-    second: Annotated[Number, WHOLE_NUMBER] | None
+    second: RequestNumber | None
     """The second face's identity; null: unassigned."""
     similarity: float
     """Cosine similarity, in [-1, 1], of the two clusters' means ("merge"), of the first face and the mean of the
